@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.core.expansion import moves
 from airflow_provider_kmigrate.core.model import Expansion
 from airflow_provider_kmigrate.core.plan import EXPANSION
 from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from tests.kit.live_groups import LiveGroups, committed, raw_commits
 from tests.kit.load import TopicPlan, create_topics

@@ -20,11 +20,10 @@ from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_plan
 from airflow_provider_kmigrate.steps.group_watch import GroupFile
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from tests.kit.localcluster.cluster import LocalCluster
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, Connection, Program
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.kit.fleet import Fleet

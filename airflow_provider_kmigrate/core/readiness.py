@@ -71,14 +71,13 @@ class ReadinessAsk:
     """What is asked of one observation.
 
     `parts`: which of them, those that were read. `before`: an earlier observation to measure the dual-write's movement from.
-    `compared`: the previous observation that compared both sides; what both show does not go away by itself. `max_lag`: records.
+    `compared`: the previous observation that compared both sides; what both show does not go away by itself.
     `rolling`: the stages of files that are no fault in the present roll, whose restart of a broker may have been interrupted.
     """
 
     parts: frozenset[RollbackPart] = EVERY_PART
     before: ClusterView | None = None
     compared: ClusterView | None = None
-    max_lag: int = gates.MOST_LAG
     rolling: frozenset[FileStage] = frozenset()
 
 
@@ -360,7 +359,7 @@ def holds_more(view: ClusterView) -> bool:
 def _dual_write(view: ClusterView, ask: ReadinessAsk) -> Gate:
     if not holds_more(view):
         return MET
-    return together((gates.dual_write_alive(view, ask.before), gates.lag_below(view, ask.max_lag)))
+    return together((gates.dual_write_alive(view, ask.before), gates.lag_below(view, gates.MOST_LAG)))
 
 
 def _equality(view: ClusterView, ask: ReadinessAsk) -> Gate:

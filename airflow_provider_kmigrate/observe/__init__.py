@@ -15,7 +15,6 @@ Only two errors end an observation: another cluster answers (`WrongCluster`), or
 (`AuthenticationFailed`).
 """
 
-from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.observe.observer import Observer, ObserverTimeouts
 
-__all__ = ["Observer", "ObserverTimeouts", "Tools"]
+__all__ = ["Observer", "ObserverTimeouts"]

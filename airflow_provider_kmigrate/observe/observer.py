@@ -218,7 +218,7 @@ class _Observation:
             topic.name: ask(partial(reads.coordinators, f"coordinators by {topic.name}"), limit, partial(source.counts, topic))
             for topic in TOPICS
         }
-        listed = ask(partial(reads.coordinators, "its consumer groups"), limit, source.groups)
+        listed = ask(partial(reads.coordinators, "its consumer groups"), limit, lambda node: self._tools.wire(node).groups())
 
         def finish() -> dict[str, Any]:
             each = self.questions.answers
@@ -231,8 +231,10 @@ class _Observation:
     def _hosted(self, what: Fields, names: Collection[str]) -> Finish:
         if not what & Fields.HOSTED_GROUPS:
             return dict
-        reason, read = partial(reads.coordinators, "the offsets of its groups"), partial(self._reads.hosted, names)
-        asked = self._ask_each(True, self._spec.brokers, reason, self._patience.topics, read)
+        reason = partial(reads.coordinators, "the offsets of its groups")
+        asked = self._ask_each(
+            True, self._spec.brokers, reason, self._patience.topics, lambda node: self._tools.groups_at(node).hosted(names)
+        )
         return lambda: {"hosted": {node.id: found for node, found in self.questions.answers(asked).items()}}
 
     def _topics(self, what: Fields) -> Finish:

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,6 @@ from airflow_provider_kmigrate.core.model import (
     Broker,
     Cause,
     Controller,
-    HostedGroup,
     NodeFiles,
     Partition,
     Process,
@@ -372,14 +371,6 @@ class Reads:
             return int(setting.value)
         except (KMigrateError, TypeError, ValueError):
             return None
-
-    def groups(self, node: NodeSpec) -> tuple[str, ...]:
-        """The consumer groups that this broker lists."""
-        return self._tools.wire(node).groups()
-
-    def hosted(self, names: Collection[str], node: NodeSpec) -> dict[str, HostedGroup]:
-        """Those of these groups that this broker takes itself for the coordinator of."""
-        return self._tools.groups_at(node).hosted(names)
 
     def _trusted_first(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))

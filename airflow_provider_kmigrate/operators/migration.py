@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
+from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_plan, run_rest, run_rollback, terms_of
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 if TYPE_CHECKING:
@@ -375,8 +375,6 @@ class RollbackOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the whole rollback."""
-        from airflow_provider_kmigrate.steps.whole_plan import run_rollback
-
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
 
 
@@ -423,8 +421,6 @@ class ExpandOffsetsTopicOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the whole expansion, then release the cluster."""
-        from airflow_provider_kmigrate.steps.whole_plan import run_plan
-
         done = run_plan(step_context, EXPANSION, {"partitions": self.partitions, "undo": self.undo})
         step_context.fence.release()
         return done

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_o
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import stored
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, journals_of, watching
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, watching
 from airflow_provider_kmigrate.steps import waits
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
@@ -45,7 +45,7 @@ class ClusterQuietSensor(BaseSensorOperator):
         del context
         try:
             with watching(self.cluster_file, self.log.info) as step_context:
-                decision = waits.decide_whether_jobs_may_begin(step_context, journals_of(step_context.spec.name), self.quiet_for)
+                decision = waits.decide_whether_jobs_may_begin(step_context, self.quiet_for)
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):

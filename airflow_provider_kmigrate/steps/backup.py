@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients import atomic, znodes
+from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.zookeeper import topics_of
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
@@ -42,7 +43,6 @@ _PROBED = 65_536  # bytes: more than the handover saves
 _PRIVATE = 0o700
 _VERSION = "metadata.version"
 _TREE = "zookeeper.jsonl"
-_ENCODING = "iso-8859-1"  # Kafka's encoding of properties files; keeps every byte
 
 
 class KeptTree:
@@ -88,16 +88,16 @@ class BackupStore:
         known = self.original(node)
         if keys := tuple(change.key for change in diff(known, text)):
             raise Refused.because(edited(node, keys, self.path(node)))
-        return _digest(known.encode(_ENCODING))
+        return files.sha256(known)
 
     def replace_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original, replacing an earlier one; returns its SHA-256."""
-        self._write(_name(node), data := text.encode(_ENCODING))
-        return _digest(data)
+        self._write(_name(node), text.encode(files.ENCODING))
+        return files.sha256(text)
 
     def original(self, node: NodeSpec) -> str:
         """The original's text; its hash is checked."""
-        return self._read(_name(node)).decode(_ENCODING)
+        return self._read(_name(node)).decode(files.ENCODING)
 
     def digest(self, node: NodeSpec) -> str:
         """The SHA-256 of a broker's original, which is read."""
@@ -110,13 +110,13 @@ class BackupStore:
     def keep_written(self, node: NodeSpec, text: str) -> None:
         """Record the hash of a file before it replaces a broker's."""
         known = self._written(node)
-        digest = _digest(text.encode(_ENCODING))
+        digest = files.sha256(text)
         if digest not in known:
             atomic.replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
 
     def wrote(self, node: NodeSpec, text: str) -> bool:
         """True if kmigrate installed, or was about to install, exactly this file on the broker."""
-        return _digest(text.encode(_ENCODING)) in self._written(node)
+        return files.sha256(text) in self._written(node)
 
     def _written(self, node: NodeSpec) -> tuple[str, ...]:
         return tuple((self._bytes(self._list(node)) or b"").decode().split())
@@ -222,10 +222,10 @@ class BackupStore:
         if (data := self._bytes(path)) is None:
             return {}
         try:
-            files: dict[str, str] = read_json(data)["files"]
+            hashes: dict[str, str] = read_json(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
             raise _lost(path, "was altered") from error
-        return files
+        return hashes
 
     def _bytes(self, path: Path) -> bytes | None:
         """The file's bytes, None if it does not exist. Raises `Refused` if it is unreadable, such as another user's."""
@@ -238,10 +238,16 @@ class BackupStore:
             raise Refused.because(Reason("O05", text)) from error
 
     def _write(self, name: str, data: bytes) -> None:
+        """Replace a file. The manifest names both hashes meanwhile: a process killed in between leaves a file that one of them proves."""
         atomic.make_folder(self.folder, _PRIVATE)
+        known, digest = self._manifest().get(name), _digest(data)
+        if known not in {None, digest}:
+            self._note(name, f"{known} {digest}")
         atomic.replace(self.folder / name, data)
-        files = {**self._manifest(), name: _digest(data)}
-        document = {"version": 1, "cluster": self._cluster, "files": files}
+        self._note(name, digest)
+
+    def _note(self, name: str, digest: str) -> None:
+        document = {"version": 1, "cluster": self._cluster, "files": {**self._manifest(), name: digest}}
         atomic.replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
 
     def _read(self, name: str) -> bytes:
@@ -250,7 +256,7 @@ class BackupStore:
         data = self._bytes(path)
         if known is None or data is None:
             raise _lost(path, "is missing")
-        if _digest(data) != known:
+        if _digest(data) not in known.split():
             raise _lost(path, "was altered")
         return data
 

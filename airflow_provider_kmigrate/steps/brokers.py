@@ -21,15 +21,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import (
-    install,
-    note_registered,
-    note_rolled_back,
-    ours,
-    restart,
-    retry,
-    start,
-)
+from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
@@ -93,14 +85,9 @@ class RollBroker(NodeStep):
         if self._groups is not None:
             self._groups.begin(context)
 
-    def end(self, context: StepContext) -> None:
-        """Leave the sweep of the consumer groups to the next restart."""
-        if self._groups is not None:
-            self._groups.save(context)
-
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        # 0. Something rewrites the broker's file at its start, and would do so at each.
         """Decide in five stages, numbered below; each gets the decision of the one before."""
+        # 0. Something rewrites the broker's file at its start, and would do so at each.
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
         self._moved = moved_since(self._moved, view, first)
@@ -120,36 +107,15 @@ class RollBroker(NodeStep):
         self.must_stay = self.must_stay or self._waits_for_groups  # another process would count from zero
         return decision
 
-    def expensive_fields(self, view: ClusterView) -> Fields:
-        """What a restart needs to know beyond the rest: readiness, coordinators, consumer groups."""
-        decision = self.decide_alone(view, self._moved.old if self._moved else view)
-        more = Fields(0)
-        if waits_for(decision, Cause.READINESS_NOT_ASKED):
-            more = self._whole_readiness(view)
-        elif waits_for(decision, Cause.COORDINATORS_NOT_ASKED):
-            more = Fields.COORDINATORS
-        decision = Act(Verb.RESTART, "if what is read now allows it") if more else decision
-        return more | (Fields(0) if self._groups is None else self._groups.fields(view, decision))
-
-    def _with_groups(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
-        """The decision; or a wait for the consumer groups, which must continue after the last restart before this one begins."""
-        if self._groups is None:
-            return decision
-        held = self._groups.decide(view, alone, decision)
-        self.groups = self._groups.progress.named
-        self._waits_for_groups = False
-        if self.back and isinstance(held, Wait) and isinstance(decision, Act):
-            if self._groups.gives_up(held):
-                return replace(decision, text=f"{decision.text} {_NOT_HELD} {format_reasons(held.reasons)}")
-            self._waits_for_groups = True
-        return held
-
-    def _whole_readiness(self, view: ClusterView) -> Fields:
-        """The fields of all that a rollback depends on; none while the canary is measured, or soon after they did not allow a restart."""
-        if self._canary.measures(view) or (self._unready and view.taken_at - self._asked_at < _ASKED_EVERY):
-            return Fields(0)
-        self._asked_at = view.taken_at
-        return readiness.fields_of(readiness.EVERY_PART)
+    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
+        """Decide what is left of the restart, with what earlier observations showed."""
+        alone = self._with_readiness(view, self.decide_alone(view, before))
+        self._canary, decision = self._canary.observe(view, alone)
+        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
+            gate = roll.may_bake(view)
+            self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
+            decision = self._canary.baked(decision, gate, self._healthy.held)
+        return self._with_groups(view, alone, decision)
 
     def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
         """Decide what is left of the restart from one observation. `before`: one from which movement of the dual-write is measured."""
@@ -164,21 +130,36 @@ class RollBroker(NodeStep):
             self._unready = decision.reasons if isinstance(decision, Wait) else ()
         return decision
 
-    def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
-        """Decide what is left of the restart, with what earlier observations showed."""
-        alone = self._with_readiness(view, self.decide_alone(view, before))
-        self._canary, decision = self._canary.observe(view, alone)
-        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
-            gate = roll.may_bake(view)
-            self._healthy = self._healthy.observe(view.taken_at, healthy=gate.met)
-            decision = self._canary.baked(decision, gate, self._healthy.held)
-        return self._with_groups(view, alone, decision)
+    def _with_groups(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
+        """The decision; or a wait for the consumer groups, which must continue after the last restart before this one begins."""
+        if self._groups is None:
+            return decision
+        held = self._groups.decide(view, alone, decision)
+        self.groups = self._groups.progress.named
+        self._waits_for_groups = False
+        if self.back and isinstance(held, Wait) and isinstance(decision, Act):
+            if self._groups.gives_up(held):
+                return replace(decision, text=f"{decision.text} {_NOT_HELD} {format_reasons(held.reasons)}")
+            self._waits_for_groups = True
+        return held
 
-    def forget_decision(self) -> None:
-        """Forget what was decided of groups and of the dual-write."""
-        if self._groups is not None:
-            self._groups.forget_decision()
-        self._dual_write.forget_decision()
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        """What a restart needs to know beyond the rest: readiness, coordinators, consumer groups."""
+        decision = self.decide_alone(view, self._moved.old if self._moved else view)
+        more = Fields(0)
+        if waits_for(decision, Cause.READINESS_NOT_ASKED):
+            more = self._whole_readiness(view)
+        elif waits_for(decision, Cause.COORDINATORS_NOT_ASKED):
+            more = Fields.COORDINATORS
+        decision = Act(Verb.RESTART, "if what is read now allows it") if more else decision
+        return more | (Fields(0) if self._groups is None else self._groups.fields(view, decision))
+
+    def _whole_readiness(self, view: ClusterView) -> Fields:
+        """The fields of all that a rollback depends on; none while the canary is measured, or soon after they did not allow a restart."""
+        if self._canary.measures(view) or (self._unready and view.taken_at - self._asked_at < _ASKED_EVERY):
+            return Fields(0)
+        self._asked_at = view.taken_at
+        return readiness.fields_of(readiness.EVERY_PART)
 
     def act(self, context: StepContext, act: Act) -> None:
         """Repair the dual-write, or do what the roll decided: restart, roll back, elect."""
@@ -187,7 +168,7 @@ class RollBroker(NodeStep):
         self._leader = self._leader.acted(act.verb)  # before it begins: a failed try counts
         match act.verb:
             case Verb.START | Verb.REWRITE | Verb.RESTART:
-                self._own(context, act.verb)
+                self._act_on_broker(context, act.verb)
             case Verb.ROLL_BACK_CANARY:
                 self._roll_back_alone(context)
             case Verb.RESTART_LEADER:
@@ -198,7 +179,7 @@ class RollBroker(NodeStep):
             case _:
                 super().act(context, act)
 
-    def _own(self, context: StepContext, verb: Verb) -> None:
+    def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         """Act on this broker itself: its file, then its process."""
         self._restarted = self._restarted or verb is Verb.RESTART
         if self.target is BrokerMode.MIGRATION:
@@ -220,6 +201,17 @@ class RollBroker(NodeStep):
             if not gate.met:
                 raise Refused(f"{self.name}: {format_reasons(gate.reasons)}", gate.reasons)
 
+    def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
+        """G12, checked only after a slow stop: an observation costs downtime. A failed one must not keep the broker down."""
+        if seconds < gates.slow_stop_limit(0):
+            return gates.MET
+        try:
+            view = context.observer.observe(Fields.PARTITIONS)
+        except KMigrateError as error:
+            context.say(f"Could not read whether the slow stop of {self.node.name} left leaders behind (G12): {error}")
+            return gates.MET
+        return gates.after_stop(view, self.node.id, seconds)
+
     def _start(self, context: StepContext) -> None:
         """Start the broker, which is down. If its meta.properties cannot be read, it is started anyway and the error raised."""
         try:
@@ -228,6 +220,10 @@ class RollBroker(NodeStep):
             start(context, self.node)
             raise
         start(context, self.node, metas)
+
+    def metas(self, _context: StepContext) -> MetaTexts:
+        """The meta.properties that must be written while the broker is down."""
+        return {}
 
     def _restart_stuck_leader(self, context: StepContext) -> None:
         """Restart the leader with the file that it has, if it is still the cause."""
@@ -245,7 +241,7 @@ class RollBroker(NodeStep):
 
     def _roll_back_alone(self, context: StepContext) -> NoReturn:
         """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
-        worse, mode = self._canary.worse, roll.before(self.target)
+        worse, mode = self._canary.worse, roll.previous_mode(self.target)
         self._healthy = self._healthy.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), context)
@@ -254,20 +250,16 @@ class RollBroker(NodeStep):
             end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
-    def metas(self, _context: StepContext) -> MetaTexts:
-        """The meta.properties that must be written while the broker is down."""
-        return {}
+    def forget_decision(self) -> None:
+        """Forget what was decided of groups and of the dual-write."""
+        if self._groups is not None:
+            self._groups.forget_decision()
+        self._dual_write.forget_decision()
 
-    def _left_in_charge(self, context: StepContext, seconds: float) -> gates.Gate:
-        """G12, checked only after a slow stop: an observation costs downtime. A failed one must not keep the broker down."""
-        if seconds < gates.slow_stop_limit(0):
-            return gates.MET
-        try:
-            view = context.observer.observe(Fields.PARTITIONS)
-        except KMigrateError as error:
-            context.say(f"Could not read whether the slow stop of {self.node.name} left leaders behind (G12): {error}")
-            return gates.MET
-        return gates.after_stop(view, self.node.id, seconds)
+    def end(self, context: StepContext) -> None:
+        """Leave the sweep of the consumer groups to the next restart."""
+        if self._groups is not None:
+            self._groups.save(context)
 
 
 class RollBackBroker(RollBroker):

@@ -1,16 +1,16 @@
-"""Every step by name and plain arguments, so that a trigger in another process can build the same step; and rolling over nodes.
+"""Every step by name and plain arguments, so that a trigger in another process can build the same step; and whole plans.
 
-A step's module is imported when the step is built: a task imports only its own. Rolling: which nodes a plan postpones, and a step
-on every node that is left.
+A step's module is imported when the step is built: a task imports only its own. Whole plans: which nodes a plan postpones, a step
+on every node that is left, and every step of a plan in one task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupProgressSpec, GroupSpec, NodeRole, NodeSpec, Policy
@@ -18,8 +18,7 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
-from airflow_provider_kmigrate.core.phase import COPIED, Phase
-from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, PlanStep
+from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
 from airflow_provider_kmigrate.core.text import join_ids
@@ -27,6 +26,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 
 Arguments = Mapping[str, Any]
+_NONE: Arguments = MappingProxyType({})
 Found = TypeVar("Found")
 Choice = TypeVar("Choice", bound=StrEnum)
 OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent", "coordinators"})
@@ -41,7 +41,7 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
     Raises KeyError for a name that is not in `STEPS`.
     """
     module, make = STEPS[kind]
-    step = make(import_module(f"{__package__}.{module}"), _Asked(spec, arguments)).resume(progress)
+    step = make(import_module(f"{__package__}.{module}"), spec, arguments).resume(progress)
     step.kind = kind
     return step
 
@@ -86,126 +86,93 @@ def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
     return RollbackTerms(failover, lossy=bool(accepted))
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The arguments of one step. Raises `Refused` (F09) for what the cluster file does not have, and for a value that is not allowed."""
-
-    spec: ClusterSpec
-    arguments: Arguments
-
-    def get(self, name: str, default: object = None) -> Any:
-        """An argument by its name."""
-        return self.arguments.get(name, default)
-
-    @property
-    def broker(self) -> NodeSpec:
-        """The broker that the argument `node` names."""
-        return node_of(self.spec, NodeRole.BROKER, self.get("node"))
-
-    @property
-    def controller(self) -> NodeSpec:
-        """The controller that the argument `node` names."""
-        return node_of(self.spec, NodeRole.CONTROLLER, self.get("node"))
-
-    @property
-    def group(self) -> GroupSpec:
-        """The group that the argument `group` names."""
-        return group_of(self.spec, self.get("group"))
-
-    @property
-    def instance(self) -> str:
-        """The name of an instance of the group."""
-        names = {each.name: each.name for each in self.group.instances}
-        return _chosen(f"instance of group {self.group.name}", self.get("instance"), names)
-
-    @property
-    def roll(self) -> tuple[NodeSpec, BrokerMode, Policy, GroupProgressSpec]:
-        """The arguments of every roll of a broker."""
-        return self.broker, self.choice(BrokerMode, "target"), self.spec.policy, self.spec.group_progress
-
-    @property
-    def terms(self) -> RollbackTerms:
-        """The terms of a rollback."""
-        return terms_of(self.spec, self.arguments)
-
-    @property
-    def approved(self) -> ApprovedState:
-        """What the approval of a finalization was given on."""
-        return ApprovedState(self.get("approved") or "", self.get("rests_on") or {})
-
-    @property
-    def partitions(self) -> int:
-        """The count of partitions that is wanted."""
-        return _whole("partitions", self.get("partitions"))
-
-    @property
-    def undo(self) -> bool:
-        """Whether an expansion is undone."""
-        return bool(self.get("undo"))
-
-    def choice(self, kind: type[Choice], name: str) -> Choice:
-        """A member of an enumeration, by its value. Raises `Refused` (F09) for another value."""
-        return one_of(kind, name, self.get(name))
+def _broker(spec: ClusterSpec, asked: Arguments) -> NodeSpec:
+    return node_of(spec, NodeRole.BROKER, asked.get("node"))
 
 
-STEPS: Mapping[str, tuple[str, Callable[[Any, _Asked], Step]]] = {
-    "provision": ("controllers", lambda m, asked: m.ProvisionController(asked.controller, asked.spec.cluster_id)),
-    "controllers ready": ("waits", lambda m, _: m.controllers_ready()),
-    "roll": ("brokers", lambda m, asked: m.RollBroker(*asked.roll)),
-    "registered": ("waits", lambda m, asked: m.BrokersRegistered([node.id for node in asked.spec.brokers], asked.spec.group_progress)),
-    "phase": (
-        "waits",
-        lambda m, asked: m.phase_reached(
-            [one_of(Phase, "phases", each) for each in asked.get("phases", COPIED)], asked.get("patience", 600.0)
-        ),
-    ),
-    "copied": ("waits", lambda m, asked: m.Copied(asked.spec.policy.copy_timeout)),
-    "lag": ("waits", lambda m, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), asked.spec.policy.copy_timeout)),
-    "equivalent": ("waits", lambda m, asked: m.equivalent(asked.spec.policy.copy_timeout)),
-    "coordinators": ("waits", lambda m, asked: m.coordinators_agree(asked.get("patience", 600.0))),
+def _controller(spec: ClusterSpec, asked: Arguments) -> NodeSpec:
+    return node_of(spec, NodeRole.CONTROLLER, asked.get("node"))
+
+
+def _group(spec: ClusterSpec, asked: Arguments) -> GroupSpec:
+    return group_of(spec, asked.get("group"))
+
+
+def _switch(module: Any, spec: ClusterSpec, asked: Arguments) -> Step:
+    group, kind = _group(spec, asked), one_of(module.MemberKind, "target", asked.get("target"))
+    names = {each.name: each.name for each in group.instances}
+    instance = _chosen(f"instance of group {group.name}", asked.get("instance"), names)
+    step: Step = module.SwitchInstance(group, instance, kind, bake=group.bake if asked.get("bake") else 0.0)
+    return step
+
+
+def _partitions(asked: Arguments) -> int:
+    return _whole("partitions", asked.get("partitions"))
+
+
+def _roll(spec: ClusterSpec, asked: Arguments) -> tuple[NodeSpec, BrokerMode, Policy, GroupProgressSpec]:
+    """The arguments of every roll of a broker."""
+    return _broker(spec, asked), one_of(BrokerMode, "target", asked.get("target")), spec.policy, spec.group_progress
+
+
+STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] = {
+    "provision": ("controllers", lambda m, spec, asked: m.ProvisionController(_controller(spec, asked), spec.cluster_id)),
+    "controllers ready": ("waits", lambda m, _spec, _asked: m.controllers_ready()),
+    "roll": ("brokers", lambda m, spec, asked: m.RollBroker(*_roll(spec, asked))),
+    "registered": ("waits", lambda m, spec, _: m.BrokersRegistered([node.id for node in spec.brokers], spec.group_progress)),
+    "phase": ("waits", lambda m, _, asked: m.phase_reached(asked.get("patience", 600.0))),
+    "copied": ("waits", lambda m, spec, _: m.Copied(spec.policy.copy_timeout)),
+    "lag": ("waits", lambda m, spec, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), spec.policy.copy_timeout)),
+    "equivalent": ("waits", lambda m, spec, _: m.equivalent(spec.policy.copy_timeout)),
+    "coordinators": ("waits", lambda m, _, asked: m.coordinators_agree(asked.get("patience", 600.0))),
     # Small batches pay only if followers come back quickly (measured); otherwise they multiply the stall.
     "leaders": (
-        "waits", lambda m, asked: m.PreferredLeaders(asked.spec.policy.elect_batch if asked.spec.policy.fast_failover else 1_000_000)
+        "waits", lambda m, spec, _: m.PreferredLeaders(spec.policy.elect_batch if spec.policy.fast_failover else 1_000_000)
     ),
-    "soak": ("waits", lambda m, asked: m.Soak(asked.get("seconds", asked.spec.policy.min_soak))),
-    "finalize": ("controllers", lambda m, asked: m.FinalizeController(asked.controller, asked.approved)),
-    "finalized": ("waits", lambda m, _: m.Finalized()),
-    "restore flag": ("rollback", lambda m, asked: m.RestoreFlag(asked.controller)),
-    "controller failover": ("rollback", lambda m, asked: m.ControllerFailover(asked.spec.controllers)),
-    "roll back broker": (
-        "brokers", lambda m, asked: m.RollBackBroker(*asked.roll)
-    ),
-    "equivalent after failover": (
-        "rollback", lambda m, asked: m.equivalent_after_failover(asked.spec.policy.copy_timeout, asked.terms)
-    ),
-    "stop controller": ("rollback", lambda m, asked: m.StopController(asked.controller, asked.spec.controllers, asked.terms)),
-    "handover": ("rollback", lambda m, asked: m.Handover(asked.spec.controllers, asked.terms)),
-    "zookeeper leads": ("rollback", lambda m, _: m.ZooKeeperLeads()),
-    "wipe": ("rollback", lambda m, asked: m.WipeController(asked.controller)),
-    "rolled back": ("rollback", lambda m, _: m.rolled_back()),
-    "repair offsets": ("offsets_repair", lambda m, asked: m.repair_offsets(asked.get("decisions") or {})),
-    "switch": (
-        "groups",
-        lambda m, asked: m.SwitchInstance(
-            asked.group, asked.instance, asked.choice(m.MemberKind, "target"), bake=asked.group.bake if asked.get("bake") else 0.0
+    "soak": ("waits", lambda m, spec, asked: m.Soak(asked.get("seconds", spec.policy.min_soak))),
+    "finalize": (
+        "controllers",
+        lambda m, spec, asked: m.FinalizeController(
+            _controller(spec, asked), ApprovedState(asked.get("approved") or "", asked.get("rests_on") or {})
         ),
     ),
-    "mode": ("groups", lambda m, asked: m.SetMode(asked.group, asked.choice(m.Mode, "mode"))),
-    "watch group": ("groups", lambda m, asked: m.WatchGroup(asked.group, asked.group.bake)),
-    "roll back group": ("groups", lambda m, asked: m.RollBackGroup(asked.group, asked.choice(m.Goal, "goal"))),
-    "clean up": ("groups", lambda m, asked: m.CleanUp(asked.group)),
-    "expansion plan": ("expansion", lambda m, asked: m.PlanExpansion(asked.partitions, undo=asked.undo)),
-    "groups stopped": ("expansion", lambda m, asked: m.StopGroups(asked.partitions)),
-    "export offsets": ("expansion", lambda m, asked: m.ExportOffsets(asked.partitions)),
-    "delete groups": ("expansion", lambda m, asked: m.DeleteGroups(asked.partitions)),
-    "expand": ("expansion", lambda m, asked: m.ExpandTopic(asked.partitions)),
-    "restart broker": ("expansion", lambda m, asked: m.RestartBroker(asked.broker, asked.partitions, asked.spec.policy)),
-    "one coordinator": ("expansion", lambda m, asked: m.one_coordinator(asked.partitions)),
-    "import offsets": ("expansion", lambda m, asked: m.ImportOffsets(asked.partitions, undo=asked.undo)),
-    "verify offsets": ("expansion", lambda m, asked: m.VerifyOffsets(asked.partitions, undo=asked.undo)),
-    "groups progress": ("expansion", lambda m, asked: m.GroupsProgress(asked.partitions, asked.get("groups"))),
+    "finalized": ("waits", lambda m, _spec, _asked: m.Finalized()),
+    "restore flag": ("rollback", lambda m, spec, asked: m.RestoreFlag(_controller(spec, asked))),
+    "controller failover": ("rollback", lambda m, spec, _: m.ControllerFailover(spec.controllers)),
+    "roll back broker": ("brokers", lambda m, spec, asked: m.RollBackBroker(*_roll(spec, asked))),
+    "equivalent after failover": (
+        "rollback", lambda m, spec, asked: m.equivalent_after_failover(spec.policy.copy_timeout, terms_of(spec, asked))
+    ),
+    "stop controller": (
+        "rollback", lambda m, spec, asked: m.StopController(_controller(spec, asked), spec.controllers, terms_of(spec, asked))
+    ),
+    "handover": ("rollback", lambda m, spec, asked: m.Handover(spec.controllers, terms_of(spec, asked))),
+    "zookeeper leads": ("rollback", lambda m, _spec, _asked: m.ZooKeeperLeads()),
+    "wipe": ("rollback", lambda m, spec, asked: m.WipeController(_controller(spec, asked))),
+    "rolled back": ("rollback", lambda m, _spec, _asked: m.rolled_back()),
+    "repair offsets": ("offsets_repair", lambda m, _, asked: m.RepairOffsets(asked.get("decisions") or {})),
+    "switch": ("groups", _switch),
+    "mode": ("groups", lambda m, spec, asked: m.SetMode(_group(spec, asked), one_of(m.Mode, "mode", asked.get("mode")))),
+    "watch group": ("groups", lambda m, spec, asked: m.WatchGroup(_group(spec, asked))),
+    "roll back group": (
+        "groups", lambda m, spec, asked: m.RollBackGroup(_group(spec, asked), one_of(m.Goal, "goal", asked.get("goal")))
+    ),
+    "clean up": ("groups", lambda m, spec, asked: m.CleanUp(_group(spec, asked))),
+    "expansion plan": ("expansion", lambda m, _, asked: m.PlanExpansion(_partitions(asked), undo=bool(asked.get("undo")))),
+    "groups stopped": ("expansion", lambda m, _, asked: m.StopGroups(_partitions(asked))),
+    "export offsets": ("expansion", lambda m, _, asked: m.ExportOffsets(_partitions(asked))),
+    "delete groups": ("expansion", lambda m, _, asked: m.DeleteGroups(_partitions(asked))),
+    "expand": ("expansion", lambda m, _, asked: m.ExpandTopic(_partitions(asked))),
+    "restart broker": ("expansion", lambda m, spec, asked: m.RestartBroker(_broker(spec, asked), _partitions(asked), spec.policy)),
+    "one coordinator": ("expansion", lambda m, _, asked: m.one_coordinator(_partitions(asked))),
+    "import offsets": ("expansion", lambda m, _, asked: m.ImportOffsets(_partitions(asked), undo=bool(asked.get("undo")))),
+    "verify offsets": ("expansion", lambda m, _, asked: m.VerifyOffsets(_partitions(asked), undo=bool(asked.get("undo")))),
+    "groups progress": ("expansion", lambda m, _, asked: m.GroupsProgress(_partitions(asked), asked.get("groups"))),
 }  # fmt: skip
-"""Name of a step -> its module, and what makes it of that module and the arguments."""
+"""Name of a step -> its module, and what makes it of that module, the cluster file and the arguments.
+
+What makes it raises `Refused` (F09) for what the cluster file does not have, and for a value that is not allowed.
+"""
 
 
 def postponing(kind: str, arguments: Arguments) -> PlanStep | None:
@@ -235,7 +202,7 @@ def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wa
 
     `arguments` as `run_plan`'s, with `target`.
     """
-    step = partial(step_on, context, kind, arguments)
+    step = partial(_step_on, context, kind, arguments)
     if target := arguments.get("target"):
         return roll_all(context, BrokerMode(target), step)
     view = context.observer.observe(_ACTIVE)
@@ -245,8 +212,7 @@ def run_rest(context: StepContext, kind: str, arguments: Arguments) -> Done | Wa
     return [run_step(step(node), context) for node in nodes][-1]
 
 
-def step_on(context: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
-    """The step, on this node if one is given."""
+def _step_on(context: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
     return build(context.spec, kind, arguments if node is None else {**arguments, "node": node.id})
 
 
@@ -262,3 +228,53 @@ def roll_all(context: StepContext, target: BrokerMode, step: Callable[[NodeSpec]
     text = f"Restarted last: {join_ids(done)}." if done else "No broker was left."
     context.say(f"Done: {text}")
     return Done(text)
+
+
+_WITHOUT_LOOP: Mapping[str, tuple[str, str]] = {
+    "preflight": ("prepare", "run_preflight"),
+    "backup": ("prepare", "run_backup"),
+    "plan": ("rollback", "planned"),
+    "rollback plan": ("rollback", "planned_in_migration"),
+    "readiness": ("waits", "require_rollback_assured"),
+}
+"""Rows of a plan that run no loop of a step -> the module and its function of the context."""
+
+
+def run_rollback(context: StepContext, arguments: Arguments = _NONE) -> Done:
+    """Run the whole rollback as its DAG does, without approval, and release the fence at its end.
+
+    `arguments`: the terms, as a run's conf has them. Raises as its steps do. Killed and run again, it observes the cluster and does
+    what is left.
+    """
+    terms_of(context.spec, arguments)  # refuses what would not be followed
+    steps, _ = _without_loop(context, "plan")
+    end = run_plan(context, after_approval(ROLLBACK), arguments)
+    context.fence.release()
+    return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
+
+
+def run_plan(context: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
+    """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
+
+    `arguments`: of all steps beside node and target, such as the terms of a rollback.
+    """
+    wanted = (row for row in plan if row.kind != APPROVE and not arguments.get(row.skip_if))
+    return [_run_row(context, row, arguments) for row in wanted][-1]
+
+
+def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> object:
+    if row.kind in _WITHOUT_LOOP:
+        return _without_loop(context, row.kind)
+    asked = {**arguments, "target": row.target} if row.target else arguments
+    if row.last:
+        rest = run_rest(context, row.kind, asked)
+        if not row.target:
+            return rest  # it ran every node
+    # brokers already in the mode, too: only their own step finds what a dead run left on their machines
+    nodes: list[NodeSpec | None] = [node for node in context.spec.nodes() if node.role is row.each] or [None]
+    return [run_step(_step_on(context, row.kind, asked, node), context) for node in nodes][-1]
+
+
+def _without_loop(context: StepContext, kind: str) -> Any:
+    module, name = _WITHOUT_LOOP[kind]
+    return getattr(import_module(f"{__package__}.{module}"), name)(context)

@@ -114,7 +114,7 @@ def _complete(context: StepContext, name: str) -> None:
     if not found:
         context.say("ZooKeeper holds every topic with all its partitions.")
         return
-    made = sum(_made(context, path) for path in found)
+    made = sum(_created(context, path) for path in found)
     left = tuple(path for path in half_made(context.tools.zk) if path in found)
     text = f"Created {made} missing partition-state znodes; each new controller failed on them"
     context.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
@@ -123,7 +123,7 @@ def _complete(context: StepContext, name: str) -> None:
         raise Failed(f"{name}: {text} No failover was made: every controller would fail on them.")
 
 
-def _made(context: StepContext, path: str) -> int:
+def _created(context: StepContext, path: str) -> int:
     from airflow_provider_kmigrate.clients.partition_states import make_whole  # noqa: PLC0415  # each task of a roll would import it
 
     try:

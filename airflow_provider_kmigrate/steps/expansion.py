@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
+from airflow_provider_kmigrate.steps.offsets_repair import commit_at_coordinators
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep
@@ -149,12 +150,10 @@ class DeleteGroups(_WithExport):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Commit each group's own offsets once before it is deleted: missing rights would show only when they are gone."""
         there = expansion.importable(view, expansion.existing(view, found))
-        homes = by_coordinator(view, there)
-        for broker, groups in homes.items():
-            _commit(context, broker, {group: there[group] for group in groups})
+        commit_at_coordinators(context, view, there)
         note_expansion(context, replace(found, stage=ExpansionStage.DELETING))
-        for broker, groups in homes.items():
-            context.tools.groups_at(_node(context, broker)).delete(groups)
+        for broker, groups in by_coordinator(view, there).items():
+            context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker)).delete(groups)
         self._prove_deleted(context, found)
         note_expansion(context, replace(found, stage=ExpansionStage.DELETED))
 
@@ -212,10 +211,10 @@ class RestartBroker(RollBroker):
         more = super().expensive_fields(view)
         return more | Fields.HOSTED_GROUPS if more else more
 
-    def _own(self, context: StepContext, verb: Verb) -> None:
+    def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         if verb is not Verb.START:
             set_in_original(context, self.node, {OFFSETS.setting: str(self._count)})
-        super()._own(context, verb)
+        super()._act_on_broker(context, verb)
 
 
 def one_coordinator(target: int) -> Step:
@@ -243,8 +242,7 @@ class ImportOffsets(_WithExport):
     def do(self, context: StepContext, view: ClusterView, _found: Expansion) -> None:
         """Commit each missing offset at the broker that coordinates its group."""
         missing, _ = expansion.compared(view, self._export)
-        for broker, groups in by_coordinator(view, missing).items():
-            _commit(context, broker, {group: missing[group] for group in groups})
+        commit_at_coordinators(context, view, missing)
 
 
 class VerifyOffsets(_WithExport):
@@ -318,14 +316,3 @@ def _stored(context: StepContext, found: Expansion) -> dict[str, GroupLog]:
     """What the log holds of all groups that move, also of groups that no broker lists."""
     everything = context.tools.offsets_log().read(newest=True)
     return {group: log for group, log in everything.items() if expansion.moves(group, found)}
-
-
-def _commit(context: StepContext, broker: int, groups: Mapping[str, expansion.FetchedOffsets]) -> None:
-    there = context.tools.groups_at(_node(context, broker))
-    for group, offsets in groups.items():
-        if offsets:
-            there.commit(group, offsets)
-
-
-def _node(context: StepContext, broker: int) -> NodeSpec:
-    return next(node for node in context.spec.brokers if node.id == broker)

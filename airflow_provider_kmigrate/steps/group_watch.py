@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Decision, Wait
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
-from airflow_provider_kmigrate.core.migration.roll import recovers
+from airflow_provider_kmigrate.core.migration.roll import brokers_isolated
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -55,12 +55,12 @@ class GroupWatch:
 
     def fields(self, view: ClusterView, decision: Decision) -> Fields:
         """What must be read before this decision can be held or not."""
-        due = not recovers(view) and self.progress.due(view, decision, end=self._end)
+        due = not brokers_isolated(view) and self.progress.due(view, decision, end=self._end)
         return Fields.GROUP_PROGRESS if due else Fields(0)
 
     def decide(self, view: ClusterView, alone: Decision, decision: Decision) -> Decision:
         """The decision, or a wait for the groups. `alone`: what is left of the restart itself, whatever else the step decided."""
-        if recovers(view):
+        if brokers_isolated(view):
             return decision
         self.progress, held = self.progress.observe(view, alone, end=self._end)
         return both(decision, held)

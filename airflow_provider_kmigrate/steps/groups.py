@@ -258,7 +258,7 @@ class SwitchInstance(_Watching):
 
 
 class WatchGroup(_Watching):
-    """Watch a group that is not being moved: it must stay stable and keep committing for `seconds`.
+    """Watch a group that is not being moved: it must stay stable and keep committing for its `bake`.
 
     A `worse` found by another process is final: this one would need as long to see it again.
     """
@@ -266,8 +266,8 @@ class WatchGroup(_Watching):
     samples = 1
     doing = "watch"
 
-    def __init__(self, group: GroupSpec, seconds: float) -> None:
-        super().__init__(group, seconds)
+    def __init__(self, group: GroupSpec) -> None:
+        super().__init__(group, group.bake)
         self.min_watch = _judged_for(group)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:

@@ -20,11 +20,7 @@ from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, REGISTERE
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
-from airflow_provider_kmigrate.core.files.properties import (
-    diff,
-    edit,
-    parse,
-)
+from airflow_provider_kmigrate.core.files.properties import diff, edit, parse
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Expansion, Fields, Reason
@@ -48,11 +44,11 @@ def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: boo
     """
     text = text_of(context.spec, context.backup, node, stage)
     host = context.tools.host(node)
-    old = host.read_properties(node) if node.role is NodeRole.BROKER else _of_controller(context, node)
+    old = host.read_properties(node) if node.role is NodeRole.BROKER else _controller_file(context, node)
     if text == old:
         return
     if node.role is NodeRole.BROKER:
-        _mind_edits(context, node, old, back=back)
+        _check_edits(context, node, old, back=back)
         context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
     changes = diff(old, text)
     context.say(
@@ -62,7 +58,7 @@ def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: boo
     context.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
 
 
-def _mind_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
+def _check_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
     keys = edits(context, node, old)
     if not keys:
         return
@@ -104,7 +100,7 @@ def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str
     context.journal.write("file", node.name, f"original with {', '.join(keys)} set", sha256=digest)
 
 
-def _of_controller(context: StepContext, node: NodeSpec) -> str:
+def _controller_file(context: StepContext, node: NodeSpec) -> str:
     """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
     host = context.tools.host(node)
     properties = host.files(node).properties
@@ -178,12 +174,7 @@ def restart(
 
 
 def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
-    """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it.
-
-    Raises ValueError for any other verb, with nothing done.
-    """
-    if verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
-        raise ValueError(f"{verb} does not change a node's file or process")
+    """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it."""
     if verb is not Verb.START:
         install(context, node, stage)
     if verb is Verb.RESTART:

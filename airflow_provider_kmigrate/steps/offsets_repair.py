@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
+from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, agreed, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, FetchedOffset, Reason
-from airflow_provider_kmigrate.core.offsets_repair import Decided, GroupLog, RepairPlan, decisions_of
+from airflow_provider_kmigrate.core.offsets_repair import GroupLog, RepairPlan, decisions_of
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
@@ -22,7 +23,8 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext
 class RepairOffsets(Step):
     """Leave one copy of each commit, where the topic's count puts it, once all brokers use that count and the groups are stopped.
 
-    `decided`: the operator's decisions. It is never deferred: the triggerer's machine need not reach the raw log.
+    `decisions`: the operator's, as a run's conf has them; `Refused` (F09) for anything else. It is never deferred: the triggerer's
+    machine need not reach the raw log.
     """
 
     name = "repair offsets"
@@ -31,8 +33,8 @@ class RepairOffsets(Step):
     patience = 86_400.0  # administrators stop applications
     must_stay = True
 
-    def __init__(self, decided: Decided) -> None:
-        self._decided = decided
+    def __init__(self, decisions: Mapping[str, Mapping[str, int | None]]) -> None:
+        self._decided = decisions_of(decisions)
         self._log: dict[str, GroupLog] = {}
         self._gone: frozenset[str] = frozenset()  # topics
         self._plan: RepairPlan | None = None
@@ -87,23 +89,24 @@ class RepairOffsets(Step):
             return
         context.say(f"The plan, with all values: {context.backup.keep_repair(planned.as_dict(), context.fence.token)}")
         if act.verb is Verb.IMPORT:
-            self._import(context, self._view, planned)
+            commit_at_coordinators(context, self._view, _wanted(planned))
         else:
             context.tools.offsets_log().remove(planned.strays)
             self._removed += len(planned.strays)
         self._read(context)
 
-    @staticmethod
-    def _import(context: StepContext, view: ClusterView, plan: RepairPlan) -> None:
-        wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
-        for key, commit in plan.imports.items():
-            wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
-        for broker, groups in by_coordinator(view, wanted).items():
-            node = next(node for node in context.spec.brokers if node.id == broker)
-            for group in groups:
-                context.tools.groups_at(node).commit(group, wanted[group])
+
+def _wanted(plan: RepairPlan) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+    wanted: dict[str, dict[TopicPartition, FetchedOffset]] = defaultdict(dict)
+    for key, commit in plan.imports.items():
+        wanted[key.group][key.where] = FetchedOffset(commit.offset or 0, commit.leader_epoch, commit.metadata)
+    return wanted
 
 
-def repair_offsets(decisions: Mapping[str, Mapping[str, int | None]]) -> Step:
-    """The repair with an operator's decisions, as a run's conf has them. Raises `Refused` (F09) for anything else."""
-    return RepairOffsets(decisions_of(decisions))
+def commit_at_coordinators(context: StepContext, view: ClusterView, offsets: Mapping[str, expansion.FetchedOffsets]) -> None:
+    """Commit the offsets of each group at the broker that coordinates it, by this view; a group without offsets is left out."""
+    for broker, groups in by_coordinator(view, offsets).items():
+        there = context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker))
+        for group in groups:
+            if offsets[group]:
+                there.commit(group, offsets[group])

@@ -35,15 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     chosen = _parser().parse_intermixed_args(argv)
     try:
-        _refuse_as_stranger(chosen.backup)
+        _refuse_other_user(chosen.backup)
         store, node = _store(chosen.backup), NodeSpec(chosen.broker, NodeRole.BROKER, "", 0, HostSpec("agent"))
         if chosen.lost:
-            text = bring_in(store, node, chosen.file, chosen.metadata_version)
+            text = store_first(store, node, chosen.file, chosen.metadata_version)
         elif chosen.file is not None:
-            text = take_in(store, node, chosen.file)
+            text = store_edit(store, node, chosen.file)
         else:
             with _edited(store.original(node)) as copy:
-                text = take_in(store, node, copy)
+                text = store_edit(store, node, copy)
         sys.stdout.write(text)
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
+def store_edit(store: BackupStore, node: NodeSpec, file: Path) -> str:
     """Store `file` as the broker's original; returns a text with the changed keys. Raises `Refused`, and `Failed` if it is unreadable."""
     old = store.original(node)
     new = _original(node, file, node_id(parse(old)))
@@ -78,7 +78,7 @@ def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
     return f"Stored as the original of broker {node.id}; the previous one is {kept}:\n{changes}"
 
 
-def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
+def store_first(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
     """Store `file` as the broker's first original, with the metadata version if given. Raises `Refused` if an original exists."""
     if file is None or store.path(node).exists():
         text = f"{store.path(node)} exists already, or FILE is missing. Omit --lost to store an edit, or name the file."
@@ -118,7 +118,7 @@ def _edited(original: str) -> Iterator[Path]:
         yield copy
 
 
-def _refuse_as_stranger(backup: Path) -> None:
+def _refuse_other_user(backup: Path) -> None:
     """Refuse to run as another user: Airflow's user could not read root's files, and every later task would fail."""
     owner = next(place for place in (backup.resolve(), *backup.resolve().parents) if place.exists()).stat().st_uid
     if owner == os.geteuid():

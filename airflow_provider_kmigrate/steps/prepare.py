@@ -70,8 +70,8 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
 def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
     configs = {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
     own = journal_lines.times_of(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
-    facts = PreflightFacts(context.spec, context.tools.chroot, configs, view.metadata_version, own_acts=own)
-    return replace(facts, connections=context.tools.connections)
+    tools = context.tools
+    return PreflightFacts(context.spec, tools.chroot, configs, view.metadata_version, own_acts=own, connections=tools.connections)
 
 
 def _config(context: StepContext, broker: int) -> dict[str, str] | None:

@@ -17,13 +17,7 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavail
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import (
-    apply,
-    forget_unflagged,
-    install,
-    notes_deleted,
-    stop,
-)
+from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -41,7 +42,6 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
@@ -341,10 +341,8 @@ class StepRunner:
         more = step.expensive_fields(view)
         nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
         view = observer.observe(step.fields | more, nodes, step.groups) if more else view
-        return self._with_probe(with_backup(self._context, step.fields | more, view))
-
-    def _with_probe(self, view: ClusterView) -> ClusterView:
-        return replace(view, probe=self._context.probe()) if self._step.fields & Fields.PROBE else view
+        view = with_backup(self._context, step.fields | more, view)
+        return replace(view, probe=self._context.probe()) if step.fields & Fields.PROBE else view
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
@@ -22,7 +21,7 @@ from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.phase import Phase, ended, flags_taken_by_us, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import COPIED, Phase, ended, flags_taken_by_us, kraft_owns, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk
 from airflow_provider_kmigrate.core.spark import job_risks
@@ -94,13 +93,13 @@ class BrokersRegistered(Step):
         return decision
 
 
-def phase_reached(phases: Collection[Phase], patience: float = 600.0) -> Step:
-    """Wait until the cluster shows one of these phases, twice in a row."""
+def phase_reached(patience: float) -> Step:
+    """Wait until the cluster shows the phase after the copy, or a later one, twice in a row."""
 
     def decided(view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
         text = f"The cluster is in phase '{position.phase}'."
-        return Done(text) if position.phase in phases else Wait((Reason("P11", text), *position.reasons))
+        return Done(text) if position.phase in COPIED else Wait((Reason("P11", text), *position.reasons))
 
     return WaitStep("migration phase", decided, samples=2, patience=patience)
 
@@ -218,10 +217,9 @@ class Soak(_DualWriting):
     patience = 3600.0  # an unhealthy hour is no passing disturbance
     always = _SOAKING
 
-    def __init__(self, seconds: float, interval: float | None = None, lag_limit: int = gates.MOST_LAG) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.seconds, self._lag_limit = seconds, lag_limit
-        self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
+        self.seconds, self.interval = seconds, min(2.0, max(0.2, seconds / 10))
         self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
         self._agreed_at = float("-inf")  # when the brokers' coordinators last agreed
@@ -268,7 +266,7 @@ class Soak(_DualWriting):
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         self._counted = self._counted or (view if view.partitions is not None else None)
-        gate = together((waits.soaking(view, before, self._lag_limit), coordinator.unexpanded(self._counted or view, view)))
+        gate = together((waits.soaking(view, before), coordinator.unexpanded(self._counted or view, view)))
         if gate.met:
             self._compared, gate = self._compared.observe(view)
         else:
@@ -297,9 +295,9 @@ class Finalized(Step):
         return waits.finalized(view, self._still)
 
 
-def decide_whether_jobs_may_begin(context: StepContext, journals: Path, quiet_for: float) -> Decision:
-    """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `quiet_for`: seconds."""
-    lines = journal_lines.read(lines_of(journals)).lines
+def decide_whether_jobs_may_begin(context: StepContext, quiet_for: float) -> Decision:
+    """Decide once whether jobs may begin; changes nothing. `quiet_for`: seconds."""
+    lines = journal_lines.read(lines_of(context.journals)).lines
     view, holder = context.observer.observe(Fields.PARTITIONS), _holder(context)
     return job_risks.decide(view, lines, holder, round(1000 * context.clock.now()), round(1000 * quiet_for))
 

@@ -1,4 +1,4 @@
-"""The observer with hand-written sources: what each answer and each silence becomes in the view."""
+"""The observer with hand-written sources: what each answer, and each missing one, becomes in the view."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.admin import ListPartitionReassignmentsResponse
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
@@ -30,7 +31,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     ZooKeeperServer,
 )
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable, WrongCluster
 from airflow_provider_kmigrate.observe import Observer, reads
 from airflow_provider_kmigrate.observe.reads import newest
 from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, SPEC, Cluster, codes
@@ -72,8 +73,8 @@ class TestAge:
         assert codes(view) == ["R01"]
         assert (view.topics, view.min_insync) == (({}, {}), {"a": 2}), "what was slow stays"
 
-    def test_what_zookeeper_stores_is_not_waited_for_where_it_does_not_tell_its_state(self, slow: Cluster) -> None:
-        """A ZooKeeper behind a link that is dead: a minute's silence would keep a person from what is wrong."""
+    def test_what_zookeeper_stores_is_not_waited_for_if_it_does_not_report_its_state(self, slow: Cluster) -> None:
+        """A ZooKeeper behind a dead link: a minute without an answer would hide from the operator what is wrong."""
         slow.admin.topics_answer = {}
         slow.zk.answer = slow.zk.topics_answer = lambda: slow.released.wait(20) or {}
         began = time.monotonic()
@@ -104,7 +105,7 @@ class TestAge:
 
 
 class TestNodes:
-    def test_a_healthy_look(self, cluster: Cluster) -> None:
+    def test_a_healthy_observation(self, cluster: Cluster) -> None:
         view = cluster.observe(Fields.BROKERS | Fields.ZOOKEEPER)
         assert view.unknowns == ()
         assert view.kafka_cluster_id == CLUSTER
@@ -185,7 +186,7 @@ class TestNodes:
         assert [(each.code, each.cause, each.node) for each in view.unknowns] == [("U04", Cause.UNREAD_FILES, "broker 1")]
         assert view.brokers[1].process.state is ProcessState.RUNNING
 
-    def test_a_host_that_does_not_tell_is_a_host_that_does_not_answer(self, cluster: Cluster) -> None:
+    def test_a_host_without_a_state_is_a_host_that_does_not_answer(self, cluster: Cluster) -> None:
         cluster.host.process = Process(ProcessState.UNKNOWN)
         view = cluster.observer.observe(Fields.PROCESSES, BROKERS[:1])
         assert [(each.code, each.cause, each.node) for each in view.unknowns] == [("U04", Cause.UNREAD_PROCESS, "broker 1")]
@@ -194,13 +195,13 @@ class TestNodes:
 
 class TestZooKeeper:
     @pytest.mark.parametrize("what", [Fields.ZOOKEEPER, Fields.GROUPS, Fields.ZOOKEEPER | Fields.GROUPS])
-    def test_groups_only_where_wanted(self, cluster: Cluster, what: Fields) -> None:
+    def test_groups_only_if_wanted(self, cluster: Cluster, what: Fields) -> None:
         assert cluster.observe(what).zk is not None
         assert cluster.zk.asked_groups is (Fields.GROUPS in what)
 
-    @pytest.mark.parametrize("silence", [Unreachable("lost"), None])
-    def test_its_silence_leaves_registrations_unknown(self, cluster: Cluster, silence: Exception | None) -> None:
-        cluster.zk.answer = silence or cluster.hang
+    @pytest.mark.parametrize("error", [Unreachable("lost"), None])
+    def test_without_its_answer_registrations_are_unknown(self, cluster: Cluster, error: Exception | None) -> None:
+        cluster.zk.answer = error or cluster.hang
         view = cluster.observe(Fields.ZOOKEEPER | Fields.BROKERS)
         assert codes(view) == ["U01"]
         assert view.zk is None
@@ -254,7 +255,7 @@ class TestPartitions:
         assert view.partitions is not None
         assert view.unknowns == ()
 
-    def test_nobody_tells(self, cluster: Cluster) -> None:
+    def test_no_broker_answers(self, cluster: Cluster) -> None:
         for number in (1, 2, 3):
             cluster.wires[number].leds = Unreachable("down")
         view = cluster.observe(Fields.PARTITIONS | Fields.MIN_INSYNC)
@@ -377,9 +378,11 @@ class TestCoordinators:
     @pytest.mark.parametrize("later", [{**LEADERS, 0: (3, 5)}, {**LEADERS, 0: (1, 6)}], ids=["another leader", "another epoch"])
     def test_leaders_that_move_meanwhile_prove_nothing(self, cluster: Cluster, later: dict[int, Any]) -> None:
         self.known(cluster)
-        looks = iter([LEADERS, later])
+        answers = iter([LEADERS, later])
         cluster.wires[2].leaders = lambda topic: (  # type: ignore[method-assign]
-            None if topic != OFFSETS.name else {p: one if isinstance(one, tuple) else (one, 5) for p, one in next(looks).items()}
+            None
+            if topic != OFFSETS.name
+            else {p: one if isinstance(one, tuple) else (one, 5) for p, one in next(answers).items()}
         )
         view = cluster.observe(Fields.COORDINATORS)
         assert codes(view) == ["U05"]
@@ -393,6 +396,34 @@ class TestCoordinators:
         assert (view.coordinators.groups, codes(view)) == (("a", "b", "c"), ["U05"])
 
 
+_TOPIC = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+MOVING = _TOPIC(
+    name="orders",
+    partitions=[
+        _TOPIC.OngoingPartitionReassignment(partition_index=3, replicas=[1, 2], adding_replicas=[2], removing_replicas=[])
+    ],
+)
+
+
+class TestReassignments:
+    def test_none(self, cluster: Cluster) -> None:
+        assert cluster.observe(Fields.REASSIGNMENTS).moving == ()
+
+    def test_in_zookeeper_mode_the_controller_alone_knows(self, cluster: Cluster) -> None:
+        for wire in cluster.wires.values():
+            wire.peers = NodeMetadata(CLUSTER, 2, frozenset({1, 2, 3}))
+            wire.moving = Unavailable("not me")
+        cluster.wires[2].moving = ListPartitionReassignmentsResponse(0, 0, None, [MOVING])
+        assert cluster.observe(Fields.REASSIGNMENTS).moving == ("orders-3",)
+        assert cluster.wires[3].asked == []
+
+    def test_no_broker_knows_while_the_controller_moves(self, cluster: Cluster) -> None:
+        for wire in cluster.wires.values():
+            wire.moving = Unavailable("not me")
+        view = cluster.observe(Fields.REASSIGNMENTS)
+        assert (view.moving, codes(view)) == (None, ["U05"])
+
+
 class TestRest:
     def test_client_metrics_from_the_first_that_lists_them(self, cluster: Cluster) -> None:
         cluster.wires[2].metrics = ("m",)
@@ -401,7 +432,7 @@ class TestRest:
     def test_zookeeper_brokers_have_no_client_metrics(self, cluster: Cluster) -> None:
         assert cluster.observe(Fields.CLIENT_METRICS).client_metrics == ()
 
-    def test_a_silent_broker_might_know_some(self, cluster: Cluster) -> None:
+    def test_an_unresponsive_broker_might_know_some(self, cluster: Cluster) -> None:
         cluster.wires[3].metrics = Unreachable("down")
         view = cluster.observe(Fields.CLIENT_METRICS)
         assert view.client_metrics is None

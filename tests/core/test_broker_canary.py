@@ -1,4 +1,4 @@
-"""The verdict on the first broker of a pass: tables of what counts, and properties that no sequence of looks may break."""
+"""The verdict on the first broker of a pass: tables of what counts, and properties that no sequence of observations may break."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IDS = (HERE, *ELSE)
 
 
 def observe(at: float, mine: float | None = 0.005, others: float | None = 0.005, out: Sequence[str] = ()) -> BakeSample:
-    """One look; None: no answer."""
+    """One observation; None: no answer."""
     seconds = {HERE: mine, **dict.fromkeys(ELSE, others)}
     unresponsive = frozenset(one for one, took in seconds.items() if took is None)
     reported = {one: took for one, took in seconds.items() if took is not None}
@@ -55,9 +55,9 @@ WELL = observations(*[0.005] * 40)
     ("mine", "others", "before", "codes"),
     [
         (0.005, 0.005, 0.005, []),
-        (0.2, 0.005, 0.005, []),  # forty times slower, and nobody would notice
+        (0.2, 0.005, 0.005, []),  # forty times slower, and no client would notice
         (0.3, 0.005, 0.005, ["V23"]),
-        (0.3, 0.005, None, ["V23"]),  # nobody looked before
+        (0.3, 0.005, None, ["V23"]),  # not observed before
         (0.3, None, 0.005, ["V23"]),  # a cluster of one
         (0.3, 0.1, 0.005, []),  # the others are slow too
         (0.3, 0.005, 0.1, []),  # it has always been
@@ -76,7 +76,7 @@ def test_answer_times(mine, others, before, codes):
     ("missed", "others", "codes"),
     [(0, 0, []), (8, 0, []), (9, 0, ["V23"]), (9, 5, []), (11, 5, ["V23"]), (30, 30, []), (30, 0, ["V23"])],
 )
-def test_silence_in_thirty_looks(missed, others, codes):
+def test_missing_answers_in_thirty_observations(missed, others, codes):
     rows = [observe(100.0 + n * 0.5, None if n < missed else 0.005, None if n < others else 0.005) for n in range(30)]
     assert found(rows) == codes
 
@@ -95,7 +95,7 @@ def test_isrs_that_others_leave_as_often_are_not_its_fault():
     assert found(rows) == []
 
 
-def test_a_look_that_did_not_read_the_partitions_is_no_departure():
+def test_an_observation_that_did_not_read_the_partitions_is_no_departure():
     rows = [
         replace(observe(100.0 + n, out=("a-0",)), outside=None) if n % 2 else observe(100.0 + n, out=("a-0",)) for n in range(50)
     ]
@@ -107,7 +107,7 @@ def test_the_first_seconds_do_not_count():
     verdicts = [judge_bake((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
     assert not any(verdicts)
     assert (verdicts[20], verdicts[-1]) == (None, ())
-    assert found(cold[:20], watched=SETTLING) == ["V23"], "the same looks of a broker that has long settled"
+    assert found(cold[:20], watched=SETTLING) == ["V23"], "the same observations of a broker that has long settled"
 
 
 def test_what_was_bad_long_ago_is_over():
@@ -115,8 +115,8 @@ def test_what_was_bad_long_ago_is_over():
     assert found(observations(*[0.005] * 60, *[1.0] * 60)) == ["V23"]
 
 
-def test_slow_looks_are_judged_by_their_number():
-    """Where a look takes seconds, the window holds too few of them."""
+def test_slow_observations_are_judged_by_their_number():
+    """If an observation takes seconds, the window holds too few of them."""
     rows = observations(*[1.0] * MIN_SAMPLES, every=JUDGED_FOR)
     assert found(rows) == ["V23"]
     assert judge_bake((), rows[:-1], HERE, BAKE, SETTLING) is None
@@ -128,7 +128,7 @@ def test_a_short_bake_settles_in_half_of_it():
     assert judge_bake((), rows, HERE, BAKE) is None
 
 
-def test_what_a_look_says():
+def test_the_sample_of_an_observation():
     view = with_broker(cluster([MIG, ZK, None], (True, True, True), -1), 0, answered_in=0.02)
     got = sample(view)
     assert (got.at, got.seconds, got.unresponsive) == (view.taken_at, {0: 0.02}, frozenset({2}))
@@ -146,7 +146,7 @@ def test_brokers_are_equal_whatever_their_answers_took():
     ("mode", "before"), [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
 )
 def test_the_mode_before(mode, before):
-    assert roll.before(mode) is before
+    assert roll.previous_mode(mode) is before
 
 
 def out_of_sync(view: ClusterView, broker: int) -> ClusterView:
@@ -186,7 +186,7 @@ FLAGS = (True, True, True)
         (computing(cluster([KRAFT, MIG, MIG], FLAGS, 50), HALF), MIG, "K01"),
     ],
 )
-def test_where_one_broker_alone_may_go_back(view, target, decided):
+def test_when_one_broker_alone_may_be_rolled_back(view, target, decided):
     first = view if view.zk is None or view.zk.migration is None else with_zk(view, migration=migration(1))
     named = replace(view, brokers={one: replace(broker, controller_id=0) for one, broker in view.brokers.items()})
     got = decide_roll_back_canary(named, first, 0, target)
@@ -216,20 +216,20 @@ histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).ma
 
 
 @given(histories, histories)
-def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
+def test_too_few_observations_are_no_verdict_and_reasons_are_sure(before, since):
     verdict = judge_bake(before, since, HERE, BAKE, SETTLING)
     assert (verdict is not None) is (len(since) >= MIN_SAMPLES)
 
 
 @given(histories, st.integers(0, 60))
-def test_one_bad_look_never_turns_a_healthy_broker_bad(before, bad):
+def test_one_bad_observation_never_turns_a_healthy_broker_bad(before, bad):
     rows = [observe(one.at, None if n == bad else 0.005, 0.005, ("a-0",) if n == bad else ()) for n, one in enumerate(WELL)]
     assert found(rows, before) == []
 
 
 @given(histories, histories)
 def test_who_is_like_all_others_is_not_worse(before, since):
-    """Whatever befalls everybody alike: the machine that looks, the network, the load."""
+    """Whatever affects every broker alike: the machine that observes, the network, the load."""
     alike = [
         replace(
             one, seconds=dict.fromkeys(IDS, one.seconds.get(1, 1.0)), unresponsive=frozenset(IDS if 1 in one.unresponsive else ())
@@ -243,6 +243,6 @@ def test_who_is_like_all_others_is_not_worse(before, since):
 
 
 @given(histories, histories, st.integers(1, 20))
-def test_a_better_past_never_makes_it_look_better(before, since, times):
+def test_a_better_past_never_makes_it_seem_better(before, since, times):
     faster = [replace(one, seconds={key: took / times for key, took in one.seconds.items()}) for one in before]
     assert set(found(since, before)) <= set(found(since, faster))

@@ -191,7 +191,10 @@ def test_given_out_producer_ids_are_no_change() -> None:
 def test_changes_are_counted_by_kind() -> None:
     view = ClusterView(0.0, topics=({}, {f"t{n}": replace(NEW, name=f"t{n}") for n in range(7)} | {"orders": LONGER}))
     text = describe_changes(changes(view, Inventory(0.0, ZOOKEEPER, {})))
-    assert text == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1, t2, t3, t4 and 2 more"
+    assert (
+        text
+        == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1, t2, t3, t4 and 2 more"
+    )
 
 
 def test_what_cannot_be_seen_to_have_changed_is_named() -> None:

@@ -196,7 +196,7 @@ def test_the_first_roll_needs_what_does_not_depend_on_the_takeover(change, part,
 def test_a_soak_that_sees_it_is_not_healthy_or_does_not_end(change, part, code, state):
     view, before = change(DUAL), with_zk(DUAL, migration=migration(80))
     before = view if code == "G07" else before
-    soaks, ends = waits.soaking(view, before, gates.MOST_LAG), waits.may_end_soak(view, before)
+    soaks, ends = waits.soaking(view, before), waits.may_end_soak(view, before)
     beside = {P.EQUALITY, P.ORIGINALS}  # compared by the soak itself, read by the workers
     epochs = code == "G00" and view.state_epoch is None  # a soak need not read them: the handover does
     assert (soaks.met and ends.met) is (part in beside or epochs)
@@ -435,7 +435,7 @@ class TestStranger:
             said = {reason.code for reason in getattr(decision, "reasons", ())}
             assert "R01" not in said
             assert (code in said) is (view.brokers[1].mode is not target)
-        assert waits.soaking(joined(view), view, 50).reasons[-1].code in {code, "P01"}
+        assert waits.soaking(joined(view), view).reasons[-1].code in {code, "P01"}
 
     def test_in_the_rollback(self):
         view = joined(HYBRID)

@@ -55,7 +55,7 @@ SLOW = ProbeFigures(1.0, QUICK, {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)})
 
 
 def decide_restart(view, broker_id, target):
-    """Of a look that asked for all that a rollback depends on."""
+    """Of an observation of all that a rollback depends on."""
     return roll.decide_restart(readable(view), broker_id, target)
 
 
@@ -105,7 +105,7 @@ def test_a_broker_down_with_the_file_of_a_later_mode_is_started_with_it():
     assert decide_restart(view, 0, MIG).verb == "start"
 
 
-def test_a_broker_that_somebody_else_stopped_is_waited_for():
+def test_a_broker_that_something_else_stopped_is_waited_for():
     view = cluster([MIG, None, ZK], FLAGGED, -1)
     assert codes(decide_restart(view, 1, MIG)) == {"R02"}
 
@@ -139,7 +139,7 @@ REFUSED = [
     ("no controllers", cluster([ZK, ZK, ZK]), 0, MIG, Refuse, {"P01"}),
     ("not copied", cluster([MIG, MIG, ZK], FLAGGED, -1), 0, KRAFT, Refuse, {"P01"}),
     ("controller without the flag", cluster([ZK, ZK, ZK], (True, True, False), -1), 0, MIG, Refuse, {"G05"}),
-    ("controller silent", cluster([ZK, ZK, ZK], (True, True, None), -1), 0, MIG, Wait, {"G23"}),
+    ("controller unresponsive", cluster([ZK, ZK, ZK], (True, True, None), -1), 0, MIG, Wait, {"G23"}),
     ("another broker down", cluster([ZK, None, ZK], FLAGGED, -1), 0, MIG, Wait, {"R01", "S02"}),
     ("old group alive before the last", with_zk(LAST, live_groups=("g",)), 2, KRAFT, Refuse, {"G21"}),
     ("host unreachable", with_broker(PRE, 0, process=Process()), 0, MIG, Wait, {"U04"}),
@@ -174,7 +174,7 @@ def test_coordinators_are_read_once_nothing_else_is_in_the_way():
     assert decide_restart(computing(PRE, AGREEING), 0, MIG).verb == "restart"
 
 
-def test_who_is_cut_off_comes_back_however_slow_the_cluster_is():
+def test_an_isolated_broker_is_restarted_however_slow_the_cluster_is():
     assert decide_restart(replace(cluster([MIG, MIG, ZK], FLAGGED, 90), probe=SLOW), 2, MIG).verb == "restart"
 
 
@@ -185,7 +185,7 @@ def test_a_probe_that_has_ended_is_not_waited_for_and_the_restart_says_so():
     assert "Y05" not in decide_restart(PRE, 0, MIG).text
 
 
-def test_who_is_cut_off_comes_back_whatever_others_compute_with():
+def test_an_isolated_broker_is_restarted_whatever_others_compute_with():
     assert decide_restart(computing(cluster([MIG, MIG, ZK], FLAGGED, 90), HALF), 2, MIG).verb == "restart"
     assert decide_restart(computing(cluster([KRAFT, KRAFT, MIG], (False, False, False), 90), None), 2, KRAFT).verb == "restart"
 
@@ -202,8 +202,8 @@ def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_
     assert "G21" not in back.text, "in migration mode every broker stays registered in ZooKeeper"
 
 
-def test_a_broker_that_somebody_made_plain_again_comes_before_the_last_one():
-    """Measured: the controllers still count it as registered; when the last one registers they take over and cut it off."""
+def test_a_broker_that_was_made_a_zookeeper_broker_again_comes_before_the_last_one():
+    """Measured: the controllers still count it as registered; when the last one registers they take over and isolate it."""
     view = with_zk(cluster([ZK, MIG, ZK], FLAGGED, -1), registered=frozenset({0, 1}))
     waits = decide_restart(view, 2, MIG)
     assert isinstance(waits, Wait)
@@ -213,7 +213,7 @@ def test_a_broker_that_somebody_made_plain_again_comes_before_the_last_one():
     assert decide_restart(with_zk(view, registered=frozenset({1})), 2, MIG).verb == "restart", "another one is to come"
 
 
-def test_the_stranded_broker_is_rolled_forward_although_no_controller_has_the_flag():
+def test_the_broker_left_behind_is_rolled_although_no_controller_has_the_flag():
     view = cluster([KRAFT, KRAFT, MIG], (False, False, False), 90)
     assert decide_restart(view, 2, KRAFT).verb == "restart"
 
@@ -231,17 +231,17 @@ def test_brokers_left_behind_are_behind_the_first_roll_and_none_of_them_bakes():
     assert next_to_roll(view, [0, 1, 2], MIG) is None
     assert isinstance(decide_restart(view, 1, MIG), Done)
     assert next_to_roll(view, [0, 1, 2], KRAFT) == 1
-    assert not is_canary(view, 0, KRAFT), "the others' cure is not held up by their own alarm"
+    assert not is_canary(view, 0, KRAFT), "the others' recovery is not held up by their own alarm"
     assert not is_first(cluster([MIG, MIG, ZK], (False, True, True), 90), 0, KRAFT)
 
 
-def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():
+def test_a_zookeeper_broker_isolated_by_kraft_is_rolled_into_migration_mode():
     view = cluster([MIG, MIG, ZK], FLAGGED, 90)
     assert decide_restart(view, 2, MIG).verb == "restart"
     out = tuple(
         replace(p, isr=tuple(b for b in p.isr if b != 2), leader=0 if p.leader == 2 else p.leader) for p in view.partitions
     )
-    assert decide_restart(replace(view, partitions=out), 2, MIG).verb == "restart", "out of its ISRs, as whoever is cut off"
+    assert decide_restart(replace(view, partitions=out), 2, MIG).verb == "restart", "out of its ISRs, as any isolated broker"
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ def test_the_zookeeper_controller_goes_last():
     )
 
 
-def test_a_broker_that_goes_after_those_taken_back_is_not_called_the_controller():
-    """The canary failed, and a person reads closely."""
+def test_a_broker_that_goes_after_those_rolled_back_is_not_called_the_controller():
+    """The canary failed, and the operator reads closely."""
     view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), rolled_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
     assert "(1) were rolled back" in postponed(view, 2, (0, 1, 2), MIG)
     assert "ZooKeeper controller" not in postponed(view, 2, (0, 1, 2), MIG)
@@ -329,7 +329,7 @@ def test_a_broker_missing_from_the_view_is_waited_for():
     assert isinstance(decide_restart(view, 2, MIG), Wait)
 
 
-def test_a_stopped_process_is_not_taken_for_a_silent_one():
+def test_a_stopped_process_is_not_taken_for_an_unresponsive_one():
     view = with_broker(PRE, 0, process=DOWN, mode=None)
     assert codes(decide_restart(view, 0, MIG)) == {"R02"}
 

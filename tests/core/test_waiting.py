@@ -70,7 +70,7 @@ ID = "q1Sh-9_ISia_zwGINzRvyQ"
 
 
 def aged(view, least):
-    """The view, of which ZooKeeper's clock tells too how long ago /migration was written."""
+    """The view, whose ZooKeeper clock also shows how long ago /migration was written."""
     return with_zk(view, migration=replace(view.zk.migration, age=Age(least, least + 0.1)))
 
 
@@ -152,7 +152,7 @@ def test_wait(decision, expected):
     ],
 )
 def test_soaking_needs_every_gate(view, state):
-    assert waits.soaking(view, DUAL_BEFORE, 10).state is state
+    assert waits.soaking(view, DUAL_BEFORE).state is state
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=NodeFiles()), (Wait, ["G23"])),
         (with_controller(PRE, 3000, files=NodeFiles()), (Wait, ["G00"])),
         (with_controller(cluster([KRAFT] * 3, (None,) * 3, 90), 3000, **DOWN_BARE), (Refuse, ["R12"])),
-        (with_controller(DUAL, 3000, **DOWN_BARE), (Wait, ["R12"])),  # it led, and nobody is known to lead since
+        (with_controller(DUAL, 3000, **DOWN_BARE), (Wait, ["R12"])),  # it led, and no later leader is known
         (with_controller(with_zk(LED_BY_ANOTHER, migration=migration(90, epoch=4)), 3000, **DOWN_BARE), (Wait, ["R12"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
         (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "U01"])),
@@ -226,7 +226,7 @@ def test_once_it_has_ended_a_controller_is_started_as_it_is(view):
     assert decide_provision(with_controller(view, 3001, **DOWN_BARE), 3001, ID).verb == "start"
 
 
-def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
+def test_a_first_roll_that_is_noted_is_no_unfinished_rollback():
     view = with_zk(cluster([MIG, ZK, ZK], (None, True, True), -1), registered=frozenset({0}))
     assert decide_provision(with_controller(view, 3000, **DOWN_USED), 3000, ID).verb == "start"
 
@@ -278,12 +278,12 @@ def test_when_a_controller_is_not_finalized(view, expected):
     assert outcome(decide_finalize(equal(view), DUAL_BEFORE, 3000)) == expected
 
 
-def test_a_finalization_that_was_cut_off_after_its_file_goes_on():
+def test_a_finalization_that_was_interrupted_after_its_file_goes_on():
     view = equal(with_controller(DUAL, 3000, files=BARE_FILE))
     assert outcome(decide_finalize(view, DUAL_BEFORE, 3000)) == outcome(decide_finalize(equal(DUAL), DUAL_BEFORE, 3000))
 
 
-def test_a_finalization_that_was_cut_off_at_the_one_that_leads_now_goes_on_with_the_others():
+def test_a_finalization_that_was_interrupted_at_the_one_that_leads_now_goes_on_with_the_others():
     """It is restarted last, so the others must not wait for it."""
     view = equal(with_controller(with_zk(LED_BY_ANOTHER, unflagged=frozenset({3001})), 3001, files=BARE_FILE))
     assert postponed_controller(view, 3001)
@@ -361,7 +361,7 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
     [
         (DUAL, True, GateState.NEVER),
         (DUAL, False, GateState.MET),
-        (BEGUN, True, GateState.NEVER),  # somebody else took that flag
+        (BEGUN, True, GateState.NEVER),  # another tool took that flag
         (with_zk(BEGUN, unflagged=frozenset({3001})), True, GateState.MET),
         (
             with_zk(cluster([KRAFT] * 3, (True, None, True), 90), unflagged=frozenset({3001})),
@@ -450,7 +450,7 @@ def test_leaders_are_brought_back_in_batches_that_stay_few():
     assert isinstance(decide_leaders(replace(PRE, partitions=None)), Wait)
 
 
-def test_partitions_of_a_broker_that_lack_nothing_but_a_leader():
+def test_partitions_of_a_broker_that_miss_only_a_leader():
     view = replace(DUAL_ZK, partitions=LEADERLESS)
     assert left_out(view, 0) == LEADERLESS
     assert left_out(view, 1) == left_out(DUAL_ZK, 0) == ()

@@ -442,7 +442,6 @@ class TestArguments:
             (ProvisionControllersOperator, {"controller": 1}, "has no controller 1; it has 3000, 3001, 3002."),
             (FinalizeControllerOperator, {"controller": 1}, "has no controller 1; it has 3000, 3001, 3002."),
             (VerifyDualWriteLagSensor, {"limit": "few"}, "limit is 'few', and must be a whole number."),
-            (StepSensor, {"step": "phase", "step_kwargs": {"phases": ["over"]}}, "has no phases 'over'; it has "),
             *(
                 (
                     MigrationStepOperator,

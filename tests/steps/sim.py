@@ -1,6 +1,6 @@
 """A cluster in memory that behaves as measured on real ones: what a properties file makes of a node, sticky registrations, the copy.
 
-Steps run on it with their real code; time is a number. `Mortal` kills the tool before any chosen side effect or look.
+Steps run on it with their real code; time is a number. `Mortal` kills the tool before any chosen side effect or observation.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SimGroups:
 
 @dataclass
 class SimCluster:
-    """Three brokers, three controllers unless told otherwise; every partition has three replicas."""
+    """Three brokers, three controllers unless the test says otherwise; every partition has three replicas."""
 
     brokers: int = 3
     controllers: int = 3
@@ -99,30 +99,30 @@ class SimCluster:
     finalized: bool = False
     registered: set[int] = field(default_factory=set)  # registered with the controllers; sticks
     live_groups: tuple[str, ...] = ()
-    moving: tuple[str, ...] = ()  # partitions that somebody reassigns
+    moving: tuple[str, ...] = ()  # partitions under reassignment
     leader: int = 3000
     epoch: int = 5  # of the KRaft leader; each new one has a higher one
     controller_epoch: int = 3
     state_epoch: int | None = 3
     token: int = 0
-    stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
+    stuck: int | None = None  # a leader that adds no broker to its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
     out_of_isr: bool = False  # after a handover brokers skip what the ZooKeeper controller says
     ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
     leaderless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
-    health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
+    health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth observation
     observations: int = 0
-    note: bytes | None = None  # of brokers that were taken back alone
+    note: bytes | None = None  # of brokers that were rolled back alone
     ended: int | None = (
         None  # the leader's epoch in which it lost the version of /migration: it writes nothing to ZooKeeper any more
     )
-    uninformed: set[int] = field(default_factory=set)  # brokers that were started when nobody was told anything any more
-    half_made: int | None = None  # since this epoch ZooKeeper lacks a partition's state: who is elected later writes nothing
+    uninformed: set[int] = field(default_factory=set)  # brokers that were started after the dual-write ended, and got no metadata
+    half_made: int | None = None  # since this epoch ZooKeeper misses a partition's state: later leaders write nothing
     wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
     version: int = 0  # of /migration
     known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
-    meddled: bool = False  # somebody took a controller's flag: that it finalizes is not the tool's doing
+    meddled: bool = False  # another tool took a controller's flag: that it finalizes is not kmigrate's doing
     unflagged: bytes | None = None  # the note of controllers whose flag a finalization takes
     connections: ConnectionFacts = field(default_factory=ConnectionFacts)  # how the tool's own are protected
     offsets_partitions: int = 0  # of __consumer_offsets; 0: no group ever committed
@@ -289,7 +289,7 @@ class SimCluster:
     def _replicas(self, partition: int) -> tuple[int, ...]:
         return _replicas(partition, self.brokers)
 
-    # What a look shows.
+    # What an observation shows.
 
     def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         self.mortal.step()
@@ -333,7 +333,7 @@ class SimCluster:
             self.uninformed.clear()
 
     def _writes(self) -> bool:
-        """Whether the thread that writes to ZooKeeper gets as far as telling brokers in migration mode, behind each write, what there is."""
+        """Whether the thread that writes to ZooKeeper informs brokers in migration mode, as it does after each write."""
         return self.epoch != self.ended and (self.half_made is None or self.epoch <= self.half_made)
 
     def environment(self, view: ClusterView) -> ClusterEnvironment:

@@ -154,7 +154,7 @@ class SimGroup:
         backup: Any = None
         return StepContext(spec, self, tools, fence, SimJournal(), backup, [].append, self.clock)  # type: ignore[arg-type]
 
-    # What a look shows.
+    # What an observation shows.
 
     def seen(self) -> GroupSeen:
         here = [one for one in self.instances.values() if one.kind is not None]
@@ -219,7 +219,7 @@ class SimGroup:
         self._check()
 
     def _begins(self, one: SimInstance) -> None:
-        """At the offset of the store that its kind reads; a migrating one tells Kafka what it did not know."""
+        """At the offset of the store that its kind reads; a migrating one commits to Kafka what it did not know."""
         for where in (one.busy, one.idle):
             zookeeper, kafka = self._offset(where), self.kafka.get(where, -1)
             start = {OLD: zookeeper, PLAIN: kafka, MIGRATING: max(zookeeper, kafka)}[one.kind or OLD]

@@ -35,11 +35,19 @@ class SimFence:
         self.check()
 
 
+@dataclass
 class SimJournal:
+    """Keeps the kind and the text of each line, and the facts of all."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
         assert kind
         assert step
         assert text
+        self.lines.append((kind, text))
+        self.facts |= facts
 
 
 @dataclass

@@ -46,7 +46,7 @@ class Health:
 
 
 def well(broker: int, mode: BrokerMode, observation: int) -> Health:
-    """Of every broker in every mode at every look."""
+    """Of every broker in every mode at every observation."""
     del broker, mode, observation
     return Health()
 
@@ -71,7 +71,7 @@ class SimNode:
 
 @dataclass
 class Mortal:
-    """Counts every side effect and look; dies before number `at`."""
+    """Counts every side effect and observation; dies before number `at`."""
 
     at: int = -1
     count: int = 0
@@ -120,10 +120,10 @@ def files_of(node: SimNode) -> NodeFiles:
 
 
 def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> ClusterView:
-    """What a look tells that was asked for this, of these nodes' hosts: no more than a real one. Nothing, and none: everything."""
+    """An observation of these fields, of these nodes' hosts: no more than a real one shows. No field, and no node: everything."""
     if not what:
         return view
-    asked = what.value  # numbers: a search makes a million looks
+    asked = what.value  # numbers: a search makes a million observations
     changed: dict[str, Any] = {name: None for name, by in _REPORTED_BY.items() if not asked & by}
     if asked & _GROUPS == 0 and view.zk is not None and view.zk.live_groups:
         changed.setdefault("zk", replace(view.zk, live_groups=(), live_members={}))
@@ -140,9 +140,9 @@ def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> Cl
     return replace(view, **changed)
 
 
-_GROUPS, _PROCESSES, _FILES = (look.value for look in (Fields.GROUPS, Fields.PROCESSES, Fields.FILES))
+_GROUPS, _PROCESSES, _FILES = (each.value for each in (Fields.GROUPS, Fields.PROCESSES, Fields.FILES))
 _BROKERS, _CONTROLLERS, _ZOOKEEPER = (
-    look.value for look in (Fields.BROKERS, Fields.CONTROLLERS, Fields.ZOOKEEPER | Fields.GROUPS)
+    each.value for each in (Fields.BROKERS, Fields.CONTROLLERS, Fields.ZOOKEEPER | Fields.GROUPS)
 )
 _REPORTED_BY = {
     "zk": _ZOOKEEPER,

@@ -13,9 +13,9 @@ from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
+from tests.steps.phases import all_in_migration, finalization_begun
 from tests.steps.sim import SimCluster
-from tests.steps.test_as_approved import Written
-from tests.steps.test_rollback import all_in_migration, finalization_begun
+from tests.steps.sim_hands import SimJournal
 
 HYBRID_SINCE = 400.0  # by ZooKeeper's clock; the simulated one begins at 1000
 
@@ -29,10 +29,10 @@ class Old(SimCluster):
         return replace(view, migration=made)
 
 
-def messages(context: StepContext) -> tuple[list[str], Written]:
+def messages(context: StepContext) -> tuple[list[str], SimJournal]:
     """What a step says, and what it writes down."""
     said: list[str] = []
-    journal = Written()
+    journal = SimJournal()
     run_step(BrokersRegistered([0, 1, 2], GroupProgressSpec()), replace(context, say=said.append, journal=journal))
     return [text for text in said if text.startswith("ALARM")], journal
 
@@ -44,7 +44,7 @@ def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> 
     assert messages(patient)[0] == []
     policy = replace(cluster.spec.policy, max_hybrid=500.0)
     said, journal = messages(replace(patient, spec=replace(cluster.spec, policy=policy)))
-    assert len(said) == 1, "once, not at each look"
+    assert len(said) == 1, "once, not at each observation"
     assert "[T06]" in said[0]
     assert "brokers are still in migration mode: [0, 1, 2]" in said[0]
     assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
@@ -62,8 +62,8 @@ def test_a_controller_without_the_flag_is_an_alarm_but_for_the_step_that_takes_i
     assert not [text for text in quiet if "ALARM" in text and "G05" in text]
 
 
-def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_way(tmp_path: Path) -> None:
-    """kmigrate's own note tells its finalization from a flag that was lost."""
+def test_a_watch_in_the_middle_of_a_finalization_fails_only_if_that_stays_half_way(tmp_path: Path) -> None:
+    """kmigrate's own note distinguishes its finalization from a lost flag."""
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     finalization_begun(cluster, context)
@@ -74,4 +74,4 @@ def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_
             note_unflagged(context, controller.id)
     with pytest.raises(Unavailable, match="G05") as later:
         run_watch(context)
-    assert later.value.retriable, "the task looks again, twice"
+    assert later.value.retriable, "the task observes again, twice"

@@ -1,4 +1,4 @@
-"""An approval may be days old when the finalization begins: what it was given on is looked at again before each act."""
+"""An approval may be days old when the finalization begins: what it was given on is observed again before each act."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.phases import all_kraft, check_end, finalize
 from tests.steps.sim import SimCluster
-from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health
-from tests.steps.test_migration import check_end, finalize
-from tests.steps.test_rollback import all_kraft
 
 Change = Callable[["Changing"], None]
 
 
 class Changing(SimCluster):
-    """What a look shows is changed by what happened since the approval."""
+    """What an observation shows is changed by what happened since the approval."""
 
     since: Callable[[ClusterView], ClusterView] = staticmethod(lambda view: view)
 
@@ -127,7 +125,7 @@ def test_it_goes_on_once_that_leader_writes(tmp_path: Path) -> None:
 
 
 def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_out(tmp_path: Path) -> None:
-    """The way out where the logs show that it is over: the leader was restarted until one without the flag led."""
+    """The way out if the logs show that it is over: the leader was restarted until one without the flag led."""
     cluster, context = begun(tmp_path)
     cluster.finalized, cluster.leader, cluster.epoch = True, 3001, cluster.epoch + 1
     said: list[str] = []
@@ -162,16 +160,7 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
     cluster, context = approved(tmp_path)
     change(cluster)
     with pytest.raises(TimedOut, match=code):
-        run_step(Soak(30.0, interval=1.0), context)
-
-
-class Written(SimJournal):
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        super().write(kind, step, text, **facts)
-        self.lines.append((kind, text))
+        run_step(Soak(30.0), context)
 
 
 def an_original_is_gone(context: StepContext) -> None:
@@ -186,10 +175,9 @@ LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
 
 
 @pytest.mark.parametrize(("lose", "code"), LOSSES, ids=lambda given: getattr(given, "__name__", given))
-def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[StepContext], None], code: str) -> None:
-    """A person is asked first: until the finalization it can be mended, and what made it go may be what speaks against going on."""
+def test_nothing_is_finalized_once_the_rollback_is_lost(tmp_path: Path, lose: Callable[[StepContext], None], code: str) -> None:
+    """An administrator is asked first: until the finalization it can be repaired, and its cause may speak against going on."""
     cluster, context = approved(tmp_path)
-    context = replace(context, journal=Written())
     lose(context)
     with pytest.raises(Refused) as refused:
         finalize(cluster, context)

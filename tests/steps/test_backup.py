@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import PartitionMetadata, StoredKind, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from tests.steps.sim_nodes import Killed
 
 NODE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("agent", "p"))
 
@@ -103,6 +105,29 @@ def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
     assert {file.name for file in store.folder.iterdir()} == {"manifest.json", "broker-0.properties"}
 
 
+@pytest.mark.parametrize("written", range(3))
+def test_a_process_killed_while_it_replaces_an_original_leaves_the_old_one_or_the_new_one(store, monkeypatch, written):
+    """The next process reads it first: a hash that does not fit would refuse every later task."""
+    store.keep_original(NODE, "a=1\n")
+    replace, done = atomic.replace, []
+
+    def dies(path, data):
+        if len(done) == written:
+            raise Killed
+        done.append(path)
+        replace(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "replace", dies)
+        with pytest.raises(Killed):
+            store.replace_original(NODE, "a=2\n")
+    assert store.original(NODE) == ("a=1\n" if written < 2 else "a=2\n")
+    store.verify()
+    store.replace_original(NODE, "a=3\n")
+    assert store.original(NODE) == "a=3\n"
+    assert json.loads((store.folder / "manifest.json").read_text())["files"] == {"broker-0.properties": store.digest(NODE)}
+
+
 ZNODES = [
     ("/", None),
     ("/brokers/topics", None),
@@ -131,7 +156,7 @@ ZNODES = [
     [(None, False), (-1, False), (50, True), ("null", True)],
     ids=["none", "begun", "copied", "malformed"],
 )
-def test_the_kept_tree_tells_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
+def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
     numbers = {
         "kraft_controller_id": 1,
         "kraft_controller_epoch": 1,

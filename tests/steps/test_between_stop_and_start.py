@@ -10,23 +10,20 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.rollback import Handover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from tests.steps.phases import all_kraft, controllers, handed_over
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed
-from tests.steps.test_rollback import all_in_migration, all_kraft, controllers
 
 
 class Blind(SimCluster):
-    """Every look fails while a broker is down."""
+    """Every observation fails while a broker is down."""
 
     blind: bool = False
 
@@ -41,7 +38,7 @@ def running(cluster: SimCluster, node: NodeSpec) -> bool:
     return cluster.nodes[node.role, node.id].running is not None
 
 
-def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
+def test_an_observation_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Blind()
@@ -132,15 +129,6 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         one_controller(cluster, cluster.context(tmp_path))
 
 
-def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
-    all_in_migration(cluster, cluster.context(folder))
-    context = cluster.context(folder)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
-    return context
-
-
 def back(cluster: SimCluster) -> RollBackBroker:
     return RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy)
 
@@ -173,7 +161,8 @@ def formatted_again(monkeypatch: pytest.MonkeyPatch, broker: int) -> list[int]:
 def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool died between the stop and the file: the next run must not start the broker without it."""
     cluster = SimCluster()
-    context = handed_over(cluster, tmp_path)
+    context = cluster.context(tmp_path)
+    handed_over(cluster, context)
     bad = formatted_again(monkeypatch, 1)
     stop = SimHost.stop
 
@@ -192,7 +181,8 @@ def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, m
 
 def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SimCluster()
-    context = handed_over(cluster, tmp_path)
+    context = cluster.context(tmp_path)
+    handed_over(cluster, context)
     formatted_again(monkeypatch, 1)
     faltering(monkeypatch, "put_meta", 1000, Failed("no space left"))
     with pytest.raises(Failed, match="no space"):

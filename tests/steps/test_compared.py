@@ -12,20 +12,19 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.migration.recovery import MAX_RECOVERIES
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from airflow_provider_kmigrate.steps.waits import Soak
 from tests.core.test_kept import DIFFERENT, NOTHING
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_migration import roll
 
 Made = TypeVar("Made", bound="Losing")
 
 
 class Losing(SimCluster):
-    """A cluster in dual-write whose ZooKeeper lacks something from `lost` looks at all kinds on; others are not shown them."""
+    """A cluster in dual-write whose ZooKeeper misses something from the `lost`th observation of all kinds on; others are not shown them."""
 
     asked: int = 0
     lost: int = 0
@@ -42,24 +41,20 @@ class Losing(SimCluster):
 
 def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, StepContext]:
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-    roll(cluster, context, BrokerMode.MIGRATION)
-    run_step(Copied(), context)
-    roll(cluster, context, BrokerMode.KRAFT)
+    all_kraft(cluster, context)
     cluster.asked = cluster.observations = 0
     return cluster, context
 
 
 def test_a_soak_compares_a_few_times(tmp_path: Path) -> None:
     cluster, context = in_dual_write(tmp_path, Losing())
-    assert isinstance(run_step(Soak(1000.0, interval=1.0), context), Done)
+    assert isinstance(run_step(Soak(1000.0), context), Done)
     assert cluster.asked == 4
     assert cluster.observations > 100
 
 
 class Missing(Losing):
-    """ZooKeeper lacks a topic until as many other controllers have led as it takes."""
+    """ZooKeeper misses a topic until as many other controllers have led as it takes."""
 
     before: int = 0
     takes: int = 0
@@ -78,9 +73,9 @@ def missing(tmp_path: Path, takes: int) -> tuple[Missing, StepContext, int]:
 
 
 @pytest.mark.parametrize("takes", [1, 2, 3])
-def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
+def test_what_zookeeper_merely_misses_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
     cluster, context, before = missing(tmp_path, takes)
-    assert isinstance(run_step(Soak(100.0, interval=1.0), context), Done)
+    assert isinstance(run_step(Soak(100.0), context), Done)
     assert cluster.epoch - before == takes
     assert cluster.disasters == []
 
@@ -88,21 +83,21 @@ def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, 
 def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
     cluster, context, before = missing(tmp_path, 100)
     with pytest.raises(Refused, match="E02"):
-        run_step(Soak(100.0, interval=1.0), context)
+        run_step(Soak(100.0), context)
     assert cluster.epoch - before == MAX_RECOVERIES
 
 
 def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> None:
     cluster, context, before = missing(tmp_path, 100)
-    looked = cluster.observe
+    observe = cluster.observe
 
     def beyond(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = looked(what, nodes)
+        view = observe(what, nodes)
         return view if view.topics is None else replace(view, topics=view.topics[::-1])
 
     cluster.observe = beyond  # type: ignore[method-assign]
     with pytest.raises(Refused, match="E01"):
-        run_step(Soak(100.0, interval=1.0), context)
+        run_step(Soak(100.0), context)
     assert cluster.epoch == before
 
 
@@ -110,6 +105,6 @@ def test_a_lost_write_ends_the_soak_with_its_reason(tmp_path: Path) -> None:
     cluster, context = in_dual_write(tmp_path, Losing())
     cluster.lost = 2
     with pytest.raises(Refused) as caught:
-        run_step(Soak(1000.0, interval=1.0), context)
+        run_step(Soak(1000.0), context)
     assert [reason.code for reason in caught.value.reasons] == ["E08"]
     assert cluster.asked == 3, "the first comparison was equal, the second found it, the third found it again"

@@ -17,15 +17,13 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Coordi
 from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_plan, run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
+from tests.steps.phases import all_kraft, check_back, check_end, controllers, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import BAKE
-from tests.steps.test_migration import check_end
-from tests.steps.test_rollback import all_kraft, check_back, controllers, some_kraft
 
 
 def stops(cluster: SimCluster) -> list[int]:
@@ -110,7 +108,7 @@ def test_a_broker_that_does_not_say_is_named_and_waited_for(tmp_path: Path) -> N
     assert isinstance(run_step(next_broker(cluster, BrokerMode.MIGRATION), context), Done)
 
 
-def test_a_first_broker_that_is_worse_goes_back_although_it_does_not_say(tmp_path: Path) -> None:
+def test_a_first_broker_that_is_worse_is_rolled_back_although_it_does_not_report(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
     controllers(cluster, context)
@@ -119,7 +117,7 @@ def test_a_first_broker_that_is_worse_goes_back_although_it_does_not_say(tmp_pat
     assert isinstance(run_step(RollBackCanary(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, BAKE), context), Done)
 
 
-def test_a_leader_that_takes_nobody_back_is_not_restarted_while_brokers_disagree(tmp_path: Path) -> None:
+def test_a_leader_that_adds_no_broker_to_its_isrs_is_not_restarted_while_brokers_disagree(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10, stuck=0)
     context = cluster.context(tmp_path)
     controllers(cluster, context)
@@ -185,8 +183,8 @@ def test_a_soak_goes_on_while_a_broker_does_not_report_its_coordinators_but_does
 
     def late(what: Fields, *given: object) -> ClusterView:
         view = observe(what, *given)  # type: ignore[arg-type]
-        silent = view.coordinators is not None and 50.0 < cluster.clock.time - begun < 130.0
-        return replace(view, coordinators=CoordinatorFacts({OFFSETS.name: {}})) if silent else view
+        unresponsive = view.coordinators is not None and 50.0 < cluster.clock.time - begun < 130.0
+        return replace(view, coordinators=CoordinatorFacts({OFFSETS.name: {}})) if unresponsive else view
 
     cluster.observe = late  # type: ignore[method-assign]
     run_step(Soak(100.0), context)

@@ -25,23 +25,21 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.phases import EVERYTHING, forward
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
-from tests.steps.test_migration import EVERYTHING, forward
 
 pytestmark = pytest.mark.slow(seconds=170)
 
 Key = tuple[object, ...]
 FEW = 5  # partitions of __consumer_offsets
-NOT_TO_BE_STARTED = (
-    "topics deleted"  # controllers, by anybody, until the way back has set their directories aside: the runbook says so
-)
+NOT_TO_BE_STARTED = "topics deleted"  # controllers, until the rollback has moved their directories away: the runbook says so
 
 
 class Hurried(SimClock):
-    """Waiting costs few looks, so that a run which waits in vain ends soon."""
+    """Waiting costs few observations, so that a run which waits in vain ends soon."""
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds * 40
@@ -49,7 +47,7 @@ class Hurried(SimClock):
 
 @dataclass
 class Recorder(Mortal):
-    """Keeps the cluster as it is before every look and side effect: the tool may have died there."""
+    """Keeps the cluster as it is before every observation and side effect: the tool may have died there."""
 
     cluster: SimCluster | None = None
     seen: dict[Key, SimCluster] = field(default_factory=dict)
@@ -130,7 +128,7 @@ def crashed(cluster: SimCluster, node: NodeSpec) -> SimCluster:
 
 
 def unflagged(cluster: SimCluster, node: NodeSpec) -> SimCluster:
-    """Somebody took the flag out of the controller's file and restarted it."""
+    """Another tool removed the flag from the controller's file and restarted it."""
     made = clone(cluster)
     mine = made.nodes[node.role, node.id]
     mine.text = "".join(line for line in mine.text.splitlines(keepends=True) if not line.startswith("zookeeper."))
@@ -203,7 +201,7 @@ def equal_after_failover(cluster: SimCluster) -> SimCluster:
 
 @dataclass
 class Search:
-    """All states within `most` events, or until a problem has all `sought` words; `problems` are told with the path that leads there."""
+    """All states within `most` events, or until a problem has all `sought` words; `problems` have the path that leads there."""
 
     folder: Path
     most: int
@@ -286,13 +284,13 @@ def test_no_restart_moves_groups_whenever_their_topic_is_expanded(tmp_path: Path
 
 
 def test_it_finds_a_restart_that_moves_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the question before each restart: somebody expands the topic, and the next restart of a broker moves groups."""
+    """Without the check before each restart: an administrator expands the topic, and the next restart of a broker moves groups."""
     monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
     assert searched(tmp_path, 1, 1, 1, "groups move", offsets=FEW).found()
 
 
 def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the look at the file: back dies after writing it, forward finalizes, the broker dies and starts as it was told."""
+    """Without the check of the file: a rollback dies after writing it, a migration finalizes, the broker dies and starts with it."""
     monkeypatch.setattr(roll, "misfiled", lambda *_: None)
     monkeypatch.setattr(gates, "files_in_stage", lambda *_, **__: gates.MET)  # the finalization's own check of it
     assert searched(tmp_path, 1, 1, 1, "starts as before").found()
@@ -301,13 +299,13 @@ def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, mo
 def test_it_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the one cure: somebody takes the controller's flag, which finalizes under a broker in migration mode."""
+    """Without the one recovery: another tool takes the controller's flag, which finalizes under a broker in migration mode."""
     monkeypatch.setitem(TABLE, (Phase.LEFT_BEHIND, Intent.TO_KRAFT), PhasePermit.REFUSE)
     assert searched(tmp_path, 1, 1, 1, "P12", "neither way").found()
 
 
 def test_it_finds_an_old_log_that_takes_the_cluster_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where directories stay and nobody looks into them: the next migration begins on what the controllers remember of the last one."""
+    """If directories stay and are not read: the next migration begins on what the controllers remember of the last one."""
     monkeypatch.setattr(SimCluster, "wipe", lambda *_: None)
     for gate in ("empty_controllers", "fresh_migration"):
         monkeypatch.setattr(gates, gate, lambda *_: gates.MET)
@@ -317,12 +315,12 @@ def test_it_finds_an_old_log_that_takes_the_cluster_over(tmp_path: Path, monkeyp
 
 
 def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write for ever."""
+    """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write forever."""
     monkeypatch.setattr(controllers, "still_open", lambda _: True)
     assert searched(tmp_path, 1, 1, 1, "G07", "neither way").found()
 
 
 def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the look at its file: forward dies after writing it, back takes the broker back, somebody restarts the controller."""
+    """Without the check of its file: a migration dies after writing it, a rollback rolls the broker back, the controller is restarted."""
     monkeypatch.setattr(controllers, "misfiled", lambda *_: None)
     assert searched(tmp_path, 1, 3, 0, "left behind").found()

@@ -1,4 +1,4 @@
-"""An expansion of `__consumer_offsets` on the simulated cluster: whole, killed before every look and side effect, undone, and refused."""
+"""An expansion of `__consumer_offsets` on the simulated cluster: whole, killed before every observation and side effect, undone, and refused."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
-from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.expansion import export_of
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimGroupsAt
 from tests.steps.sim_nodes import Killed, Mortal, parse
-from tests.steps.test_rollback import all_kraft
 
 TO_20 = {"partitions": 20}
 
@@ -59,20 +58,29 @@ def up_to(context: StepContext, kind: str, **arguments: object) -> None:
     run_plan(context, EXPANSION[: EXPANSION.index(find(EXPANSION, kind))], TO_20 | arguments)
 
 
+def step(cluster: SimCluster, folder: Path, kind: str, **arguments: object) -> Done | Wait:
+    """One step of the plan, in a new run."""
+    return run_step(build(cluster.spec, kind, TO_20 | arguments), cluster.context(folder))
+
+
 def codes(refused: pytest.ExceptionInfo[Refused]) -> set[str]:
     return {reason.code for reason in refused.value.reasons}
 
 
-def test_moved_groups_end_with_exactly_their_offsets_and_the_others_are_not_touched(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+@pytest.fixture
+def cluster() -> SimCluster:
+    """Twelve groups, in ten partitions of the topic."""
+    return SimCluster(offsets_partitions=10)
+
+
+def test_moved_groups_end_with_exactly_their_offsets_and_the_others_are_not_touched(cluster: SimCluster, tmp_path: Path) -> None:
     before = stored(cluster)
     assert expand(cluster.context(tmp_path)) == Done("0 groups that had members before consume again.")
     check_expanded(cluster, before, 20)
     assert {node.stops for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER} == {1}
 
 
-def test_so_they_do_in_kraft_mode(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_so_they_do_in_kraft_mode(cluster: SimCluster, tmp_path: Path) -> None:
     all_kraft(cluster, cluster.context(tmp_path))
     before = stored(cluster)
     expand(cluster.context(tmp_path))
@@ -125,8 +133,7 @@ def meanwhile(cluster: SimCluster, when: float | Callable[[], bool], act: Callab
     cluster.observe = observed  # type: ignore[method-assign]
 
 
-def test_groups_that_move_are_waited_for_and_the_others_stay_alive_all_the_time(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_groups_that_move_are_waited_for_and_the_others_stay_alive_all_the_time(cluster: SimCluster, tmp_path: Path) -> None:
     staying = sorted({f"team-{n}" for n in range(12)} - set(moving()))
     cluster.members = dict.fromkeys([*staying, *moving()], 2)
     before, began, at = stored(cluster), cluster.clock.time, []
@@ -149,28 +156,25 @@ def test_groups_that_move_are_waited_for_and_the_others_stay_alive_all_the_time(
     assert cluster.clock.time - began >= 900.0
 
 
-def test_a_sleeping_expansion_by_another_factor_is_completed_whole(tmp_path: Path) -> None:
+def test_a_sleeping_expansion_by_another_factor_is_completed_whole(cluster: SimCluster, tmp_path: Path) -> None:
     """KIP-895's own scenario: the topic got 15 partitions by hand, and no broker has restarted since."""
-    cluster = SimCluster(offsets_partitions=10)
     before = stored(cluster)
     cluster.offsets_partitions = 15
     run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 15})
     check_expanded(cluster, before, 15)
 
 
-def test_or_expanded_further_to_a_multiple_so_that_fewer_groups_move(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_or_expanded_further_to_a_multiple_so_that_fewer_groups_move(cluster: SimCluster, tmp_path: Path) -> None:
     before = stored(cluster)
     cluster.offsets_partitions = 15
-    text = getattr(run_step(build(cluster.spec, "expansion plan", TO_20), cluster.context(tmp_path)), "text", "")
+    text = getattr(step(cluster, tmp_path, "expansion plan"), "text", "")
     assert f"**{len(moving())} groups move" in text
     expand(cluster.context(tmp_path))
     check_expanded(cluster, before, 20)
 
 
-def test_what_happens_to_a_sleeping_expansion_without_us(tmp_path: Path) -> None:
+def test_what_happens_to_a_sleeping_expansion_without_us(cluster: SimCluster, tmp_path: Path) -> None:
     """The simulation is one in which groups lose: otherwise the tests above would show nothing."""
-    cluster = SimCluster(offsets_partitions=10)
     cluster.offsets_partitions = 15
     for node in cluster.spec.brokers:
         cluster.stop(node)
@@ -237,13 +241,14 @@ def altered(folder: Path, which: str) -> Path:
 
 @pytest.mark.parametrize("which", ["copy", "first"])
 @pytest.mark.parametrize("kind", ["delete groups", "import offsets"])
-def test_an_altered_export_is_refused_and_the_intact_copy_is_the_way_on(tmp_path: Path, which: str, kind: str) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_an_altered_export_is_refused_and_the_intact_copy_is_the_way_on(
+    cluster: SimCluster, tmp_path: Path, which: str, kind: str
+) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), kind)
     path, there = altered(tmp_path, which), stored(cluster)
     with pytest.raises(Refused, match=f"The export {path} is missing or was altered. Intact: ") as refused:
-        run_step(build(cluster.spec, kind, TO_20), cluster.context(tmp_path))
+        step(cluster, tmp_path, kind)
     assert codes(refused) == {"O10"}
     assert stored(cluster) == there, "nothing was deleted or imported"
     (intact,) = set(tmp_path.rglob("offsets-topic-20.json")) - {path}
@@ -252,13 +257,12 @@ def test_an_altered_export_is_refused_and_the_intact_copy_is_the_way_on(tmp_path
     check_expanded(cluster, before, 20)
 
 
-def test_a_lost_export_is_refused_too(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_lost_export_is_refused_too(cluster: SimCluster, tmp_path: Path) -> None:
     up_to(cluster.context(tmp_path), "import offsets")
     for path in tmp_path.rglob("offsets-topic-20.json"):
         path.unlink()
     with pytest.raises(Refused, match="No copy is intact"):
-        run_step(build(cluster.spec, "import offsets", TO_20), cluster.context(tmp_path))
+        step(cluster, tmp_path, "import offsets")
 
 
 def commit(cluster: SimCluster, group: str, offset: int) -> None:
@@ -266,13 +270,12 @@ def commit(cluster: SimCluster, group: str, offset: int) -> None:
     cluster.offsets.setdefault(where, {})[group] = {TopicPartition("t", 0): FetchedOffset(offset)}
 
 
-def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_deleted(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_deleted(cluster: SimCluster, tmp_path: Path) -> None:
     up_to(cluster.context(tmp_path), "delete groups")
     commit(cluster, moving()[0], 4711)
     before = stored(cluster)
     with pytest.raises(Refused, match=f"1 groups committed since the export: {moving()[0]}") as refused:
-        run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+        step(cluster, tmp_path, "delete groups")
     assert codes(refused) == {"K82"}
     assert stored(cluster) == before
     expand(cluster.context(tmp_path))
@@ -280,50 +283,46 @@ def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_del
 
 
 @pytest.mark.parametrize("kind", ["expand", "restart broker"])
-def test_a_group_that_was_deleted_and_commits_again_stops_everything_before_a_restart(tmp_path: Path, kind: str) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_group_that_was_deleted_and_commits_again_stops_everything_before_a_restart(
+    cluster: SimCluster, tmp_path: Path, kind: str
+) -> None:
     up_to(cluster.context(tmp_path), kind)
     commit(cluster, moving()[0], 1)
     for again in (kind, "export offsets"):
         with pytest.raises(Refused, match=moving()[0]) as refused:
-            run_step(build(cluster.spec, again, {**TO_20, "node": 0}), cluster.context(tmp_path))
+            step(cluster, tmp_path, again, node=0)
         assert codes(refused) == {"K82"}
     assert stops(cluster) == 0
 
 
-def test_a_group_that_appears_after_the_export_is_exported_by_the_cleared_tasks(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_group_that_appears_after_the_export_is_exported_by_the_cleared_tasks(cluster: SimCluster, tmp_path: Path) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "restart broker")
     new = next(name for name in (f"new-{n}" for n in range(50)) if magnitude(name) % 10 != magnitude(name) % 20)
     commit(cluster, new, 5)
     with pytest.raises(Refused, match=f"1 groups that move appeared since the export: {new}"):
-        run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 0}), cluster.context(tmp_path))
+        step(cluster, tmp_path, "restart broker", node=0)
     before[new] = [(magnitude(new) % 10, dict(cluster.offsets[magnitude(new) % 10][new]))]
     expand(cluster.context(tmp_path))
     check_expanded(cluster, before, 20)
 
 
-def test_a_group_that_starts_before_its_import_is_not_overwritten(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_group_that_starts_before_its_import_is_not_overwritten(cluster: SimCluster, tmp_path: Path) -> None:
     up_to(cluster.context(tmp_path), "import offsets")
     early = moving()[0]
     commit(cluster, early, 3)
     with pytest.raises(Refused, match=f"1 groups committed before their offsets were imported: {early}") as refused:
-        run_step(build(cluster.spec, "import offsets", TO_20), cluster.context(tmp_path))
+        step(cluster, tmp_path, "import offsets")
     assert codes(refused) == {"K82"}
     assert stored(cluster)[early] == [(magnitude(early) % 20, {TopicPartition("t", 0): FetchedOffset(3)})]
     assert len(stored(cluster)) == 12, "all others have theirs"
 
 
 @pytest.mark.parametrize("kind", ["export offsets", "delete groups", "expand", "restart broker"])
-def test_until_the_first_restart_it_can_be_undone(tmp_path: Path, kind: str) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_until_the_first_restart_it_can_be_undone(cluster: SimCluster, tmp_path: Path, kind: str) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), kind)
-    plan = getattr(
-        run_step(build(cluster.spec, "expansion plan", {**TO_20, "undo": True}), cluster.context(tmp_path)), "text", ""
-    )
+    plan = getattr(step(cluster, tmp_path, "expansion plan", undo=True), "text", "")
     assert ("has 20 partitions, and Kafka cannot remove any" in plan) is (kind == "restart broker")
     expand(cluster.context(tmp_path), undo=True)
     assert (stored(cluster), stops(cluster), cluster.expansion) == (before, 0, None)
@@ -331,14 +330,13 @@ def test_until_the_first_restart_it_can_be_undone(tmp_path: Path, kind: str) -> 
     check_expanded(cluster, before, 20)
 
 
-def test_afterwards_there_is_only_the_way_forward(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_afterwards_there_is_only_the_way_forward(cluster: SimCluster, tmp_path: Path) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "restart broker")
-    run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 1}), cluster.context(tmp_path))
+    step(cluster, tmp_path, "restart broker", node=1)
     for kind in ("expansion plan", "import offsets"):
         with pytest.raises(Refused, match="Brokers 1 use the new count: this can only be completed now") as refused:
-            run_step(build(cluster.spec, kind, {**TO_20, "undo": True}), cluster.context(tmp_path))
+            step(cluster, tmp_path, kind, undo=True)
         assert codes(refused) == {"K83"}
     with pytest.raises(Refused, match="An expansion of __consumer_offsets to 20 partitions is under way, not to 40"):
         run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 40})
@@ -348,17 +346,17 @@ def test_afterwards_there_is_only_the_way_forward(tmp_path: Path) -> None:
     check_expanded(cluster, before, 40)
 
 
-def test_a_broker_whose_file_was_edited_is_not_restarted(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_broker_whose_file_was_edited_is_not_restarted(cluster: SimCluster, tmp_path: Path) -> None:
     up_to(cluster.context(tmp_path), "restart broker")
     cluster.nodes[NodeRole.BROKER, 0].text += "num.io.threads=3\n"
     with pytest.raises(Refused, match=r"O03.*num\.io\.threads"):
-        run_step(build(cluster.spec, "restart broker", {**TO_20, "node": 0}), cluster.context(tmp_path))
+        step(cluster, tmp_path, "restart broker", node=0)
     assert stops(cluster) == 0
 
 
-def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_further_restart(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_further_restart(
+    cluster: SimCluster, tmp_path: Path
+) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "restart broker")
     cluster.stop(cluster.spec.brokers[1])
@@ -370,9 +368,8 @@ def test_a_broker_that_has_crashed_into_the_new_count_gets_its_file_and_no_furth
     check_expanded(cluster, before, 20)
 
 
-def test_offsets_that_brokers_leave_out_of_their_answers_are_not_deleted(tmp_path: Path) -> None:
+def test_offsets_that_brokers_leave_out_of_their_answers_are_not_deleted(cluster: SimCluster, tmp_path: Path) -> None:
     """Brokers report no offsets of topics that our user may not describe, and no error."""
-    cluster = SimCluster(offsets_partitions=10)
     group, hidden = moving()[0], TopicPartition("hidden", 0)
     cluster.hidden_topics.add("hidden")
     cluster.offsets[magnitude(group) % 10][group][hidden] = FetchedOffset(7)
@@ -411,29 +408,27 @@ def test_an_old_copy_in_another_partition_is_refused_before_the_group_is_deleted
 
 
 def test_the_topic_is_not_expanded_before_the_log_shows_that_old_commits_are_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker deletes a group without waiting for its followers: a new leader would still have its commits."""
-    cluster = SimCluster(offsets_partitions=10)
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "delete groups")
     unreplicated = cluster.log.read()
     with monkeypatch.context() as patch:
         patch.setattr(type(cluster.log), "read", lambda *_, **__: unreplicated)
         with pytest.raises(Refused, match="t-0 must be nothing, and offset") as refused:
-            run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+            step(cluster, tmp_path, "delete groups")
     assert codes(refused) == {"K85"}
     for kind, code in (("expand", "K83"), ("restart broker", "K83")):
         with pytest.raises(Refused, match=code):
-            run_step(build(cluster.spec, kind, {**TO_20, "node": 0}), cluster.context(tmp_path))
+            step(cluster, tmp_path, kind, node=0)
     expand(cluster.context(tmp_path))
     check_expanded(cluster, before, 20)
 
 
 def test_tombstones_that_reach_the_followers_a_moment_later_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = SimCluster(offsets_partitions=10)
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "delete groups")
     late, read = [cluster.log.read()] * 3, type(cluster.log).read
@@ -448,17 +443,17 @@ def test_an_expansion_does_not_end_while_the_log_holds_another_copy(tmp_path: Pa
     cluster, count = SimCluster(offsets_partitions=10), 10 if undo else 20
     up_to(cluster.context(tmp_path), "expand" if undo else "verify offsets")
     if undo:
-        run_step(build(cluster.spec, "import offsets", {**TO_20, "undo": True}), cluster.context(tmp_path))
+        step(cluster, tmp_path, "import offsets", undo=True)
     group = moving()[0]
     hidden = next(p for p in range(10) if cluster._leader(p) != cluster._leader(magnitude(group) % count))
     cluster.offsets.setdefault(hidden, {})[group] = {TopicPartition("t", 0): FetchedOffset(1)}
     for _ in range(2):
         with pytest.raises(Refused, match=rf"{group} t-0 must be offset \d+, and .* is stored") as refused:
-            run_step(build(cluster.spec, "verify offsets", {**TO_20, "undo": undo}), cluster.context(tmp_path))
+            step(cluster, tmp_path, "verify offsets", undo=undo)
         assert codes(refused) == {"K85"}
     assert b"imported" not in (cluster.expansion or b"")
     del cluster.offsets[hidden][group]
-    run_step(build(cluster.spec, "verify offsets", {**TO_20, "undo": undo}), cluster.context(tmp_path))
+    step(cluster, tmp_path, "verify offsets", undo=undo)
 
 
 def test_a_group_that_appeared_while_brokers_disagreed_is_named_at_the_end(tmp_path: Path) -> None:
@@ -482,25 +477,26 @@ def test_offsets_of_a_topic_that_is_gone_do_not_stop_a_deletion(tmp_path: Path) 
     assert set(offsets) == {TopicPartition("t", 0)}
 
 
-def test_the_export_has_the_time_of_each_commit_also_after_a_killed_deletion_committed_it_again(tmp_path: Path) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_the_export_has_the_time_of_each_commit_also_after_a_killed_deletion_committed_it_again(
+    cluster: SimCluster, tmp_path: Path
+) -> None:
     cluster.log.read()
     up_to(cluster.context(tmp_path), "delete groups")
     path = next(iter(tmp_path.rglob("offsets-topic-20.json")))
     first = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
     assert first.times.keys() == {GroupPartition(group, "t", 0) for group in moving()}
     commit(cluster, moving()[0], 4711)
-    run_step(build(cluster.spec, "export offsets", TO_20), cluster.context(tmp_path))
+    step(cluster, tmp_path, "export offsets")
     again = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
     changed = {key for key in first.times if first.times[key] != again.times[key]}
     assert changed == {GroupPartition(moving()[0], "t", 0)}
 
 
 def test_a_broker_that_something_else_restarts_before_the_offsets_are_saved_is_refused_and_no_other_restarts(
+    cluster: SimCluster,
     tmp_path: Path,
 ) -> None:
     """The expansion was made by hand and no broker had noticed it; one that uses it now would leave the groups without offsets."""
-    cluster = SimCluster(offsets_partitions=10)
     cluster.offsets_partitions = 15
     cluster.members = dict.fromkeys(moving(15), 1)
     step = build(cluster.spec, "groups stopped", {"partitions": 15})
@@ -524,8 +520,9 @@ def restart_by_hand(cluster: SimCluster, broker: int) -> None:
     cluster.start(cluster.spec.brokers[broker])
 
 
-def test_who_may_not_commit_finds_out_before_any_group_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = SimCluster(offsets_partitions=10)
+def test_who_may_not_commit_finds_out_before_any_group_is_deleted(
+    cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up_to(cluster.context(tmp_path), "delete groups")
     before = stored(cluster)
 
@@ -534,5 +531,5 @@ def test_who_may_not_commit_finds_out_before_any_group_is_deleted(tmp_path: Path
 
     monkeypatch.setattr(SimGroupsAt, "commit", refused)
     with pytest.raises(AuthenticationFailed):
-        run_step(build(cluster.spec, "delete groups", TO_20), cluster.context(tmp_path))
+        step(cluster, tmp_path, "delete groups")
     assert stored(cluster) == before

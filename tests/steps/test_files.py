@@ -1,4 +1,4 @@
-"""What somebody edited since the backup is never reverted silently, and a controller's file never replaces somebody else's."""
+"""An edit since the backup is never reverted silently, and a controller's file never replaces another service's."""
 
 import os
 import re
@@ -19,10 +19,10 @@ from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.phases import all_kraft, controllers
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Health, Killed, SimNode, files_of, parse
-from tests.steps.test_rollback import all_kraft
 
 SECRET = "ssl.keystore.password=ROTATED\n"
 
@@ -31,8 +31,7 @@ def begun(folder: Path) -> tuple[SimCluster, StepContext]:
     """Controllers up, broker 0 in migration mode."""
     cluster = SimCluster()
     context = cluster.context(folder)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
     return cluster, context
 
@@ -119,7 +118,7 @@ def test_a_file_that_is_written_at_each_start_is_refused_after_one(
     assert node.stops == stops + 1
 
 
-def test_whoever_restarted_a_broker_waits_for_its_answer_and_restarts_it_once(
+def test_the_process_that_restarted_a_broker_waits_for_its_answer_and_restarts_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next process of the task would not know that it was restarted."""
@@ -133,8 +132,8 @@ def test_whoever_restarted_a_broker_waits_for_its_answer_and_restarts_it_once(
         start(self, spec)
 
     def health(number: int, _mode: BrokerMode, observation: int) -> Health:
-        silent = number == 1 and restarted and observation < restarted[-1] + 200
-        return Health(None, in_sync=False) if silent else Health()
+        unresponsive = number == 1 and restarted and observation < restarted[-1] + 200
+        return Health(None, in_sync=False) if unresponsive else Health()
 
     monkeypatch.setattr(SimCluster, "start", generated)
     cluster.health = health
@@ -143,7 +142,7 @@ def test_whoever_restarted_a_broker_waits_for_its_answer_and_restarts_it_once(
     assert node.stops == stops + 1
 
 
-def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:
+def test_comments_and_order_are_no_edit(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     node = broker(cluster, 1)
     node.text = "# Ansible managed\n" + "".join(reversed(node.text.splitlines(keepends=True)))
@@ -152,7 +151,7 @@ def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:
     assert stage_of(parse(node.text)) is FileStage.MIGRATION
 
 
-def test_a_policy_that_changed_between_runs_is_nobodys_edit(tmp_path: Path) -> None:
+def test_a_policy_that_changed_between_runs_is_no_edit(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     node = broker(cluster, 0)
     faster = replace(context, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
@@ -179,7 +178,7 @@ def test_what_an_earlier_release_wrote_is_known_by_its_keys(tmp_path: Path) -> N
     assert edits(context, cluster.spec.brokers[0], broker(cluster, 0).text) == ()
 
 
-def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> None:
+def test_a_rollback_reports_what_it_replaces_and_where_that_is_kept(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     node = broker(cluster, 0)
     node.text += SECRET
@@ -190,7 +189,7 @@ def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> Non
     assert "ROTATED" not in said(context)
 
 
-def test_only_the_way_back_goes_on() -> None:
+def test_only_a_rollback_continues_at_an_edit() -> None:
     assert (RollBroker.back, RollBackBroker.back) == (False, True)
 
 
@@ -273,7 +272,7 @@ def test_only_an_original_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixt
         ("a=1\n", "not a controller's file"),
     ],
 )
-def test_somebody_elses_file_is_never_replaced_by_a_controllers(tmp_path: Path, text: str, whose: str) -> None:
+def test_another_services_file_is_never_replaced_by_a_controllers(tmp_path: Path, text: str, whose: str) -> None:
     cluster = SimCluster()
     node = cluster.nodes[NodeRole.CONTROLLER, 3000]
     node.text = text

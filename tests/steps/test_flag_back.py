@@ -1,4 +1,4 @@
-"""No controller of a quorum that may have finalized gets its flag back: everything would look like dual-write for ever."""
+"""No controller of a quorum that may have finalized gets its flag back: everything would look like dual-write forever."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.phases import all_kraft, finalization_begun
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_kraft, finalization_begun
 
 
 def finalized_but_one(folder: Path) -> SimCluster:
@@ -63,7 +63,7 @@ def test_not_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> N
     back, forward = steps_of(cluster, cluster.spec.controllers[0])
     with pytest.raises(KMigrateError, match="R12"):
         run_step(back, cluster.context(tmp_path))
-    run_step(forward, cluster.context(tmp_path))  # one that answers without the flag tells that it ends: it starts as it is
+    run_step(forward, cluster.context(tmp_path))  # one without the flag shows that the migration ends: it starts as it is
     assert untouched(cluster, cluster.spec.controllers[:2])
     assert cluster.nodes[NodeRole.CONTROLLER, 3000].stage is FileStage.CONTROLLER_FINAL
 
@@ -78,10 +78,10 @@ def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path
     assert untouched(cluster, cluster.spec.controllers[:2])
 
 
-def test_a_cure_starts_only_what_may_be_started(tmp_path: Path) -> None:
+def test_a_recovery_starts_only_what_may_be_started(tmp_path: Path) -> None:
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
-    start_what_is_down(cluster.context(tmp_path), "a cure")
+    start_what_is_down(cluster.context(tmp_path), "a recovery")
     assert untouched(cluster, cluster.spec.controllers[:2])
     assert cluster.nodes[cluster.spec.controllers[0].role, 3000].running is None
 
@@ -110,8 +110,8 @@ def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: P
     assert not cluster.finalized
 
 
-def test_a_soak_that_found_a_lost_flag_stays_red_when_it_is_only_cleared(tmp_path: Path) -> None:
-    """Begun anew it saw a finalization under way, which nobody had begun: the point of no return without a soak."""
+def test_a_soak_that_found_a_lost_flag_fails_again_when_it_is_only_cleared(tmp_path: Path) -> None:
+    """Begun again it saw a finalization under way, which kmigrate had not begun: the point of no return without a soak."""
     cluster = SimCluster()
     finalization_begun(cluster, cluster.context(tmp_path))
     for _ in range(2):

@@ -19,14 +19,13 @@ from airflow_provider_kmigrate.core.model import Controller, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.backup import text_of
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from tests.provider.simulated import document
+from tests.steps.phases import all_in_migration, all_kraft, check_back, forward, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import parse
-from tests.steps.test_migration import forward
-from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, some_kraft
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
 
@@ -49,7 +48,7 @@ def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSp
     assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
 
 
-def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
+def test_a_rollback_needs_nothing_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
     host = host_for(stand_in)
@@ -150,7 +149,7 @@ def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callabl
 
 
 @pytest.mark.parametrize("begun", [all_kraft, all_in_migration])
-def test_a_broker_with_a_new_machine_goes_back(tmp_path: Path, begun: Callable[..., None]) -> None:
+def test_a_broker_with_a_new_machine_is_rolled_back(tmp_path: Path, begun: Callable[..., None]) -> None:
     cluster = SimCluster()
     begun(cluster, context := cluster.context(tmp_path))
     replaced(cluster, context, FileStage.MIGRATION)

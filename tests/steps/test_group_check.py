@@ -75,7 +75,7 @@ def test_what_is_not_known_is_waited_for() -> None:
     assert verdict(checked(group("o", "o", ends=None))) == "wait K30"
 
 
-def test_the_second_look_comes_when_everybody_has_committed_once() -> None:
+def test_the_second_observation_comes_when_every_member_has_committed_once() -> None:
     wait = checked(OLD, gap=99.0)
     assert verdict(wait) == "wait T01"
     assert isinstance(wait, Wait)
@@ -83,7 +83,7 @@ def test_the_second_look_comes_when_everybody_has_committed_once() -> None:
 
 
 @pytest.mark.parametrize("hole", [None, group("o", "o", ends=None), group("o", "o", zk=None)])
-def test_a_group_that_stands_still_is_found_though_the_first_look_had_a_hole(hole: GroupSeen | None) -> None:
+def test_a_stalled_group_is_found_though_the_first_observation_was_incomplete(hole: GroupSeen | None) -> None:
     step = CheckGroup(SPEC, lambda topics: dict.fromkeys(topics, SOUND))
     ends = {0.0: 15, 50.0: 15, 100.0: 18, 151.0: 20}
     views = [ClusterView(taken_at=0.0, groups={"g": hole} if hole else None)]

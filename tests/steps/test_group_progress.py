@@ -20,10 +20,10 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
+from tests.steps.phases import some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
 from tests.steps.test_first_broker import ready
-from tests.steps.test_rollback import some_kraft
 
 TARGET = BrokerMode.MIGRATION
 PLACE = TopicPartition("t", 0)
@@ -134,7 +134,7 @@ def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluste
 def test_a_rollback_names_a_hanging_group_and_waits_for_it_no_longer_than_a_commit_may_take(
     tmp_path: Path, sync_for: float
 ) -> None:
-    """Its clients may be why the operator goes back."""
+    """Its clients may be why the operator rolls back."""
     cluster = SimCluster()
     some_kraft(cluster, cluster.context(tmp_path))
     Consumers(cluster)

@@ -48,7 +48,7 @@ def test_the_whole_way() -> None:
     check_plain(gone(SimGroup(3), 99))
 
 
-def test_killed_before_every_look_and_side_effect_it_ends_the_same() -> None:
+def test_killed_before_every_observation_and_side_effect_it_ends_the_same() -> None:
     rehearsal = gone(SimGroup(), 99)
     total = rehearsal.mortal.count
     assert total > 40
@@ -60,7 +60,7 @@ def test_killed_before_every_look_and_side_effect_it_ends_the_same() -> None:
 
 
 def after(group: SimGroup) -> None:
-    """The same run goes on: each task looks, and does what is left."""
+    """The same run goes on: each task observes, and does what is left."""
     run(group.context(), forward(group))
     assert group.kinds() == [PLAIN] * group.count
     assert sum(one.starts for one in group.instances.values()) <= 2 * group.count + 1, (
@@ -68,7 +68,7 @@ def after(group: SimGroup) -> None:
     )
 
 
-def test_the_folder_of_operators_resets_is_cleaned_up_but_none_that_nobody_took() -> None:
+def test_the_folder_of_operators_resets_is_cleaned_up_but_no_reset_that_was_not_applied() -> None:
     group = gone(SimGroup(), 5)
     for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
         group.znodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
@@ -112,7 +112,7 @@ def test_back_from_everywhere(far: int, goal: Goal) -> None:
 
 
 @pytest.mark.parametrize("far", [2, 4, 6])
-def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
+def test_the_rollback_killed_before_every_side_effect(far: int) -> None:
     rehearsal = gone(SimGroup(), far)
     begun = rehearsal.mortal.count
     run_step(RollBackGroup(rehearsal.spec, Goal.ZOOKEEPER_CONSUMERS), rehearsal.context())
@@ -126,7 +126,7 @@ def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
         assert group.requested_mode is Mode.ZOOKEEPER
 
 
-def test_forward_again_after_the_way_back() -> None:
+def test_forward_again_after_the_rollback() -> None:
     group = gone(SimGroup(), 6)
     run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
     run(group.context(), forward(group))
@@ -134,7 +134,7 @@ def test_forward_again_after_the_way_back() -> None:
 
 
 @pytest.mark.parametrize(("far", "target", "before"), [(0, MIGRATING, OLD), (3, PLAIN, MIGRATING)])
-def test_an_ill_canary_goes_back_alone(far: int, target: object, before: object) -> None:
+def test_an_ill_canary_is_rolled_back_alone(far: int, target: object, before: object) -> None:
     group = gone(SimGroup(), far)
     group.ill = frozenset({target})  # type: ignore[arg-type]
     step = SwitchInstance(group.spec, "app0", target, bake=60.0)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def test_an_ill_canary_goes_back_alone(far: int, target: object, before: object)
     assert [one.starts - (far > 0) for one in group.instances.values()] == [2, 0]
 
 
-def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> None:
+def test_a_canary_that_never_settles_is_rolled_back_before_the_step_gives_up() -> None:
     group = SimGroup(rebalancing=frozenset({MIGRATING}))
     with pytest.raises(Refused) as refused:
         run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.context())
@@ -153,7 +153,7 @@ def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> Non
     assert group.kinds() == [OLD, OLD]
 
 
-def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> None:
+def test_the_rollback_does_not_wait_forever_for_a_group_to_become_stable() -> None:
     group = gone(SimGroup(), 2)
     group.rebalancing = frozenset({MIGRATING})
     run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
@@ -161,7 +161,7 @@ def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> No
 
 
 def test_a_verdict_outlives_its_task() -> None:
-    """Killed after it was found and before the canary was taken back; the task keeps `worse`."""
+    """Killed after it was found and before the canary was rolled back; the task keeps `worse`."""
     rehearsal = SimGroup(ill=frozenset({MIGRATING}))
     with pytest.raises(Refused):
         run_step(SwitchInstance(rehearsal.spec, "app0", MIGRATING, bake=60.0), rehearsal.context())
@@ -189,10 +189,10 @@ def test_a_good_canary_bakes_and_stays() -> None:
 
 def test_a_watch_ends_when_a_partition_starves() -> None:
     group = gone(SimGroup(), 3)
-    run_step(WatchGroup(group.spec, 20.0), group.context())
+    run_step(WatchGroup(replace(group.spec, bake=20.0)), group.context())
     group.ill = frozenset({MIGRATING})
     with pytest.raises(Refused, match="committed no offset") as refused:
-        run_step(WatchGroup(group.spec, 60.0), group.context())
+        run_step(WatchGroup(replace(group.spec, bake=60.0)), group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_done_while_a_side_is_unknown() -> None:
     assert not any(one.starts for one in group.instances.values())
 
 
-def test_an_instance_that_never_comes_back_is_told() -> None:
+def test_an_instance_that_never_comes_back_is_reported() -> None:
     group = SimGroup()
     group.switch = lambda *_: None  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match="app0 of group billing is still zookeeper"):
@@ -221,9 +221,9 @@ def test_an_older_run_is_refused() -> None:
 
 
 class TestAnInstanceThatDies:
-    """While it bakes, in a life of the step that did not start it."""
+    """While it bakes, in a process that did not start it."""
 
-    def test_it_is_judged_and_taken_back_not_started_again(self) -> None:
+    def test_it_is_judged_and_rolled_back_not_started_again(self) -> None:
         group = gone(SimGroup(), 1)
         group.spec = replace(group.spec, commit_within=90.0)
         group.instances["app0"].kind = None
@@ -234,10 +234,10 @@ class TestAnInstanceThatDies:
         assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V30"]
         assert group.kinds() == [OLD, OLD]
         assert group.instances["app0"].starts == 2
-        assert step.progress.healthy_seconds == 0.0, "a task that is cleared bakes anew"
+        assert step.progress.healthy_seconds == 0.0, "a task that is cleared bakes again"
 
     @pytest.mark.parametrize(("far", "target", "before"), [(0, MIGRATING, OLD), (3, PLAIN, MIGRATING)])
-    def test_one_that_is_started_again_each_time_is_taken_back_too(self, far: int, target: object, before: object) -> None:
+    def test_one_that_is_started_again_each_time_is_rolled_back_too(self, far: int, target: object, before: object) -> None:
         group = gone(SimGroup(), far)
         group.crashing = frozenset({target})  # type: ignore[arg-type]
         with pytest.raises(Refused) as refused:
@@ -245,7 +245,7 @@ class TestAnInstanceThatDies:
         assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
         assert group.kinds() == [before] * group.count
 
-    def test_what_an_earlier_life_saw_of_it_counts(self) -> None:
+    def test_what_an_earlier_process_saw_of_it_counts(self) -> None:
         seen = []
         for restarts in (0, 2):
             group = gone(SimGroup(), 1)
@@ -257,14 +257,14 @@ class TestAnInstanceThatDies:
             seen.append(group.clock.time)
         assert seen[1] < seen[0]
 
-    def test_what_a_life_saw_is_told_as_soon_as_it_is_seen(self) -> None:
+    def test_what_a_process_saw_is_reported_as_soon_as_it_is_seen(self) -> None:
         """It may be killed at any time, before the step says anything."""
         group, reported = gone(SimGroup(), 1), list[int]()
         group.crashing = frozenset({MIGRATING})
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0).resume(StepProgress(healthy_seconds=1.0))
         with pytest.raises(Refused, match="V30"):
             run_step(step, group.context(), observed=lambda: reported.append(step.progress.member_restarts))
-        assert list(dict.fromkeys(reported)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
+        assert list(dict.fromkeys(reported)) == [0, 1, 2, 3], "and it is forgotten only when the instance was rolled back"
         assert reported[-1] == step.progress.member_restarts == 0
 
     def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
@@ -276,7 +276,7 @@ class TestAnInstanceThatDies:
             run_step(step, group.context())
         assert group.kinds() == [OLD, OLD]
 
-    def test_what_an_earlier_life_watched_is_nothing_once_it_is_switched_again(self) -> None:
+    def test_what_an_earlier_process_watched_is_nothing_once_it_is_switched_again(self) -> None:
         group = SimGroup()
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0).resume(StepProgress(healthy_seconds=29.0))
         run_step(step, group.context())
@@ -284,7 +284,7 @@ class TestAnInstanceThatDies:
         assert group.clock.time > 33.0
 
 
-def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
+def test_each_instance_of_the_rollback_begins_where_the_group_is_then() -> None:
     """Commits to ZooKeeper fail from the moment that the first of six is old again."""
     group = gone(SimGroup(6), 6)
     group.out_of_isr = True
@@ -292,7 +292,7 @@ def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
     assert group.kinds() == [OLD] * 6, "more copies than one instance is given"
 
 
-def test_a_canary_that_goes_back_begins_where_the_group_is_then() -> None:
+def test_a_canary_that_is_rolled_back_begins_where_the_group_is_then() -> None:
     """ZooKeeper takes none of its commits: what Kafka had when it was switched is long over."""
     group = SimGroup(crashing=frozenset({MIGRATING}), out_of_isr=True)
     with pytest.raises(Refused, match="V30"):

@@ -23,7 +23,7 @@ from tests.steps.sim_nodes import Killed
 from tests.steps.test_groups import forward, gone, run
 
 
-def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
+def test_a_partition_whose_end_is_unknown_is_not_healthy() -> None:
     group = gone(SimGroup(), 1)
     observe, idle = group.observe, group.instances["app0"].idle
 
@@ -35,10 +35,10 @@ def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
 
     group.observe = leaderless  # type: ignore[method-assign]
     with pytest.raises(TimedOut, match=r"K30.*the ends of idle-0"):
-        run_step(WatchGroup(group.spec, 30.0), group.context())
+        run_step(WatchGroup(group.spec), group.context())
 
 
-def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
+def test_a_first_observation_without_zookeeper_excuses_no_offset_that_kafka_misses() -> None:
     group = gone(SimGroup(), 3)
     idle, observe = group.instances["app0"].idle, group.observe
     del group.kafka[idle]
@@ -76,7 +76,7 @@ class TestOffsetsThatSomebodySetBack:
             group._commit_zk(idle, 20)
             group.committed[idle] = 20
 
-    def test_in_kafka_they_are_not_undone_by_the_way_back(self) -> None:
+    def test_in_kafka_they_are_not_undone_by_the_rollback(self) -> None:
         group = gone(SimGroup(), 6)
         self.set_back(group, Store.KAFKA)
         begun = self.begun(group)
@@ -140,7 +140,7 @@ class TestAGroupThatDoesNotSettleUnderItsMode:
             run_step(SetMode(group.spec, Mode.KAFKA), group.context())
         assert [reason.code for reason in refused.value.reasons] == ["V30", "K52"]
 
-    def test_one_that_was_not_toggled_or_not_looked_at_is_not(self) -> None:
+    def test_one_that_was_not_switched_or_not_observed_is_not(self) -> None:
         group = gone(SimGroup(rebalancing=frozenset({MIGRATING})), 0)
         for one in group.instances.values():
             one.kind = MIGRATING
@@ -157,11 +157,11 @@ def test_what_was_baked_before_an_outage_is_baked_again() -> None:
     group = gone(SimGroup(), 1)
     step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
 
-    def looked() -> None:
+    def blinded() -> None:
         group.blind = group.blind or step.progress.healthy_seconds > 25.0
 
     with pytest.raises(TimedOut, match="K30"):
-        run_step(step, group.context(), observed=looked)
+        run_step(step, group.context(), observed=blinded)
     assert step.progress.healthy_seconds == 0.0
 
 
@@ -208,7 +208,7 @@ class TestAWatchThatComesToNoEnd:
 
         def flap(*asked: Any, **named: Any) -> ClusterView:
             group.instances["app2"].kind = None if group.clock.time % 50 < 20 and group.clock.time > 1010 else OLD
-            assert group.clock.time < 5000, "it watches for ever"
+            assert group.clock.time < 5000, "it watches forever"
             return observe(*asked, **named)
 
         group.observe = flap  # type: ignore[method-assign]
@@ -221,20 +221,20 @@ class TestAWatchThatComesToNoEnd:
         assert group.instances["app0"].kind is OLD
         group = self.flapping()
         with pytest.raises(Refused) as refused:
-            run_step(WatchGroup(group.spec, 70.0), group.context())
+            run_step(WatchGroup(replace(group.spec, bake=70.0)), group.context())
         assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
-    def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
+    def test_what_earlier_processes_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
         group = self.flapping()
-        step = WatchGroup(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
+        step = WatchGroup(replace(group.spec, bake=70.0)).resume(StepProgress(watched_seconds=690.0, lapses=13))
         with pytest.raises(Refused, match="V30"):
             run_step(step, group.context())
         assert group.clock.time < 1100.0
         assert (step.progress.watched_seconds, step.progress.lapses) == (0.0, 0)
 
-    def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
+    def test_time_without_observations_counts_against_no_member(self) -> None:
         group = gone(SimGroup(), 3)
-        step, observe = WatchGroup(group.spec, 30.0).resume(StepProgress(lapses=1)), group.observe
+        step, observe = WatchGroup(group.spec).resume(StepProgress(lapses=1)), group.observe
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
@@ -245,7 +245,7 @@ class TestAWatchThatComesToNoEnd:
         assert group.clock.time > 2000.0
 
 
-def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
+def test_a_dead_host_keeps_only_one_member_from_a_rollback() -> None:
     """That one stays migrating: were the dead one to come back as a plain consumer, it would keep it out."""
     group = gone(SimGroup(3), 3)
     group.instances["app0"].kind, switch = None, group.switch
@@ -275,12 +275,12 @@ def test_a_group_that_could_not_commit_while_its_coordinator_was_away_does_not_s
         return observe(*asked, **named)
 
     group.observe = outage  # type: ignore[method-assign]
-    run_step(WatchGroup(group.spec, 30.0), group.context())
+    run_step(WatchGroup(group.spec), group.context())
     assert group.clock.time > began + 95
 
 
-def test_a_canary_that_comes_back_with_fewer_topics_is_taken_back() -> None:
-    """The only instance: nobody's registration tells of the topic that nobody reads any more."""
+def test_a_canary_that_comes_back_with_fewer_topics_is_rolled_back() -> None:
+    """The only instance: no registration names the topic that no member reads any more."""
     group = SimGroup(1, ill=frozenset({MIGRATING}))
     seen, lost = group.seen, group.instances["app0"].busy
 

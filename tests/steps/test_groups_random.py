@@ -1,6 +1,6 @@
 """A group under many hands: the tool dies and runs again, forward and back, instances die, and people restart them as what they like.
 
-What people bring about is theirs; what the tool adds to it has to be sound at each moment, and the way back has to lead out of all of it.
+What people bring about is theirs; what the tool adds to it has to be sound at each moment, and the rollback has to lead out of all of it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.steps.test_groups import forward, run
 
 @dataclass
 class Handled(SimGroup):
-    """`excused`: what is wrong by somebody else's hand; it may stay for a while, and nothing else may come."""
+    """`excused`: what other hands did wrong; it may stay for a while, and nothing else may come."""
 
     random: Random = field(default_factory=Random)
-    busy_hands: float = 0.0  # the chance of a hand at each look
+    busy_hands: float = 0.0  # the chance of a hand at each observation
     excused: set[str] = field(default_factory=set)
     messages: list[str] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class Handled(SimGroup):
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("seed", seeds(80))
-def test_the_way_back_leads_out_of_what_many_hands_did(seed: int) -> None:
+def test_the_rollback_leads_out_of_what_many_hands_did(seed: int) -> None:
     random = Random(seed)  # noqa: S311  # no secret
     group = Handled(random.choice([2, 3]), random=random)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Every act on a node is preceded by a look at whose directories its machine holds: another cluster's, or nobody knows whose, is left alone."""
+"""Every act on a node is preceded by a check of whose directories its machine holds: another cluster's, or unknown ones, are left alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.nodes import install
-from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from tests.steps.phases import all_in_migration, all_kraft, controllers, finalization_begun, handed_over, some_kraft, untouched
 from tests.steps.sim import SimCluster
 from tests.steps.test_expansion import up_to
-from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
 
 FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
 
@@ -65,15 +62,6 @@ def controller_left_down(cluster: SimCluster, context: StepContext) -> None:
     cluster.stop(cluster.spec.controllers[1])
 
 
-def handed_over(cluster: SimCluster, context: StepContext) -> None:
-    all_in_migration(cluster, context)
-    run_step(ControllerFailover(cluster.spec.controllers), context)
-    run_step(equivalent_after_failover(600.0), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
-
-
 def count_changed(cluster: SimCluster, context: StepContext) -> None:
     """`__consumer_offsets` has its partitions; no broker has restarted."""
     cluster.offsets_partitions = 10
@@ -106,7 +94,7 @@ CASES = [
     Case("wipe", handed_over, STANDBY),
 ]
 
-#: Steps that touch no node: they wait, or change what ZooKeeper and the brokers tell their cluster id for, or consumers.
+#: Steps that touch no node: they wait, or change what belongs to ZooKeeper or the brokers, which report their cluster id, or consumers.
 ON_NO_NODE = {
     "controllers ready",
     "registered",

@@ -1,4 +1,4 @@
-"""Somebody says stop: nothing is done from the next act on, forward or back, and all goes on when it is off again."""
+"""The kill switch: no further act in either direction while it is on, and all continues when it is off again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.phases import all_kraft, check_back, check_end, forward
 from tests.steps.sim import SimCluster
-from tests.steps.test_migration import check_end, forward
-from tests.steps.test_rollback import all_kraft, check_back
+from tests.steps.sim_hands import SimJournal
 
 
 class Switch:
@@ -28,21 +28,12 @@ class Switch:
         return "Ann: disk full" if self.on and self.asked > self.at else ""
 
 
-class Acts:
-    """A journal that counts."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        assert step
-        assert text
-        self.count += kind == "act"
-
-
-def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[StepContext, Acts]:
-    acts = Acts()
-    return replace(cluster.context(folder), stopped=switch, journal=acts), acts
+def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[StepContext, Callable[[], int]]:
+    """A context with that switch, and how many acts its journal has."""
+    journal = SimJournal()
+    return replace(cluster.context(folder), stopped=switch, journal=journal), lambda: [kind for kind, _ in journal.lines].count(
+        "act"
+    )
 
 
 def state(cluster: SimCluster) -> list[tuple[object, ...]]:
@@ -54,15 +45,15 @@ def test_it_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None
     counting = Switch(10**6)
     undisturbed, acts = switched(rehearsal, tmp_path / "all", counting)
     forward(rehearsal, undisturbed)
-    assert counting.asked == acts.count > 0, "every act asked"
+    assert counting.asked == acts() > 0, "every act asked"
     for at in range(counting.asked):
         cluster, switch = SimCluster(), Switch(at)
         context, acts = switched(cluster, tmp_path / str(at), switch)
         stopped_by(context, forward, cluster)
-        assert acts.count == at, "what came before was done, nothing after"
+        assert acts() == at, "what came before was done, nothing after"
         before = state(cluster)
         stopped_by(context, forward, cluster)
-        assert (acts.count, state(cluster)) == (at, before), "trying again changes nothing"
+        assert (acts(), state(cluster)) == (at, before), "trying again changes nothing"
         switch.on = False
         forward(cluster, context)
         check_end(cluster, controller_stops=2)
@@ -76,7 +67,7 @@ def stopped_by(context: StepContext, steps: Callable[[SimCluster, StepContext], 
     assert "Ann: disk full" in reason.text
 
 
-def test_it_stops_the_way_back_too(tmp_path: Path) -> None:
+def test_it_stops_the_rollback_too(tmp_path: Path) -> None:
     cluster, switch = SimCluster(), Switch(3)
     all_kraft(cluster, cluster.context(tmp_path))
     context = replace(cluster.context(tmp_path), stopped=switch)

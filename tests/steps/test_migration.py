@@ -1,55 +1,22 @@
-"""The whole way forward on the simulated cluster: once undisturbed, then killed before every single look and side effect."""
+"""The whole way forward on the simulated cluster: once undisturbed, then killed before every single observation and side effect."""
 
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
-from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR, next_to_roll
+from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.waits import Copied, Soak, controllers_ready
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from airflow_provider_kmigrate.steps.waits import Soak, controllers_ready
+from tests.steps.phases import all_kraft, check_end, controllers, finalize, forward, roll
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
-
-EVERYTHING = 0
-
-
-def forward(cluster, context):
-    """Every step of the plan after preflight and backup: tasks that are cleared go on without a new preflight."""
-    run_plan(context, tuple(step for step in MIGRATION if step.kind not in {"preflight", "backup"}))
-
-
-def roll(cluster, context, target):
-    order = [node.id for node in cluster.spec.brokers]
-    policy = cluster.spec.policy
-    while (node := next_to_roll(cluster.observe(EVERYTHING), order, target)) is not None:
-        run_step(RollBroker(cluster.spec.node(NodeRole.BROKER, node), target, policy), context)
-    for node in cluster.spec.brokers:
-        run_step(RollBroker(node, target, policy), context)
-
-
-def finalize(cluster, context):
-    view = cluster.observe(EVERYTHING)
-    for node in sorted(cluster.spec.controllers, key=lambda n: bool(postponed_controller(view, n.id))):
-        run_step(FinalizeController(node), context)
-
-
-def check_end(cluster, controller_stops=1):
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
-    assert cluster.finalized
-    for (role, _), node in cluster.nodes.items():
-        assert node.stage is (FileStage.KRAFT if role is NodeRole.BROKER else FileStage.CONTROLLER_FINAL)
-        stops = {2} if role is NodeRole.BROKER else {1, controller_stops}
-        assert node.stops in stops, "no node is restarted more often than needed"
-        assert node.starts == node.stops + (0 if role is NodeRole.BROKER else 1)
 
 
 @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 1)])
@@ -80,9 +47,8 @@ def test_running_it_all_again_changes_nothing(tmp_path):
     for node in cluster.spec.brokers:
         run_step(RollBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
         run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-        run_step(FinalizeController(node), context)
+    controllers(cluster, context)
+    finalize(cluster, context)
     assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
 
 
@@ -98,8 +64,7 @@ def test_an_older_run_that_wakes_up_is_refused_and_changes_nothing(tmp_path):
 def test_finalizing_with_a_broker_left_is_refused(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     roll(cluster, context, BrokerMode.MIGRATION)
     with pytest.raises(Refused) as refused:
         run_step(FinalizeController(cluster.spec.controllers[0]), context)
@@ -118,8 +83,7 @@ def test_the_second_roll_is_refused_before_the_copy(tmp_path):
 def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
     cluster = SimCluster(live_groups=("legacy",))
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     roll(cluster, context, BrokerMode.MIGRATION)
     with pytest.raises(Refused) as refused:
         roll(cluster, context, BrokerMode.KRAFT)
@@ -132,7 +96,7 @@ def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
     ]
 
 
-def test_a_leader_that_takes_nobody_back_is_restarted(tmp_path):
+def test_a_leader_that_adds_no_broker_to_its_isrs_is_restarted(tmp_path):
     """Seen on real brokers: the thread that asks for ISR changes had died at the takeover."""
     cluster = SimCluster(stuck=0)
     context = cluster.context(tmp_path)
@@ -152,7 +116,7 @@ def test_a_follower_that_still_catches_up_is_waited_for(tmp_path):
 
 
 def test_partitions_that_the_takeover_left_without_a_leader_do_not_hold_the_last_broker_up(tmp_path):
-    """Seen on real brokers with many partitions of one replica: nobody elects, so the last broker would be waited for in vain."""
+    """Seen on real brokers with many partitions of one replica: no controller elects, so the last broker would be waited for in vain."""
     cluster = SimCluster(leaderless={2})
     context = cluster.context(tmp_path)
     controllers(cluster, context)
@@ -174,16 +138,10 @@ def test_notes_of_a_migration_that_was_cleaned_up_by_hand_are_forgotten(tmp_path
     assert cluster.disasters == []
 
 
-def controllers(cluster, context):
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-
-
 def test_a_dead_broker_stops_the_roll_with_its_name(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     cluster.stop(cluster.spec.brokers[2])
     with pytest.raises(TimedOut, match="R01"):
         run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(start_timeout=5.0, canary_bake=0.0)), context)
@@ -211,15 +169,11 @@ def test_a_wait_hands_over_when_it_lasts(tmp_path):
     assert {reason.code for reason in outcome.reasons} == {"G23", "G20", "P11"}
 
 
-def test_soaking_begins_again_after_a_red_look(tmp_path):
+def test_soaking_begins_again_after_an_unhealthy_observation(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-    roll(cluster, context, BrokerMode.MIGRATION)
-    run_step(Copied(), context)
-    roll(cluster, context, BrokerMode.KRAFT)
-    soak = Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=20.0))
+    all_kraft(cluster, context)
+    soak = Soak(30.0).resume(StepProgress(healthy_seconds=20.0))
     run_step(soak, context, sync_for=5.0)
     assert 24.0 < soak.progress.healthy_seconds < 30.0
     cluster.stop(cluster.spec.brokers[1])
@@ -231,8 +185,7 @@ def test_the_first_broker_of_a_pass_bakes_and_the_others_do_not(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     policy = Policy(canary_bake=60.0)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     spent = []
     for node in cluster.spec.brokers:
         began = cluster.clock.time
@@ -245,8 +198,7 @@ def test_the_first_broker_of_a_pass_bakes_and_the_others_do_not(tmp_path):
 def test_a_broker_that_dies_while_the_canary_bakes_sets_its_time_back(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     step = RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=600.0))
     run_step(step, context, sync_for=30.0)
     assert step.progress.healthy_seconds > 20.0

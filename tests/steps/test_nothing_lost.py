@@ -1,4 +1,4 @@
-"""A pause of days in a way back: what KRaft took after `controller_failover` compared, and ZooKeeper did not get, is not lost without a word."""
+"""A pause of days in a rollback: what KRaft took after `controller_failover` compared, and ZooKeeper did not get, is not lost without a report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.rollback import Handover, StopController, planned
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
+from tests.steps.phases import all_in_migration, check_back
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_in_migration, check_back
 
 SINCE = {"orders": TopicMetadata("orders", "id", {})}
 
@@ -52,7 +52,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the handover deletes is saved there first; found out then, nobody would be controller meanwhile."""
+    """What the handover deletes is saved there first; found out then, no controller would run meanwhile."""
     cluster, context = equal_after_failover(tmp_path)
     full(monkeypatch)
     with pytest.raises(Refused, match=r"O05.*No space left"):
@@ -103,7 +103,7 @@ def test_what_a_moving_dual_write_lost_keeps_the_controllers_too(tmp_path: Path)
     assert running(cluster) == [3000, 3001, 3002]
 
 
-def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path) -> None:
+def test_what_brokers_know_and_zookeeper_misses_is_not_handed_over(tmp_path: Path) -> None:
     """It was taken in the last moment, by controllers that are stopped now: starting them again brings it there."""
     cluster, context = equal_after_failover(tmp_path)
     run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
@@ -126,7 +126,7 @@ def test_without_a_failover_it_is_compared_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) -> None:
+def test_a_rollback_that_accepts_the_loss_ends_without_it(tmp_path: Path, alive: bool) -> None:
     cluster, context = equal_after_failover(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     for node in () if alive else cluster.spec.controllers:
@@ -135,7 +135,7 @@ def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) 
     check_back(cluster)
 
 
-def test_without_a_failover_and_without_a_loss_nobody_has_to_accept_one(tmp_path: Path) -> None:
+def test_without_a_failover_and_without_a_loss_none_has_to_be_accepted(tmp_path: Path) -> None:
     cluster, context = equal_after_failover(tmp_path)
     cluster.ended = cluster.epoch
     run_rollback(context, {"skip_failover": True})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -13,9 +14,7 @@ from airflow_provider_kmigrate.clients.wire import TopicLocations
 from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import FetchedOffset
-from airflow_provider_kmigrate.core.offsets_repair import Decided
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -49,8 +48,8 @@ def moving(groups: Iterable[str]) -> list[str]:
     return sorted(group for group in groups if magnitude(group) % OLD != magnitude(group) % NEW)
 
 
-def repair(context: StepContext, decided: Decided | None = None) -> object:
-    return run_step(RepairOffsets(decided or {}), context)
+def repair(context: StepContext, decisions: Mapping[str, Mapping[str, int | None]] = MappingProxyType({})) -> object:
+    return run_step(RepairOffsets(decisions), context)
 
 
 def check_repaired(cluster: SimCluster, right: dict[str, FetchedOffset]) -> None:
@@ -99,7 +98,7 @@ def test_a_doubt_is_refused_with_both_values_until_an_operator_decides(tmp_path:
     assert "offset 0" in str(refused.value)
     assert stored(cluster) == unchanged
     right[group] = before
-    repair(context, {GroupPartition(group, *WHERE): before.offset})
+    repair(context, {group: {"t-0": before.offset}})
     check_repaired(cluster, right)
 
 
@@ -124,7 +123,7 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
 
 
 def test_a_commit_for_a_topic_that_is_gone_is_removed_and_stops_nothing(tmp_path: Path) -> None:
-    """Brokers refuse to import it; they removed it from the partition in which they looked for it when the topic was deleted."""
+    """Brokers refuse to import it; they removed it from the partition in which they expected it when the topic was deleted."""
     cluster, right = broken()
     group = moving(right)[0]
     cluster.offsets[magnitude(group) % OLD][group][TopicPartition("gone", 0)] = FetchedOffset(9)
@@ -154,7 +153,7 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
     context, group = cluster.context(tmp_path), moving(right)[1]
     observe, seen = context.observer.observe, []
 
-    def committed_after_the_second_look(*given: object) -> object:
+    def committed_after_the_second_observation(*given: object) -> object:
         view = observe(*given)  # type: ignore[arg-type]
         seen.append(view)
         if len(seen) == 2:
@@ -162,6 +161,6 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
             cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
         return view
 
-    context.observer.observe = committed_after_the_second_look  # type: ignore[method-assign,assignment]
+    context.observer.observe = committed_after_the_second_observation  # type: ignore[method-assign,assignment]
     repair(context)
     check_repaired(cluster, right)

@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView,
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.phases import controllers
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 
@@ -21,7 +21,7 @@ WHY = (Reason("T01", "not yet"),)
 
 
 class Scripted(Step):
-    """Decides by a function of the seconds since its first look."""
+    """Decides by a function of the seconds since its first observation."""
 
     name = "scripted"
     fields = Fields.BROKERS
@@ -47,7 +47,7 @@ def test_patience_ends_however_often_the_wait_was_handed_over(tmp_path):
         run_step(step, cluster.context(tmp_path), sync_for=30.0)
 
 
-def test_a_healthy_wait_tries_nobodys_patience_and_is_handed_over_all_the_same(tmp_path):
+def test_a_healthy_wait_uses_up_no_timeout_and_is_deferred_all_the_same(tmp_path):
     cluster = SimCluster()
     step = Scripted(lambda _: Wait(WHY, healthy=True))
     assert isinstance(run_step(step, cluster.context(tmp_path), sync_for=500.0), Wait)
@@ -111,7 +111,7 @@ def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
     assert cluster.clock.monotonic() - began < 2.0
 
 
-def test_looks_that_are_always_too_old_to_act_on_are_not_made_for_ever(tmp_path):
+def test_observations_that_are_always_too_old_to_act_on_end(tmp_path):
     class Sleepy(SimCluster):
         def observe(self, *asked):
             view = super().observe(*asked)
@@ -162,19 +162,18 @@ class Logged(SimHost):
         return f"the end of the log of {node.name}"
 
 
-def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is_told(tmp_path):
+def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is_shown(tmp_path):
     cluster = Crashing()
     context = cluster.context(tmp_path)
     context.tools.host = lambda _: Logged(cluster)
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     with pytest.raises(Failed, match="the end of the log of broker 0"):
         run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), context)
     assert cluster.nodes[NodeRole.BROKER, 0].starts == 1 + 5
 
 
 class Unread(SimCluster):
-    """Every look lacks ZooKeeper, the partitions and one controller."""
+    """Every observation misses ZooKeeper, the partitions and one controller."""
 
     gone = (
         replace(reads.ZOOKEEPER, text="ZooKeeper was not read: refused"),

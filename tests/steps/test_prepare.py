@@ -9,22 +9,20 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.phases import controllers, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import some_kraft
 
 
 def begin(cluster, context):
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+    controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
-def test_the_backup_holds_what_a_way_back_needs(tmp_path):
+def test_the_backup_holds_what_a_rollback_needs(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     run_backup(context)
@@ -92,7 +90,7 @@ def test_preflight_judges_its_own_connections(tmp_path):
     assert [reason.code for reason in refused.value.reasons] == ["B9f"]
 
 
-def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
+def test_preflight_reports_all_that_blocks_and_touches_nothing(tmp_path):
     cluster = SimCluster(offset=97)
     cluster.nodes[NodeRole.CONTROLLER, 3000].log = True
     cluster.stop(cluster.spec.brokers[2])
@@ -117,12 +115,12 @@ def test_what_a_rollbacks_own_failover_wrote_is_no_other_tools_act(tmp_path, lat
     observe = cluster.environment
     cluster.clock.time = began + 400.0
 
-    def told(view):
+    def changed(view):
         seen = observe(view)
-        changed = (("settings of users/alice", began + later),)
-        return replace(seen, now=cluster.clock.time, tree=replace(seen.tree, changed=changed))
+        rows = (("settings of users/alice", began + later),)
+        return replace(seen, now=cluster.clock.time, tree=replace(seen.tree, changed=rows))
 
-    cluster.environment = told
+    cluster.environment = changed
     found = run_preflight(replace(cluster.context(tmp_path), journals=journals))
     said = [finding.reason.text for finding in found if finding.reason.code == "W9"]
     assert bool(said) is named

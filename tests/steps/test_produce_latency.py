@@ -16,9 +16,9 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ProbeFigures, Produ
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import ready
-from tests.steps.test_rollback import some_kraft
 
 QUICK = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010)}
 LATE = {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)}

@@ -36,10 +36,11 @@ from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assur
 from tests.clients.fake_exporter import Exporter, answer, serving
 from tests.core.test_readiness import taken_out
 from tests.core.views import HALF, computing
+from tests.steps.phases import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
+from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Killed, Mortal, original_of
-from tests.steps.test_as_approved import Changing, Written
+from tests.steps.test_as_approved import Changing
 from tests.steps.test_coordinators import next_broker, stops
-from tests.steps.test_rollback import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
 
 Change = Callable[[Changing, StepContext], None]
 SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader")
@@ -56,8 +57,8 @@ def zookeeper_is_behind(cluster: Changing, _: StepContext) -> None:
 
 
 def a_topic_is_missing(cluster: Changing, _: StepContext) -> None:
-    lacking = ({}, {"orders": TopicMetadata("orders", "id", {})})
-    cluster.since = lambda view: view if view.topics is None else replace(view, topics=lacking)
+    missing = ({}, {"orders": TopicMetadata("orders", "id", {})})
+    cluster.since = lambda view: view if view.topics is None else replace(view, topics=missing)
 
 
 def a_quota_differs(cluster: Changing, _: StepContext) -> None:
@@ -253,12 +254,12 @@ def test_it_goes_on_once_the_trouble_is_gone(tmp_path: Path) -> None:
     a_zookeeper_is_down(cluster, context)
     begun, observe = cluster.clock.time, cluster.observe
 
-    def mended(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def repaired(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         if cluster.clock.time > begun + 40:
             cluster.ensemble = (SERVING,)
         return observe(what, nodes, groups)
 
-    cluster.observe = mended  # type: ignore[method-assign]
+    cluster.observe = repaired  # type: ignore[method-assign]
     assert isinstance(run_step(next_broker(cluster, BrokerMode.KRAFT), context), Done)
     assert cluster.clock.time > begun + 40
 
@@ -335,7 +336,7 @@ class TestWatch:
     def test_a_broker_that_is_down_is_named_with_all_that_is_known(
         self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]
     ) -> None:
-        """M4: in the first phases two watches of a broker that was down were green."""
+        """M4: in the first phases two watches of a broker that was down succeeded."""
         cluster = Changing()
         context = cluster.context(tmp_path)
         phase(cluster, context)
@@ -417,7 +418,7 @@ class TestWatch:
         cluster, context = hybrid(tmp_path)
         journals = tmp_path / "journals"
         journals.mkdir()
-        journal = Written()
+        journal = SimJournal()
         context = replace(context, journal=journal)
         a_zookeeper_is_down(cluster, context)
         begun = cluster.clock.time
@@ -493,7 +494,7 @@ class TestSecondWitness:
         said = run_watch(context).text
         assert "agree on 1 of 3 controllers. Not read: controller 3000 (ValueError: it answered 500); controller 3001" in said
 
-    def test_before_there_are_controllers_nobody_is_asked(self, tmp_path: Path, exporter: Exporter) -> None:
+    def test_before_there_are_controllers_none_is_asked(self, tmp_path: Path, exporter: Exporter) -> None:
         cluster = Changing()
         exporter.answers = dict.fromkeys(("/3000", "/3001", "/3002"), answer(b"zkmigrationstate 0\n"))
         assert "gauges" not in run_watch(witnessed(cluster, tmp_path, exporter)).text

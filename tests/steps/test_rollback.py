@@ -1,7 +1,10 @@
-"""The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
+"""The rollback on the simulated cluster: from every phase, killed before every observation and side effect, and a new migration."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +14,10 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps import brokers
-from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.rollback import (
@@ -23,57 +25,26 @@ from airflow_provider_kmigrate.steps.rollback import (
     Handover,
     StopController,
     WipeController,
-    ZooKeeperLeads,
     planned,
 )
-from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.waits import Copied
-from airflow_provider_kmigrate.steps.whole_plan import run_plan, run_rollback
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.phases import (
+    EVERYTHING,
+    all_in_migration,
+    all_kraft,
+    check_back,
+    check_end,
+    controllers,
+    finalization_begun,
+    finalize,
+    forward,
+    handed_over,
+    some_in_migration,
+    some_kraft,
+    untouched,
+)
 from tests.steps.sim import SimCluster
-from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health, Killed, Mortal
-from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
-
-
-def controllers(cluster, context):
-    for node in cluster.spec.controllers:
-        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
-
-
-def some_in_migration(cluster, context):
-    controllers(cluster, context)
-    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
-
-
-def all_in_migration(cluster, context):
-    controllers(cluster, context)
-    roll(cluster, context, BrokerMode.MIGRATION)
-    run_step(Copied(), context)
-
-
-def some_kraft(cluster, context):
-    all_in_migration(cluster, context)
-    for node in cluster.spec.brokers[:2]:
-        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
-
-
-def all_kraft(cluster, context):
-    all_in_migration(cluster, context)
-    roll(cluster, context, BrokerMode.KRAFT)
-
-
-def finalization_begun(cluster, context):
-    """A standby has lost its flag already; the leader has not."""
-    all_kraft(cluster, context)
-    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    cluster.stop(standby)
-    install(context, standby, FileStage.CONTROLLER_FINAL)
-    cluster.start(standby)
-
-
-def untouched(cluster, context):
-    """No migration was begun."""
-
 
 PHASES: list[Callable] = [
     untouched,
@@ -86,23 +57,9 @@ PHASES: list[Callable] = [
 ]
 
 
-def check_back(cluster):
-    view = cluster.observe(EVERYTHING)
-    assert cluster.disasters == []
-    assert where(view).phase is Phase.ZOOKEEPER
-    assert cluster.offset is None
-    assert cluster.state_epoch <= cluster.controller_epoch
-    for (role, _), node in cluster.nodes.items():
-        if role is NodeRole.BROKER:
-            assert node.stage is FileStage.ZOOKEEPER
-            assert node.running == node.text
-        else:
-            assert (node.running, node.log, node.formatted) == (None, False, None)
-
-
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
 @pytest.mark.parametrize(("brokers", "quorum"), [(3, 3), (1, 1), (5, 3)])
-def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, quorum):
+def test_every_phase_can_be_rolled_back_and_migrated_again(tmp_path, phase, brokers, quorum):
     if phase is finalization_begun and quorum == 1:
         pytest.skip("the only controller is the leader: without its flag the migration is finalized")
     cluster = SimCluster(brokers, quorum)
@@ -115,7 +72,7 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
     assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
 
 
-def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_path, monkeypatch):
+def test_brokers_that_skip_the_zookeeper_controller_are_informed_again(tmp_path, monkeypatch):
     """Measured on real brokers: KRaft's partition epochs are ahead. Here the states were not raised enough before the handover."""
     cluster = SimCluster()
 
@@ -129,23 +86,17 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
     cluster.disasters.clear()
     check_back(cluster)
     assert [node.stops for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER] == [4, 4, 4], (
-        "nobody is restarted for it"
+        "no broker is restarted for it"
     )
 
 
 def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monkeypatch):
-    """A log directory that failed looks so: no lag is told of it. The task is not deferred between cures, which would begin anew."""
+    """A failed log directory shows like this: it reports no lag. The task is not deferred between recoveries: another would start its timers again."""
     cluster, elections = SimCluster(), []
-    all_kraft(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)
-    run_step(ControllerFailover(cluster.spec.controllers), context)
-    for node in cluster.spec.brokers:
-        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
-    run_step(Handover(cluster.spec.controllers), context)
-    run_step(ZooKeeperLeads(), context)
+    handed_over(cluster, context)
     monkeypatch.setattr(brokers, "elect_again", elections.append)
-    cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
+    cluster.health = lambda broker, mode, observation: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
     with pytest.raises(Failed, match="without effect"):
         run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), context, sync_for=30.0)
     assert len(elections) == 5
@@ -153,7 +104,7 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
-def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
+def test_a_tool_killed_anywhere_in_a_rollback_goes_on(tmp_path, phase):
     rehearsal = SimCluster()
     phase(rehearsal, rehearsal.context(tmp_path))
     begun = rehearsal.mortal.count
@@ -211,7 +162,7 @@ def test_after_finalization_it_refuses_and_changes_nothing(tmp_path):
     check_end(cluster)
 
 
-def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(tmp_path):
+def test_an_elected_controller_without_the_flag_ends_the_rollback_too(tmp_path):
     """Two standbys keep their flag, so the flags alone look as if nothing had happened yet."""
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
@@ -271,7 +222,7 @@ def test_a_broker_that_failed_in_migration_mode_is_no_obstacle(tmp_path):
     check_back(cluster)
 
 
-def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
+def test_without_controllers_it_rolls_back_only_when_asked_to(tmp_path):
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
     for node in cluster.spec.controllers:
@@ -295,7 +246,7 @@ def test_a_missing_or_altered_original_is_refused_before_anything_is_changed(tmp
     with pytest.raises(Refused) as refused:
         run_rollback(context)
     assert refused.value.reasons[0].code == code
-    assert cluster.mortal.count == before + 1, "one look"
+    assert cluster.mortal.count == before + 1, "one observation"
 
 
 def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
@@ -320,7 +271,7 @@ def test_finalize_is_untouched_by_all_this(tmp_path):
     assert cluster.finalized
 
 
-def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
+def test_a_new_migration_waits_for_the_end_of_the_rollback(tmp_path):
     """After the handover the old controllers may not come back, and new ones may not join brokers that are half back."""
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
@@ -361,24 +312,13 @@ def test_the_plan_names_what_was_changed_since_the_takeover_and_whether_zookeepe
     cluster.stored = ({"orders": orders}, {"orders": orders})
     assert planned(context)[1][-1].endswith("UTC: nothing that was read.")
     cluster.stored = ({"orders": more}, {"orders": lost, "new": replace(orders, name="new")})
-    has, lacks = planned(context)[1][-2:]
+    has, misses = planned(context)[1][-2:]
     assert has.endswith(
         ", and ZooKeeper has it: topics with more partitions (1): orders (1 partitions before, 2 partitions now)."
     )
-    assert lacks.endswith(
+    assert misses.endswith(
         ", and ZooKeeper does not have it: topics created (1): new; topic settings (1): orders retention.ms (absent before, 5 now)."
     )
-
-
-class Written(SimJournal):
-    """Keeps what was written."""
-
-    def __init__(self):
-        self.facts = {}
-
-    def write(self, kind, step, text, **facts):
-        super().write(kind, step, text, **facts)
-        self.facts |= facts
 
 
 def test_the_journal_has_every_change_of_which_the_plan_has_examples(tmp_path):
@@ -386,7 +326,7 @@ def test_the_journal_has_every_change_of_which_the_plan_has_examples(tmp_path):
     run_backup(cluster.context(tmp_path))
     some_kraft(cluster, cluster.context(tmp_path))
     cluster.stored = ({}, {f"t{number}": TopicMetadata(f"t{number}", "id", {}) for number in range(9)})
-    context = replace(cluster.context(tmp_path), journal=Written())
+    context = cluster.context(tmp_path)
     assert planned(context)[1][-1].endswith("topics created (9): t0, t1, t2, t3, t4 and 4 more.")
     assert context.journal.facts["changed"] == [["topics created", f"t{number}", False] for number in range(9)]
 
@@ -397,3 +337,19 @@ def test_without_the_tree_of_before_the_plan_does_not_say_that_nothing_was_chang
     some_kraft(cluster, context)
     assert planned(context)[1][-1].startswith("Not known: what was changed since the takeover. [O01]")
     run_rollback(context)
+
+
+@pytest.mark.parametrize(("before", "target"), [(some_kraft, BrokerMode.MIGRATION), (handed_over, BrokerMode.ZOOKEEPER)])
+def test_no_broker_is_rolled_back_while_partitions_move(
+    tmp_path: Path, before: Callable[[SimCluster, StepContext], None], target: BrokerMode
+) -> None:
+    cluster = SimCluster()
+    before(cluster, cluster.context(tmp_path))
+    context, stops = cluster.context(tmp_path), cluster.nodes[NodeRole.BROKER, 0].stops
+    cluster.moving = ("orders-3",)
+    with pytest.raises(TimedOut, match=r"S04.*orders-3.*Let it finish"):
+        run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), context)
+    assert cluster.nodes[NodeRole.BROKER, 0].stops == stops
+    cluster.moving = ()
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)

@@ -1,4 +1,4 @@
-"""A dual-write that has ended although everybody runs is brought to life again, on the way there and on the way back."""
+"""A dual-write that stalls although every node runs is recovered, in a migration and in a rollback."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import pytest
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, STALLED_FOR, StalledDualWrite
+from airflow_provider_kmigrate.core.migration.roll import decide_restart
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, run_rollback
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed
@@ -35,7 +36,7 @@ def ended(cluster: SimCluster) -> None:
 
 
 def half_made(cluster: SimCluster) -> None:
-    """ZooKeeper lacks a partition's state; whoever leads now does not notice."""
+    """ZooKeeper misses a partition's state; the present leader does not notice."""
     cluster.half_made = cluster.epoch
 
 
@@ -75,7 +76,7 @@ def dual(tmp_path):
 @pytest.mark.parametrize(("what", "verb"), [(ended, Verb.CONTROLLER_FAILOVER), (half_made_and_elected, Verb.COMPLETE)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
-    context, soak = dual.context(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
+    context, soak = dual.context(tmp_path), Soak(30.0).resume(StepProgress(healthy_seconds=29.0))
     before, began = dual.epoch, dual.clock.time
     assert isinstance(run_step(soak, context), Done)
     assert soak.progress.recoveries == 1
@@ -85,7 +86,7 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
 
 
 @pytest.mark.parametrize("what", [ended, half_made, half_made_and_elected])
-def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path, dual, what):
+def test_a_rollback_completes_what_zookeeper_misses_before_it_fails_over(tmp_path, dual, what):
     what(dual)
     before = dual.epoch
     run_step(ControllerFailover(dual.spec.controllers), dual.context(tmp_path))
@@ -94,8 +95,8 @@ def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path
     assert dual.disasters == []
 
 
-def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual):
-    """What the way back did before, and what a person would do."""
+def test_without_the_recovery_a_failover_makes_it_worse(tmp_path, dual):
+    """What an administrator would do."""
     half_made(dual)
     with pytest.raises(TimedOut, match="G07"):
         run_step(ControllerFailover(dual.spec.controllers), with_zookeeper(dual.context(tmp_path), Unseeing(dual)))
@@ -117,37 +118,37 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
 
 @pytest.mark.parametrize("step", [Copied, lambda: Soak(1000.0)])
 @pytest.mark.parametrize("times", [0, 1, 2])
-def test_a_wait_is_not_deferred_just_before_its_cure(tmp_path, dual, monkeypatch, step, times):
+def test_a_wait_is_not_deferred_just_before_its_recovery(tmp_path, dual, monkeypatch, step, times):
     ended(dual)
-    looked, slow = dual.observe, iter([1.0])
+    observe, slow = dual.observe, iter([1.0])
 
-    def look_slowly(*asked):
+    def observe_slowly(*asked):
         dual.clock.time += next(slow, 0.0)
-        return looked(*asked)
+        return observe(*asked)
 
-    monkeypatch.setattr(dual, "observe", look_slowly)
+    monkeypatch.setattr(dual, "observe", observe_slowly)
     before = dual.epoch
     run_step(step().resume(StepProgress(recoveries=times)), dual.context(tmp_path), sync_for=30.0)
     assert dual.epoch == before + 1
 
 
-def test_what_no_cure_helps_is_given_up_over_many_lives(tmp_path, dual, monkeypatch):
+def test_what_no_recovery_helps_is_given_up_over_many_processes(tmp_path, dual, monkeypatch):
     monkeypatch.setattr(dual, "_dual_write", lambda offset: None)
     before = dual.epoch
     with pytest.raises(TimedOut):
-        lives(dual, tmp_path, lambda: Copied(600.0))
+        processes(dual, tmp_path, lambda: Copied(600.0))
     assert dual.epoch - before == MAX_RECOVERIES
 
 
-def lives(cluster: SimCluster, folder, made):
-    """One step as an operator runs it: at most 30 s of waiting in one life; its progress goes to the next one."""
+def processes(cluster: SimCluster, folder, made):
+    """One step as an operator runs it: at most 30 s of waiting in one process; its progress goes to the next one."""
     step = made()
     while isinstance(run_step(step, cluster.context(folder), sync_for=30.0), Wait):
         step = made().resume(step.progress)
 
 
-@pytest.mark.parametrize("step", [Copied, lambda: Soak(30.0, interval=1.0)])
-def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
+@pytest.mark.parametrize("step", [Copied, lambda: Soak(30.0)])
+def test_a_controller_that_a_killed_recovery_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
     ended(dual)
     with monkeypatch.context() as dead:
         dead.setattr(dual, "start", die)
@@ -158,15 +159,15 @@ def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, m
     assert all(dual.nodes[NodeRole.CONTROLLER, node.id].running for node in dual.spec.controllers)
 
 
-def test_a_controller_that_somebody_else_stopped_is_left_alone(tmp_path, dual):
+def test_a_controller_that_something_else_stopped_is_left_alone(tmp_path, dual):
     dual.stop(dual.spec.controllers[0])
-    assert isinstance(run_step(Soak(30.0, interval=1.0), dual.context(tmp_path), sync_for=300.0), Wait)
+    assert isinstance(run_step(Soak(30.0), dual.context(tmp_path), sync_for=300.0), Wait)
     assert dual.nodes[NodeRole.CONTROLLER, dual.spec.controllers[0].id].running is None
 
 
 def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, monkeypatch):
     ended(dual)
-    watching = Soak(30.0, interval=1.0)
+    watching = Soak(30.0)
     monkeypatch.setattr(dual, "token", dual.token)
     context = dual.context(tmp_path)
     dual.token += 1  # a newer run holds the cluster
@@ -177,7 +178,7 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
     assert watching.progress.recoveries == 0
 
 
-def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, dual):
+def test_what_a_watch_decides_on_beside_recoveries_withdraws_none_of_them(tmp_path, dual):
     watching = RollBackBroker(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
     context = dual.context(tmp_path)
     dual.token += 1  # a newer run holds the cluster
@@ -220,9 +221,9 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
     assert "fail over the controller: " in written[-1][1]
 
 
-def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
-    looked, hidden, before = dual.observe, iter([True]), dual.epoch
-    monkeypatch.setattr(dual, "observe", lambda *asked: replace(looked(*asked), **({"zk": None} if next(hidden, False) else {})))
+def test_a_rollback_that_did_not_read_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
+    observe, hidden, before = dual.observe, iter([True]), dual.epoch
+    monkeypatch.setattr(dual, "observe", lambda *asked: replace(observe(*asked), **({"zk": None} if next(hidden, False) else {})))
     run_step(ControllerFailover(dual.spec.controllers), dual.context(tmp_path))
     assert dual.epoch == before + 1
 
@@ -241,7 +242,7 @@ def observe(cluster: SimCluster, seconds: float, **changes: object):
 
 
 def kept(standstill: StalledDualWrite, views, decision):
-    """What is decided at each look, and what is kept in the end."""
+    """What is decided at each observation, and what is kept in the end."""
     decided = []
     for view in views:
         standstill, found = standstill.observe(view, decision)
@@ -250,13 +251,13 @@ def kept(standstill: StalledDualWrite, views, decision):
 
 
 def still(cluster: SimCluster, standstill: StalledDualWrite, seconds: float):
-    """A look a second at a dual-write that has ended; the first that is not just waiting."""
+    """An observation a second of a stalled dual-write; the first decision that is no wait."""
     cluster.ended = cluster.epoch
     decisions, _ = kept(standstill, (observe(cluster, float(second)) for second in range(int(seconds))), WAITS)
     return next(((second, decision.verb) for second, decision in enumerate(decisions) if isinstance(decision, Act)), None)
 
 
-def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
+def test_each_recovery_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
     times = [still(dual, StalledDualWrite(times), 1000.0) for times in range(MAX_RECOVERIES + 1)]
     assert times == [(21, Verb.CONTROLLER_FAILOVER), (41, Verb.CONTROLLER_FAILOVER), (81, Verb.CONTROLLER_FAILOVER), None]
 
@@ -307,7 +308,7 @@ def test_a_wait_for_something_else_is_not_its_business(dual):
 
 
 @pytest.mark.parametrize(("what", "failovers"), [(ended, 1), (half_made_and_elected, 0)])
-def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
+def test_a_broker_that_is_rolled_back_needs_it_too(tmp_path, dual, what, failovers):
     node, before = dual.spec.brokers[0], dual.epoch
     what(dual)
     step = RollBackBroker(node, BrokerMode.MIGRATION, dual.spec.policy)
@@ -318,8 +319,8 @@ def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
 
 @pytest.mark.parametrize("trouble", [(ended, 1), (half_made_and_elected, 0)])
 @pytest.mark.parametrize("way", [(RollBackBroker, BrokerMode.MIGRATION), (RollBroker, BrokerMode.KRAFT)])
-def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(tmp_path, monkeypatch, dual, way, trouble):
-    """One in migration mode waits for a word, and answers nobody; the others there do not hear that one in KRaft mode is back."""
+def test_a_broker_that_was_down_when_it_stalled_gets_no_metadata_until_it_is_recovered(tmp_path, monkeypatch, dual, way, trouble):
+    """One in migration mode waits for metadata and does not answer; the others in that mode do not learn that one in KRaft mode is back."""
     (kind, target), (what, failovers) = way, trouble
     context, node, before = dual.context(tmp_path), dual.spec.brokers[0], dual.epoch
     if kind is RollBroker:
@@ -342,14 +343,14 @@ def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(
 
 
 def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
-    """A cure in an earlier life; since then the broker's restart was cut off, and a controller does not answer."""
+    """A recovery in an earlier process; since then the broker's restart was interrupted, and a controller does not answer."""
     node, context = dual.spec.brokers[0], dual.context(tmp_path)
     with pytest.raises(Killed):
         kill_at_start(dual, node, context)
-    looked = dual.observe
+    observe = dual.observe
 
     def unresponsive(*asked):
-        view = looked(*asked)
+        view = observe(*asked)
         first = view.controllers[3000]
         return replace(
             view, controllers={**view.controllers, 3000: replace(first, answers=dual.nodes[NodeRole.BROKER, 0].starts > 1)}
@@ -375,5 +376,70 @@ def die(node):
 
 
 @pytest.mark.parametrize(("kind", "target"), [("roll", BrokerMode.KRAFT), ("roll back broker", BrokerMode.MIGRATION)])
-def test_another_life_of_a_broker_s_step_knows_of_the_cures_before_it(dual, kind, target):
+def test_another_process_of_a_broker_s_step_knows_of_the_recoveries_before_it(dual, kind, target):
     assert build(dual.spec, kind, {"node": 0, "target": target}, StepProgress(recoveries=2)).progress.recoveries == 2
+
+
+class Dying(SimCluster):
+    """From one moment on the active controller cannot write to ZooKeeper; nothing else shows it for the time being."""
+
+    dead_after = float("inf")
+    short_until = float("inf")  # and what else the step waits for until then
+
+    def observe(self, what, nodes=(), groups=()):
+        before = self.offset
+        found = super().observe(what, nodes, groups)
+        if self.clock.time > self.dead_after and before is not None:
+            self.offset = before
+            if found.zk is not None:
+                migration = replace(found.zk.migration, metadata_offset=before)
+                found = replace(found, zk=replace(found.zk, migration=migration))
+        if self.clock.time < self.short_until and found.partitions is not None:
+            partitions = tuple(replace(one, isr=one.isr[:1]) for one in found.partitions)
+            found = replace(found, partitions=partitions)
+        return found
+
+
+@pytest.fixture
+def dying(tmp_path):
+    cluster = Dying()
+    cluster.short_until = 0.0
+    with_backup = cluster.context(tmp_path)
+    direct.to_dual_write(with_backup)
+    return cluster, with_backup
+
+
+def test_a_soak_begins_again_when_the_dual_write_dies_in_it(dying):
+    cluster, context = dying
+    cluster.dead_after = cluster.clock.time + 30.0
+    soak = Soak(1000.0)
+    run_step(soak, context, sync_for=28.0)
+    assert soak.progress.healthy_seconds > 20.0
+    run_step(soak, context, sync_for=30.0)
+    assert soak.progress.healthy_seconds == 0.0
+
+
+def test_no_broker_is_rolled_back_on_a_dual_write_that_moved_only_when_the_wait_began(dying):
+    cluster, context = dying
+    cluster.dead_after = cluster.clock.time + 5.0
+    cluster.short_until = cluster.clock.time + 60.0
+    before = {node: sim.starts for node, sim in cluster.nodes.items()}
+    with pytest.raises(TimedOut, match="/migration has not advanced"):
+        run_step(RollBackBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), context)
+    assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
+
+
+def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_name(tmp_path):
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    direct.prepare(context)
+    view = cluster.observe(roll.MIN_OBSERVATIONS)
+    none = decide_restart(view, 0, BrokerMode.MIGRATION)
+    assert isinstance(none, Refuse), "none was started"
+    direct.provision(context)
+    view = cluster.observe(roll.MIN_OBSERVATIONS)
+    unresponsive = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
+    waits = decide_restart(replace(view, controllers=unresponsive), 0, BrokerMode.MIGRATION)
+    assert isinstance(waits, Wait)
+    assert [reason.code for reason in waits.reasons] == ["P01", "R01", "G23", "G23", "G23"]
+    assert "3000, 3001, 3002" in waits.reasons[1].text

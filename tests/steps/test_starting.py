@@ -1,4 +1,4 @@
-"""A node that was just started is only asked for what it lacks: whole looks would take from it what it starts with."""
+"""A node that was just started is only asked for what is missing: whole observations would slow down its start."""
 
 import itertools
 from dataclasses import replace
@@ -17,23 +17,23 @@ TARGET = BrokerMode.MIGRATION
 
 
 class Asked:
-    """What each look of a cluster asked for, whether the broker answered it and was behind, and when it was over."""
+    """What each observation of a cluster asked for, whether the broker answered it and was behind, and when it was over."""
 
     def __init__(self, cluster, takes: float, *, zookeeper: bool) -> None:
         self.cluster, self.takes, self.zookeeper = cluster, takes, zookeeper
-        self.looks, self.times = [], []
+        self.observations, self.times = [], []
 
     def observe(self, what, nodes=(), groups=()):
         self.cluster.clock.time += self.takes
         view = replace(self.cluster.observe(what, nodes, groups), took=self.takes)
         behind = bool(view.missing_isr(CANARY))
-        self.looks.append((what, view.brokers[CANARY].mode, behind))
+        self.observations.append((what, view.brokers[CANARY].mode, behind))
         self.times.append(self.cluster.clock.time)
         return view if self.zookeeper or not behind else replace(view, zk=None)
 
 
 def rolled(tmp_path, unresponsive: int | None, behind: int = 0, takes: float = 0.0, *, zookeeper: bool = True) -> Asked:
-    """A roll of one broker that says nothing for so many looks after its restart (None: for ever), then is behind for so many. Looks
+    """A roll of one broker that does not respond for so many observations after its restart (None: forever), then is behind for so many. They
     take so many seconds, and do not see ZooKeeper while it is behind.
     """
     cluster = ready(tmp_path, TARGET)
@@ -53,22 +53,24 @@ def rolled(tmp_path, unresponsive: int | None, behind: int = 0, takes: float = 0
     try:
         run_step(step(cluster, TARGET), replace(cluster.context(tmp_path), observer=asked))
     finally:
-        asked.looks = [look for look in asked.looks if look[1] is not BrokerMode.ZOOKEEPER]  # since its restart
-        asked.times = asked.times[-len(asked.looks) :]
+        asked.observations = [one for one in asked.observations if one[1] is not BrokerMode.ZOOKEEPER]  # since its restart
+        asked.times = asked.times[-len(asked.observations) :]
     return asked
 
 
-def test_everything_is_looked_at_now_and_then_while_it_starts(tmp_path):
-    looks = rolled(tmp_path, unresponsive=40).looks
-    unresponsive = [what for what, mode, _ in looks if mode is None]
+def test_everything_is_observed_now_and_then_while_it_starts(tmp_path):
+    observations = rolled(tmp_path, unresponsive=40).observations
+    unresponsive = [what for what, mode, _ in observations if mode is None]
     whole = [what for what in unresponsive if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
     assert len(unresponsive) > 4 * len(whole) > 0
     assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in unresponsive if what not in whole)
-    assert looks[-1][0] & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS, "nothing is concluded from a narrow look"
+    assert observations[-1][0] & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS, "nothing is concluded from a narrow observation"
 
 
-def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_look(tmp_path):
-    answered = [(what, behind) for what, mode, behind in rolled(tmp_path, unresponsive=10, behind=30).looks if mode is TARGET]
+def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_observation(tmp_path):
+    answered = [
+        (what, behind) for what, mode, behind in rolled(tmp_path, unresponsive=10, behind=30).observations if mode is TARGET
+    ]
     behind = [what for what, behind in answered if behind]
     whole = [what for what in behind if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
     assert len(behind) > 4 * len(whole) > 0
@@ -81,10 +83,10 @@ def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_
     ]
 
 
-def test_that_counts_for_nothing_where_the_whole_look_before_did_not_see_zookeeper(tmp_path):
-    looks = rolled(tmp_path, unresponsive=10, behind=30, zookeeper=False).looks
-    last = max(number for number, (_, _, behind) in enumerate(looks) if behind)
-    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, _, _ in looks[last + 1 :]] == [
+def test_that_counts_for_nothing_if_the_whole_observation_before_did_not_read_zookeeper(tmp_path):
+    observations = rolled(tmp_path, unresponsive=10, behind=30, zookeeper=False).observations
+    last = max(number for number, (_, _, behind) in enumerate(observations) if behind)
+    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, _, _ in observations[last + 1 :]] == [
         False,
         True,
         True,
@@ -92,16 +94,16 @@ def test_that_counts_for_nothing_where_the_whole_look_before_did_not_see_zookeep
     ]
 
 
-def test_slow_looks_do_not_put_off_the_whole_one(tmp_path):
+def test_slow_observations_do_not_delay_the_whole_one(tmp_path):
     asked = rolled(tmp_path, unresponsive=16, takes=1.5)
     whole = [
         at
-        for at, (what, _, _) in zip(asked.times, asked.looks, strict=True)
+        for at, (what, _, _) in zip(asked.times, asked.observations, strict=True)
         if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS
     ]
     apart = [after - before for before, after in itertools.pairwise(whole)]
     assert len(apart) > 3
-    assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole look itself"
+    assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole observation itself"
 
 
 def test_one_that_never_answers_is_given_up_as_ever(tmp_path):

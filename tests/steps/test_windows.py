@@ -9,10 +9,10 @@ from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
+from tests.steps.phases import all_in_migration, check_back, some_in_migration, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_in_migration, check_back, some_in_migration, some_kraft
 
 CLOSED, OPEN = ("03:00-04:00",), ("00:00-02:00",)  # the simulated clock begins at 00:16 UTC
 
@@ -43,11 +43,11 @@ def test_a_closed_window_spares_the_cluster_what_only_a_restart_needs(tmp_path: 
     """All that a rollback depends on costs megabytes: it is not read four times a second for a whole day."""
     cluster = SimCluster()
     all_in_migration(cluster, cluster.context(tmp_path))
-    context, began, looks = waiting(cluster.context(tmp_path), CLOSED, cluster), cluster.clock.time, cluster.observations
+    context, began, before = waiting(cluster.context(tmp_path), CLOSED, cluster), cluster.clock.time, cluster.observations
     node = cluster.spec.node(NodeRole.BROKER, 1)
     assert isinstance(run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context, sync_for=600.0), Wait)
     assert cluster.clock.time - began >= 600.0
-    assert cluster.observations - looks < 100
+    assert cluster.observations - before < 100
 
 
 def test_a_broker_that_is_down_waits_for_no_window(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, summary_of

@@ -22,8 +22,8 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent

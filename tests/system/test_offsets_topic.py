@@ -19,8 +19,8 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.plan import EXPANSION, Plan, PlanStep, find
 from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_plan
 from benchmarks import direct
 from tests.kit.live_groups import Committed, LiveGroups, committed, raw_commits
 from tests.kit.load import TopicPlan, create_topics

@@ -13,8 +13,8 @@ from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan

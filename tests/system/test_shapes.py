@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.whole_plan import run_rollback
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent

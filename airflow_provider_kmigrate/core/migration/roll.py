@@ -55,7 +55,7 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: {FileStage.MIGRATION, FileStage.KRAFT}, BrokerMode.KRAFT: {FileStage.KRAFT}}  # or beyond
-_CUT_OFF = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
+_ISOLATED = {Phase.LEFT_BEHIND, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
 _WRITTEN = {
@@ -133,7 +133,7 @@ def no_reassignment(view: ClusterView) -> Gate:
 
 def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
     """The broker to roll now: one under way first, then `order`, the ZooKeeper controller last; None when all are done."""
-    left = [broker for broker in order if not _there(view, broker, target)]
+    left = [broker for broker in order if not _in_target_mode(view, broker, target)]
     if not left:
         return None
     under_way = (broker for broker in left if not view.answered(broker))
@@ -149,7 +149,7 @@ def postponed_restart(view: ClusterView, broker: int) -> str:
 
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
     """Why this broker waits for the end of its roll: it is healthy, and others that come first are left. Empty if it does not."""
-    others = [other for other in order if other != broker and not _there(view, other, target)]
+    others = [other for other in order if other != broker and not _in_target_mode(view, other, target)]
     untouched = view.broker(broker).mode not in {None, target}
     return _after_others(view, broker, others, target) if others and untouched else ""
 
@@ -159,10 +159,10 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
 
     The ZooKeeper controller goes last, unless it was rolled back before: then it goes before the last broker that was not.
     """
-    if _still_known(view, broker, target):
+    if _still_registered(view, broker, target):
         return ""
     others = sorted(set(left) - {broker})
-    if others and all(_still_known(view, other, target) for other in others):
+    if others and all(_still_registered(view, other, target) for other in others):
         return (
             f"All other remaining brokers ({join_ids(others)}) were rolled back: broker {broker} restarts after them. The takeover starts when the "
             "controllers know every broker, and would isolate a broker in ZooKeeper mode."
@@ -170,33 +170,32 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
     return f"Broker {broker} is the ZooKeeper controller: it restarts last." if zookeeper_controller(view) == broker else ""
 
 
-def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+def _still_registered(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether the controllers still count this ZooKeeper broker as registered: it was in migration mode and was rolled back."""
     if view.zk is None or target is not BrokerMode.MIGRATION:
         return False
     return broker in view.zk.registered or view.zk.rolled_back.get(broker) is BrokerMode.ZOOKEEPER
 
 
-def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+def _in_target_mode(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     mode = view.broker(broker).mode
     beyond = target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT
-    return mode is target or beyond or _behind_us(view, target)
+    return mode is target or beyond or _first_roll_over(view, target)
 
 
-def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
+def _first_roll_over(view: ClusterView, target: BrokerMode) -> bool:
     """Whether the finalization left brokers behind, which only the second roll recovers: the first has nothing left to do."""
     return target is BrokerMode.MIGRATION and where(view).phase is Phase.LEFT_BEHIND
 
 
 def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether no other broker is in this mode yet: this one is the first of its pass. False once the migration has ended."""
-    return not ended(view) and not any(_there(view, other, target) for other in view.brokers if other != broker)
+    return not ended(view) and not any(_in_target_mode(view, other, target) for other in view.brokers if other != broker)
 
 
 def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     """Whether this broker is the first and so far only one in its new mode; false once the migration has ended."""
-    there = [other.id for other in view.brokers.values() if _there(view, other.id, target)]
-    return there == [broker] and view.brokers[broker].mode is target and not ended(view)
+    return view.brokers[broker].mode is target and is_first(view, broker, target)
 
 
 def may_bake(view: ClusterView) -> Gate:
@@ -213,17 +212,17 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
     return may_stop(replace(view, partitions=rows), (broker,))
 
 
-def recovers(view: ClusterView) -> bool:
+def brokers_isolated(view: ClusterView) -> bool:
     """Whether brokers are isolated from their controller, so that only their restart recovers them: no group is waited for."""
-    return where(view).phase in _CUT_OFF
+    return where(view).phase in _ISOLATED
 
 
 def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode, before: ClusterView | None = None) -> Decision:
     """What is left to do to bring one broker into `target`; `before`: a view to measure the dual-write's movement from."""
     broker = view.broker(broker_id)
-    if _behind_us(view, target):
+    if _first_roll_over(view, target):
         return Done("The migration is finalized; only the second roll recovers a broker that was left behind.")
-    if _there(view, broker_id, target):
+    if _in_target_mode(view, broker_id, target):
         return settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
         return _stopped(view, broker, target)
@@ -267,12 +266,12 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             _no_danger(view, phase),
             _pass_gate(view, broker, target),
             no_reassignment(view),
-            may_give_up(view, broker.id) if phase in _CUT_OFF else may_stop(view, (broker.id,)),
-            MET if phase in _CUT_OFF else gates.latency_recovered(view),
+            may_give_up(view, broker.id) if phase in _ISOLATED else may_stop(view, (broker.id,)),
+            MET if phase in _ISOLATED else gates.latency_recovered(view),
         )
     )
     # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.
-    for parts in () if phase in _CUT_OFF else (_MOVING_PARTS, EVERY_PART):
+    for parts in () if phase in _ISOLATED else (_MOVING_PARTS, EVERY_PART):
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate
     alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
@@ -282,14 +281,14 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
 
 def _no_danger(view: ClusterView, phase: Phase) -> Gate:
     # This very roll recovers a left-behind or isolated broker; its own alarm and, once finalized, the flags must not stop it.
-    others = [] if phase in _CUT_OFF else [reason for reason in alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
+    others = [] if phase in _ISOLATED else [reason for reason in alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
     flags = MET if phase is Phase.LEFT_BEHIND else gates.all_flagged(view)
     return together((never_if(others, *others), flags))
 
 
 def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
     others = [other for other in view.brokers.values() if other.id != broker.id]
-    if not all(_there(view, other.id, target) or _still_known(view, other.id, target) for other in others):
+    if not all(_in_target_mode(view, other.id, target) or _still_registered(view, other.id, target) for other in others):
         return MET
     if target is BrokerMode.MIGRATION:
         return gates.all_in_migration_mode(view, but=(broker.id,))
@@ -457,7 +456,7 @@ def judge_bake(
     return tuple(Reason("V23", text) for text in found if text)
 
 
-def before(mode: BrokerMode) -> BrokerMode:
+def previous_mode(mode: BrokerMode) -> BrokerMode:
     """The mode that a broker in this mode is rolled back to."""
     return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
 
@@ -544,16 +543,11 @@ class CanaryBake:
         """Whether more than one sample is missing before the restart: what allows it need not be read yet."""
         return self.bake > 0 and len(self.before) + 1 < MIN_SAMPLES and is_first(view, self.broker, self.target)
 
-    @property
-    def sure(self) -> bool:
-        """Whether enough was observed to continue, or nothing is judged."""
-        return self.fine or self.bake == 0
-
     def baked(self, done: Done, gate: Gate, healthy_s: float) -> Decision:
         """Done once all was healthy for the bake time (`healthy_s` so far) and enough was observed; `gate`: must hold meanwhile."""
         if not gate.met:
             return unmet(gate)
-        if healthy_s >= self.bake and self.sure:
+        if self.bake == 0 or (healthy_s >= self.bake and self.fine):
             return done
         text = f"Broker {self.broker} bakes as the first of this pass: healthy for {healthy_s:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)

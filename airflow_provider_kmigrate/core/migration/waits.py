@@ -307,7 +307,7 @@ Both sides are compared beside it (`SoakComparison`), and the originals are read
 """
 
 
-def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
+def soaking(view: ClusterView, first: ClusterView) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
     phase = gates.permitted(view, Intent.SOAK)
     if not phase.met:
@@ -318,7 +318,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     return together(
         (
             gates.all_kraft(view),
-            readiness.gate(view, ReadinessAsk(SOAK_WATCHES, first, max_lag=lag_limit)),
+            readiness.gate(view, ReadinessAsk(SOAK_WATCHES, first)),
             gates.no_leaderless(view),
             gates.no_group_without_coordinator(view),
             roll.in_sync(view),

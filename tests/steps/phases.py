@@ -1,0 +1,113 @@
+"""The phases of a migration on the simulated cluster, as the real steps bring it there; and the ends of a migration and a rollback."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
+from airflow_provider_kmigrate.core.migration.roll import next_to_roll
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, stages
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.catalog import run_plan
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
+from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.waits import Copied
+
+EVERYTHING = 0
+
+
+def forward(cluster, context):
+    """Every step of the plan after preflight and backup: tasks that are cleared go on without a new preflight."""
+    run_plan(context, tuple(step for step in MIGRATION if step.kind not in {"preflight", "backup"}))
+
+
+def roll(cluster, context, target):
+    order = [node.id for node in cluster.spec.brokers]
+    policy = cluster.spec.policy
+    while (node := next_to_roll(cluster.observe(EVERYTHING), order, target)) is not None:
+        run_step(RollBroker(cluster.spec.node(NodeRole.BROKER, node), target, policy), context)
+    for node in cluster.spec.brokers:
+        run_step(RollBroker(node, target, policy), context)
+
+
+def finalize(cluster, context):
+    view = cluster.observe(EVERYTHING)
+    for node in sorted(cluster.spec.controllers, key=lambda n: bool(postponed_controller(view, n.id))):
+        run_step(FinalizeController(node), context)
+
+
+def untouched(cluster, context):
+    """No migration was begun."""
+
+
+def controllers(cluster, context):
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), context)
+
+
+def some_in_migration(cluster, context):
+    controllers(cluster, context)
+    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
+
+
+def all_in_migration(cluster, context):
+    controllers(cluster, context)
+    roll(cluster, context, BrokerMode.MIGRATION)
+    run_step(Copied(), context)
+
+
+def some_kraft(cluster, context):
+    all_in_migration(cluster, context)
+    for node in cluster.spec.brokers[:2]:
+        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
+
+
+def all_kraft(cluster, context):
+    all_in_migration(cluster, context)
+    roll(cluster, context, BrokerMode.KRAFT)
+
+
+def finalization_begun(cluster, context):
+    """A standby has lost its flag already; the leader has not."""
+    all_kraft(cluster, context)
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    cluster.stop(standby)
+    install(context, standby, FileStage.CONTROLLER_FINAL)
+    cluster.start(standby)
+
+
+def handed_over(cluster, context):
+    all_in_migration(cluster, context)
+    run_step(ControllerFailover(cluster.spec.controllers), context)
+    run_step(equivalent_after_failover(600.0), context)
+    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
+    run_step(Handover(cluster.spec.controllers), context)
+    run_step(ZooKeeperLeads(), context)
+
+
+def check_end(cluster, controller_stops=1):
+    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert cluster.finalized
+    for (role, _), node in cluster.nodes.items():
+        assert node.stage is (FileStage.KRAFT if role is NodeRole.BROKER else FileStage.CONTROLLER_FINAL)
+        stops = {2} if role is NodeRole.BROKER else {1, controller_stops}
+        assert node.stops in stops, "no node is restarted more often than needed"
+        assert node.starts == node.stops + (0 if role is NodeRole.BROKER else 1)
+
+
+def check_back(cluster):
+    view = cluster.observe(EVERYTHING)
+    assert cluster.disasters == []
+    assert where(view).phase is Phase.ZOOKEEPER
+    assert cluster.offset is None
+    assert cluster.state_epoch <= cluster.controller_epoch
+    for (role, _), node in cluster.nodes.items():
+        if role is NodeRole.BROKER:
+            assert node.stage is FileStage.ZOOKEEPER
+            assert node.running == node.text
+        else:
+            assert (node.running, node.log, node.formatted) == (None, False, None)
