@@ -15,7 +15,6 @@ session that the job has. Its other side: `steps.spark_jobs`.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.spark.hold import (
     read_hold,
     report_text,
 )
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 _NOT_THERE = "java.io.FileNotFoundException"
 Value = TypeVar("Value")
@@ -73,8 +73,13 @@ class LocalFiles:
         return _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
 
     def write(self, path: str, text: str) -> None:
-        """Replace a file atomically."""
-        _tried(path, lambda: self._replace(_local(path), text), None)
+        """Replace a file atomically; makes its folder."""
+        target = _local(path)
+        try:
+            atomic.make_folder(target.parent)
+            atomic.replace(target, text.encode(), mode=atomic.ALL_USERS)
+        except Failed as error:
+            raise Unavailable(str(error)) from error
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
@@ -82,16 +87,7 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if there is no such folder."""
-        return _tried(folder, lambda: os.listdir(_local(folder)), [])  # noqa: PTH208  # names, no paths
-
-    def _replace(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        return _tried(folder, lambda: [each.name for each in _local(folder).iterdir()], [])
 
 
 def _local(path: str) -> Path:
@@ -242,21 +238,10 @@ BEAT_MS = 10_000  # between two heartbeats
 class Query(Protocol):
     """The part of pyspark's StreamingQuery that is used."""
 
-    @property
-    def id(self) -> Any:
-        """The id of the query, which its checkpoint keeps across restarts."""
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802  # Spark's name
-        """Whether the query runs."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """What the query does now, as Spark reports it."""
-
-    @property
-    def lastProgress(self) -> Any:  # noqa: N802
-        """The report of the last batch; None before the first."""
+    id: Any  # the checkpoint keeps it across restarts
+    isActive: bool  # noqa: N815  # Spark's name
+    status: dict[str, Any]
+    lastProgress: Any  # noqa: N815  # the report of the last batch; None before the first
 
     def exception(self) -> Exception | None:
         """Why the query failed; None if it did not."""
@@ -265,21 +250,12 @@ class Query(Protocol):
         """Stop the query."""
 
 
-class JobClock(Protocol):
-    """Time as an argument, so that tests need not wait; seconds."""
+@dataclass(frozen=True, slots=True)
+class JobClock:
+    """The machine's clock, in seconds since the epoch; an argument, so that tests need not wait."""
 
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
-
-
-class SystemJobClock:
-    """The machine's clock, as seconds since the epoch."""
-
-    now = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
 
 
 def keep_running(
@@ -307,7 +283,7 @@ def keep_running(
     changes nothing: a running query continues, a held one stays held. `poll` in seconds.
     """
     folder = hold_folder or join(checkpoint, FOLDER)
-    hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or SystemJobClock())
+    hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or JobClock())
     runner = _QueryRunner(start, hold_files, gate, stop, poll)
     while not runner.kept_back():
         if runner.run():
