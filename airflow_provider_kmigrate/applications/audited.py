@@ -52,7 +52,7 @@ from airflow_provider_kmigrate.core.events import (
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
 Identify = Callable[[Message], Content | None]
-_METADATA_MAGIC: Final = b"CGMDv2:"
+METADATA_MAGIC: Final = b"CGMDv2:"
 
 
 class Membership(NamedTuple):
@@ -64,10 +64,10 @@ class Membership(NamedTuple):
 
 def membership(metadata: bytes | None) -> Membership | None:
     """Parse librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
-    if metadata is None or not metadata.startswith(_METADATA_MAGIC) or len(metadata) < len(_METADATA_MAGIC) + 4:
+    if metadata is None or not metadata.startswith(METADATA_MAGIC) or len(metadata) < len(METADATA_MAGIC) + 4:
         return None
-    (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
-    name, _, _ = metadata[len(_METADATA_MAGIC) + 4 :].partition(b"\0")
+    (generation,) = struct.unpack_from("=i", metadata, len(METADATA_MAGIC))
+    name, _, _ = metadata[len(METADATA_MAGIC) + 4 :].partition(b"\0")
     return Membership(name.decode(errors="replace"), generation if generation >= 0 else None)
 
 
@@ -92,7 +92,7 @@ class AuditedConsumer(AuditedClient):
         batch_s: float = 1.0,
         beat_s: float = BEAT_S,
         identify: Identify | None = None,
-        patience: AssignmentTimeouts | None = None,
+        timeouts: AssignmentTimeouts | None = None,
         must_write: bool = False,
     ) -> None:
         found = membership(consumer.consumer_group_metadata())
@@ -102,7 +102,7 @@ class AuditedConsumer(AuditedClient):
         self._reset = reset
         self._identify: Identify = identify or (lambda _: None)
         self._runs = DeliveryRuns(self.group, self.log.writer)
-        self._assignment = Assignment(consumer, self.log.remark, reset, patience, incremental=incremental)
+        self._assignment = Assignment(consumer, self.log.remark, reset, timeouts, incremental=incremental)
         self._generation: int | None = None
         self._callbacks: dict[str, Callback | None] = {}
         self._assigned_by_application = False

@@ -347,8 +347,8 @@ def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -
 
 def test_offsets_that_nobody_tells_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
     full.fail(OFFSET_FETCH, *[NOT_COORDINATOR] * 2)
-    patience = AssignmentTimeouts(committed=0.0)
-    with AuditedConsumer.of(properties(full), FileSink(tmp_path), patience=patience) as consumer:
+    timeouts = AssignmentTimeouts(committed=0.0)
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path), timeouts=timeouts) as consumer:
         consumer.subscribe(["t"])
         read(consumer, ALL)
     assert of(Remark, events(tmp_path))[0].code == "consumer-no-offsets"

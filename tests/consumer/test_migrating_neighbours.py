@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsumer
 from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller
+from airflow_provider_kmigrate.applications.migrating.settings import parse
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -15,6 +16,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
 
+ALONE = parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "zookeeper.connect": "127.0.0.1:1", "log_level": 0})
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -42,7 +44,7 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
             raise answer
         return answer
 
-    neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members))
+    neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members), bool, float("inf"))
     assert neighbours.age == float("inf")
     assert [neighbours.poll() for _ in range(6)] == [False, True, False, False, True, True]
     assert neighbours.age < float("inf")
@@ -98,7 +100,7 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
 ) -> None:
     """The embedded consumer still believes that both are its own."""
     said: list[object] = []
-    fenced = FencedConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}, "mine", said.append, bool, 0.1)
+    fenced = FencedConsumer(ALONE, "mine", said.append, bool)
     try:
         fenced.start()
         for consumer in fenced._consumers.values():

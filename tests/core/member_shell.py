@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
@@ -223,10 +224,10 @@ class Shell:
         if not current(self.member, action.where, action.generation):
             return
         for store in action.stores:
-            if store is messages.Store.KAFKA and not self.world.kafka_takes:
+            if store is Store.KAFKA and not self.world.kafka_takes:
                 self.world.given_up.append((self.world.now, action.where, action.offset))
                 failed.add(store)
-            elif store is messages.Store.KAFKA:
+            elif store is Store.KAFKA:
                 self.world.committed(store, action.where, self.name, action.generation, action.offset)
                 self.world.kafka_offsets[action.where] = action.offset
             elif self.world.zk.offsets.get(action.where, (0, -1))[1] == self.versions.get(action.where):

@@ -48,7 +48,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import place
-from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback
 from airflow_provider_kmigrate.applications.event_log import FileSink, Sink
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.applications.migrating.runner import (
@@ -70,6 +70,7 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
     stage_of,
 )
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import stores
@@ -87,7 +88,6 @@ _ABSENT: Final = {
 }
 
 
-Callback = Callable[[Any, list[KafkaPartition]], object]
 OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]
 
 _SLICE_S: Final = 0.03  # of a long wait for records; pending work is done in between
@@ -175,8 +175,8 @@ class MigratingConsumer:
         return self._buffer.at_hand(runner.member, now)
 
     def _next(self, runner: MemberRunner, wait: float) -> Message | None:
-        complaint = runner.complaint()  # a message without a value is false
-        return self._buffer.next(runner.member, wait) if complaint is None else complaint
+        error = runner.permanent_error()  # a message without a value is false
+        return self._buffer.next(runner.member, wait) if error is None else error
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to so many as soon as there are any; negative timeout: wait forever."""
@@ -190,8 +190,8 @@ class MigratingConsumer:
                 return messages
 
     def _many(self, runner: MemberRunner, count: int, wait: float) -> list[Message]:
-        complaint = runner.complaint()
-        return self._buffer.many(runner.member, count, wait) if complaint is None else [complaint]
+        error = runner.permanent_error()
+        return self._buffer.many(runner.member, count, wait) if error is None else [error]
 
     # -------------------------------------------------------------------------------------------------- pending work
 
@@ -282,7 +282,7 @@ class MigratingConsumer:
             if found and self._on_commit is not None:
                 self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in found])
 
-    def _primary(self) -> messages.Store:
+    def _primary(self) -> Store:
         return stores(self._runner.member.mode if self._runner else Mode.ZOOKEEPER)[0]
 
     def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone) -> bool:
@@ -301,7 +301,7 @@ class MigratingConsumer:
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
         """Stop fetching these; `incremental_assign` must follow."""
-        self._buffer.rest(partitions)
+        self._buffer.stop_fetching(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
         """Return no records of these until `resume`; they stay held. Partitions that are not held are ignored."""
@@ -387,7 +387,7 @@ class MigratingConsumer:
 
     def consumer_group_metadata(self) -> bytes:
         """Group metadata in librdkafka's form, for wrappers; without a generation, since ZooKeeper has none."""
-        return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
+        return METADATA_MAGIC + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
 
     def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka's: (low, high), asked of Kafka in both modes."""
@@ -429,7 +429,7 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
     The stage is `coordination.migration.stage`. Raises `Refused` (Y06) for what a stage cannot do.
     """
     if stage_of(properties) is ClientStage.KAFKA:
-        return Consumer(plain_properties(properties))
+        return Consumer(kafka_properties(properties))
     return MigratingConsumer(properties, **options)
 
 
@@ -443,7 +443,7 @@ def _audited(properties: Mapping[str, Any], audit: Sink | Path | str, **options:
     return AuditedConsumer.of(properties, FileSink(audit) if isinstance(audit, Path | str) else audit, **options)
 
 
-def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+def kafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Properties of librdkafka, with the assignor that lets it into a group with migrating members.
 
     Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.

@@ -62,7 +62,6 @@ class GroupZnode(NamedTuple):
     data: bytes
     version: int
     session: int
-    created: int
     changed: int
 
 
@@ -256,7 +255,7 @@ class GroupSession:
 
 def _znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
     data, stat = answer
-    return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+    return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.mzxid)
 
 
 TOPICS: Final = "/brokers/topics"
