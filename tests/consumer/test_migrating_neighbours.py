@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ssl
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsumer
+from airflow_provider_kmigrate.applications.migrating.kafka import EmbeddedConsumer, FencedConsumer
 from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller
 from airflow_provider_kmigrate.applications.migrating.settings import parse
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
@@ -110,6 +113,54 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
         assert said == [KafkaLost(), *expected]
     finally:
         fenced.close()
+
+
+@pytest.fixture
+def fenced() -> Iterator[FencedConsumer]:
+    made = FencedConsumer(ALONE, "mine", lambda _: None, bool)
+    made.start()
+    yield made
+    made.close()
+
+
+def beside(act: Callable[[], object]) -> threading.Thread:
+    """Begin it in another thread, and give it time to end unless it waits for this one."""
+    other = threading.Thread(target=act)
+    other.start()
+    other.join(0.2)
+    return other
+
+
+def test_a_consumer_that_is_made_while_the_group_is_left_leaves_too(
+    fenced: FencedConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, closes = fenced._make, list[threading.Thread]()
+
+    def make_slowly(mode: Mode) -> EmbeddedConsumer:
+        closes.append(beside(fenced.close))
+        return make(mode)
+
+    monkeypatch.setattr(fenced, "_make", make_slowly)
+    fenced.follow(Mode.KAFKA, frozenset())
+    for close in closes:
+        close.join()
+    assert [consumer.leaving for consumer in fenced._consumers.values()] == [True, True]
+
+
+def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    follows: list[threading.Thread] = []
+
+    def assigned(_: EmbeddedConsumer) -> frozenset[TopicPartition]:
+        if not follows:
+            follows.append(beside(lambda: fenced.follow(Mode.KAFKA, frozenset())))
+        return frozenset({T0})
+
+    monkeypatch.setattr(EmbeddedConsumer, "assigned", property(assigned, lambda *_: None), raising=False)
+    fenced.away(None)
+    fenced.away(())
+    for follow in follows:
+        follow.join()
+    assert fenced._consumers.keys() == set(Mode)
 
 
 @pytest.mark.parametrize(

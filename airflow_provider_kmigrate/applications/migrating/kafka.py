@@ -302,17 +302,18 @@ class FencedConsumer:
 
     def change_over(self) -> None:
         """Make a missing consumer and let a replaced one leave. Call it often."""
-        if self._closing:
-            return
-        wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
-        if wanted is None or wanted.gone:
-            wanted = self._consumers[self._wanted] = self._make(self._wanted)
-            wanted.start()
-        wanted.want(self._topics)
-        if other is not None and other.gone:
-            del self._consumers[_other(self._wanted)]
-        elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
-            other.leave()
+        with self._lock:  # one that was made beside `close` or `away` would be missed by it, and stay in the group
+            if self._closing:
+                return
+            wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
+            if wanted is None or wanted.gone:
+                wanted = self._consumers[self._wanted] = self._make(self._wanted)
+                wanted.start()
+            wanted.want(self._topics)
+            if other is not None and other.gone:
+                del self._consumers[_other(self._wanted)]
+            elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
+                other.leave()
 
     def known(self) -> bool:
         """True if the group exists: it has taken this member, or refused it."""
@@ -354,8 +355,9 @@ class FencedConsumer:
 
     def close(self) -> None:
         """Leave the group; waits a while."""
-        self._closing = True
-        consumers = list(self._consumers.values())
+        with self._lock:
+            self._closing = True
+            consumers = list(self._consumers.values())
         for consumer in consumers:
             consumer.leave()
         for consumer in consumers:
