@@ -299,16 +299,21 @@ class AuditedConsumer(AuditedClient):
         starts = self._assignment.starts(partitions)
         self._own(OwnershipChange.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
         self._assigned_by_application = False
-        self._call("assign", starts)
-        if not self._assigned_by_application:
-            self._assignment.assign(starts)
-            self._assignment.hold(starts)
+        try:
+            self._call("assign", starts)
+        finally:  # if the callback raises, librdkafka assigns them all the same
+            if not self._assigned_by_application:
+                self._assignment.assign(starts)
+                self._assignment.hold(starts)
 
     def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._call("revoke", partitions)
-        self._write()
-        self._own(OwnershipChange.RELEASED, partitions)
-        self._assignment.drop(partitions)
+        """Record the release even if the callback raises: librdkafka releases the partitions all the same."""
+        try:
+            self._call("revoke", partitions)
+        finally:
+            self._write()
+            self._own(OwnershipChange.RELEASED, partitions)
+            self._assignment.drop(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Record the loss: another member may own these already."""
