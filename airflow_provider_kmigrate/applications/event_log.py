@@ -189,8 +189,7 @@ class FileSink:
         with _failing(f"cannot write the events of {writer}"):
             if writer not in self._handles:  # a second process of the same name fails instead of mixing its numbers in
                 self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
-            while data:
-                data = data[os.write(self._handles[writer], data) :]
+            _write(self._handles[writer], data)
 
     def own(self, event: Ownership) -> None:
         """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""
@@ -201,7 +200,7 @@ class FileSink:
             try:
                 end = os.fstat(handle).st_size
                 torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"  # by a member that was killed while it wrote
-                os.write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
+                _write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
             finally:
                 os.close(handle)
 
@@ -215,6 +214,12 @@ class FileSink:
             os.close(handle)
             if self.folder.is_dir():
                 atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
+
+
+def _write(handle: int, data: bytes) -> None:
+    """Write all of it: a disk that is nearly full takes a part of it without an error."""
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 @contextmanager
