@@ -60,6 +60,7 @@ def test_settings_are_taken_apart() -> None:
         {"zookeeper.sesion.timeout.ms": "4000"},
         {"zookeeper.session.timeout": "4000"},
         {"zookeeper.session.timeout.ms": "4s"},
+        {"session.timeout.ms": "4s"},
         {"coordination.migration.poll.interval.ms": ""},
     ],
 )
