@@ -44,6 +44,7 @@ def test_a_job_on_defaults_over_healthy_topics_has_none() -> None:
         (with_options(fetchOffset__numRetries="1"), ["J20 warn"]),
         (with_options(fetchoffset__numretries="1"), ["J20 warn"]),
         (with_options(fetchOffset__numRetries="10"), []),
+        (with_options(fetchOffset__numRetries="²"), []),
         (with_options(kafka__default__api__timeout__ms="3000"), ["J20 warn"]),
         (with_options(partition__metadata__cache__ttl__ms="60000"), ["J20 warn"]),
         (with_options(partition__metadata__cache__ttl__ms="-1"), []),

@@ -170,7 +170,7 @@ def _flat(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 def batch_numbers(names: Iterable[str]) -> list[int]:
     """The batches in a log of the checkpoint, ascending, from the file names in its folder."""
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def query_id(text: str) -> str:
