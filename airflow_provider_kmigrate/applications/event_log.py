@@ -277,20 +277,16 @@ def read_events(folder: Path) -> Reading:
 
 _FIXED: Final = {"enable.idempotence": "true", "acks": "all", "linger.ms": "20", "compression.type": "zstd"}
 _POLL_S: Final = 0.1
+_OWN_S: Final = 5.0  # that a rebalance may wait for the acknowledgement of a change of ownership
+_CLOSE_S: Final = 30.0
 _Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class TopicSink:
-    """A sink in an events topic, which must exist. It has its own producer: give it a `client.id` and, if needed, an identity.
+    """A sink in an events topic, which must exist. It has its own producer: give it a `client.id` and, if needed, an identity."""
 
-    `own_timeout`: seconds that a rebalance may wait for the acknowledgement of a change of ownership.
-    """
-
-    def __init__(
-        self, properties: Mapping[str, str], topic: str, *, own_timeout: float = 5.0, close_timeout: float = 30.0
-    ) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
         self.topic, self._what = topic, f"the events topic {topic}"
-        self._own_timeout, self._close_timeout = own_timeout, close_timeout
         self._failed: KMigrateError | None = None
         try:
             self._producer = Producer({**properties, **_FIXED})
@@ -333,16 +329,16 @@ class TopicSink:
         """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written anyway."""
         answers: list[KafkaError | None] = []
         self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
-        deadline = time.monotonic() + self._own_timeout
+        deadline = time.monotonic() + _OWN_S
         while not answers:
             if time.monotonic() > deadline:
-                raise TimedOut(f"{self._what} did not acknowledge within {self._own_timeout:g} s")
+                raise TimedOut(f"{self._what} did not acknowledge within {_OWN_S:g} s")
             self._producer.poll(_POLL_S)
         if answers[0] is not None:
             raise error_of(answers[0], self._what)
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
         """Wait for outstanding acknowledgements; raises `TimedOut`."""
-        left = self._producer.flush(self._close_timeout)
+        left = self._producer.flush(_CLOSE_S)
         if left:
-            raise TimedOut(f"{left} events of {writer} were not acknowledged within {self._close_timeout:g} s")
+            raise TimedOut(f"{left} events of {writer} were not acknowledged within {_CLOSE_S:g} s")

@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
@@ -153,12 +152,6 @@ class GroupSession:
         if self.connected:
             self._client.sync_async("/").rawlink(synced)
 
-    def _got(self, what: str, result: Any) -> Any:
-        try:
-            return result.get(timeout=ANSWER_S)
-        except KazooTimeoutError as error:
-            raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
-
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         """The answer to one asynchronous request.
 
@@ -169,7 +162,9 @@ class GroupSession:
         if not self.connected:
             raise Unreachable(f"{self.where}: {what}: not connected")
         try:
-            return self._got(what, act(self._client))
+            return act(self._client).get(timeout=ANSWER_S)
+        except KazooTimeoutError as error:
+            raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except KazooException as error:
@@ -196,7 +191,7 @@ class GroupSession:
         found = {}
         for name, result in sent.items():
             with contextlib.suppress(NoNodeError):
-                found[name] = _znode(self.call(f"read {paths[name]}", partial(_sent, result)))
+                found[name] = _znode(self.call(f"read {paths[name]}", lambda _, sent=result: sent))
         return found
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
@@ -476,8 +471,3 @@ def partitions_in(topic: str, data: bytes) -> Collection[int]:
             f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it"
         )
     return tuple(sorted(found.partitions))
-
-
-def _sent(result: Any, _client: KazooClient) -> Any:
-    """A request that was sent already."""
-    return result
