@@ -1,15 +1,17 @@
-"""Who else is in the Kafka group, from answers that a test gives."""
+"""A migrating member in the Kafka group: commits that no caller waits for, the other members, metrics."""
 
 from __future__ import annotations
 
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating.kafka import EmbeddedConsumer, FencedConsumer
-from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller
+from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller, as_text, metrics_of
 from airflow_provider_kmigrate.applications.migrating.settings import parse
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
@@ -18,6 +20,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
+from tests.core.member_talk import KAFKA, Talk
 
 ALONE = parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "zookeeper.connect": "127.0.0.1:1", "log_level": 0})
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -177,3 +180,37 @@ def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkey
 )
 def test_whose_security_the_wire_client_speaks(properties: dict[str, str], spoken: bool) -> None:
     assert wire_groups.speaks(properties) is spoken
+
+
+def test_a_commit_that_was_given_up_is_not_sent() -> None:
+    """Its partition may be released by then, and another member may have committed further."""
+    sent: list[KafkaPartition] = []
+    consumer = EmbeddedConsumer(ALONE, "g_a", "roundrobin", bool, bool)
+    consumer.joined = True  # as in a group
+    consumer._consumer = SimpleNamespace(commit=lambda offsets, **_: sent.extend(offsets) or offsets)
+    given_up, waited_for = consumer.commit(T0, 120), consumer.commit(T1, 7)
+    assert given_up.cancel()
+    consumer._serve(0.0)
+    assert [(one.partition, one.offset) for one in sent] == [(1, 7)]
+    assert waited_for.result(0) is True
+    assert not waited_for.cancel()
+
+
+def test_kip_125s_figures() -> None:
+    assert metrics_of(None) == {"ActiveKafkaCoordinationCount": 0, "KafkaOwnedPartitionsCount": 0}
+    talk = Talk().delivering(KAFKA, frozenset({T0}))
+    assert metrics_of(talk.member) == {"ActiveKafkaCoordinationCount": 1, "KafkaOwnedPartitionsCount": 1}
+
+
+def test_prometheus_reads_them_whatever_the_names_hold() -> None:
+    """The text as prometheus-client 0.26's own parser took it."""
+    metrics = {"ActiveKafkaCoordinationCount": 1, "KafkaOwnedPartitionsCount": 3}
+    text = as_text(metrics, 'a "group"\\', "two\nlines", 1.5)
+    labels = r'{group="a \"group\"\\",client="two\nlines"}'
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        f"kmigrate_consumer_kafka_coordination_active{labels} 1",
+        f"kmigrate_consumer_kafka_owned_partitions{labels} 3",
+        f"kmigrate_consumer_kafka_members_age_seconds{labels} 1.500",
+    ]
+    assert text.endswith("\n")
+    assert "age" not in as_text(metrics, "g", "c", float("inf"))

@@ -15,8 +15,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import blocks_revocation
-from tests.core.member_shell import Shell
-from tests.core.member_zookeeper import TIMEOUT, Node, ZooKeeper
+from tests.core.member_shell import TIMEOUT, Node, Shell, ZooKeeper
 
 TRIES = 4  # an old consumer's rebalance.max.retries
 BACKOFF = 2.0
