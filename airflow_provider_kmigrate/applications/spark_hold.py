@@ -280,7 +280,8 @@ def keep_running(
     which file sinks and other idempotent ones do not notice.
 
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
-    changes nothing: a running query continues, a held one stays held. `poll` in seconds.
+    changes nothing: a running query continues, a held one stays held. Raises `Unavailable` if it cannot be read at the start: a
+    job that restarts during a hold must not begin. `poll` in seconds.
     """
     folder = hold_folder or join(checkpoint, FOLDER)
     hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or JobClock())
@@ -306,6 +307,7 @@ class _HoldFiles:
     clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: SparkHold | None = None
+    _hold_read: bool = False
     _last_report: JobReport | None = None
 
     @property
@@ -314,14 +316,16 @@ class _HoldFiles:
         return self.hold.id if self.hold else None
 
     def held(self) -> bool:
-        """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold anyway."""
+        """True if a hold is there; an unreadable one is a hold anyway. If no answer comes, the last one counts."""
         try:
             text = self.files.read(join(self.folder, HOLD))
             self.hold = None if text is None else read_hold(text)
         except Unavailable:
-            pass
+            if not self._hold_read:
+                raise
         except Refused:
             self.hold = SparkHold("unreadable", "", "", 0)
+        self._hold_read = True
         return self.hold is not None
 
     def report_state(self, **changes: Any) -> None:

@@ -58,6 +58,25 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
 
 
+def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
+    answers = iter([RuntimeError("unexpected"), messages("Stable", 1)])
+    found = threading.Event()
+
+    def ask() -> KafkaGroup:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    poller = GroupPoller(ask, lambda: True, found.set, bool, float("inf"))
+    poller.start()
+    try:
+        assert found.wait(10.0)
+    finally:
+        poller.end()
+        poller.join()
+
+
 def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tuple[KafkaMember, ...] | None]:
     """What `away` is told in so many looks."""
     left, away = list(answers), list[tuple[KafkaMember, ...] | None]()

@@ -250,10 +250,14 @@ class GroupPoller(threading.Thread):
     def run(self) -> None:
         """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
-            if self._may_ask():
-                answered = self.poll()
-            else:
-                answered, self._reached = False, time.monotonic()
+            answered = False
+            try:
+                if self._may_ask():
+                    answered = self.poll()
+                else:
+                    self._reached = time.monotonic()
+            except Exception:  # noqa: BLE001  # without this thread no unreachable coordinator would be noticed
+                _log.exception("polling the Kafka group failed; trying again")
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
