@@ -119,11 +119,6 @@ class MigratingConsumer:
         self.ours_until: float | None = None
         self._closed = False
 
-    @classmethod
-    def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
-        """A member whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
-        return _audited(properties, audit, connect=cls, incremental=True, **options)
-
     def __getattr__(self, name: str) -> Any:
         """An unsupported method is absent, as any other name, and the alternative is named."""
         raise AttributeError(f"{type(self).__name__} has no {name}. {_ABSENT.get(name, '')}".rstrip())
@@ -436,11 +431,8 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
 def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
     """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
     how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
-    return _audited(properties, audit, connect=consumer_of, **how, **options)
-
-
-def _audited(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
-    return AuditedConsumer.of(properties, FileSink(audit) if isinstance(audit, Path | str) else audit, **options)
+    sink = FileSink(audit) if isinstance(audit, Path | str) else audit
+    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)
 
 
 def kafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
