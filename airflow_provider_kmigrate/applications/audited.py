@@ -215,7 +215,7 @@ class AuditedConsumer(AuditedClient):
         try:
             answer: list[KafkaPartition] | None = self._consumer.commit(*args, **kwargs)
         except KafkaException as error:
-            self._committed(_asked(*args, **kwargs), error.args[0])
+            self._committed(requested(*args, **kwargs), error.args[0])
             raise
         if answer is not None:
             self._committed(answer, None)
@@ -380,7 +380,7 @@ def _sent_ms(message: Message) -> int | None:
     return int(value) if kind == TIMESTAMP_CREATE_TIME and value >= 0 else None
 
 
-def _asked(
+def requested(
     message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
 ) -> list[KafkaPartition]:
     """The partitions and offsets that these arguments of a commit name."""

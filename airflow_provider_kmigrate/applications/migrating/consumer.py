@@ -38,7 +38,7 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import singledispatchmethod
 from pathlib import Path
@@ -48,7 +48,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import place
-from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback
+from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback, requested
 from airflow_provider_kmigrate.applications.event_log import FileSink, Sink
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.applications.migrating.runner import (
@@ -326,11 +326,9 @@ class MigratingConsumer:
             self._check(one, answer, deadline)
         return wanted
 
-    def _wanted(self, message: Message | None, offsets: Iterable[KafkaPartition] | None) -> list[KafkaPartition]:
-        if message is not None:
-            return [KafkaPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
-        if offsets is not None:
-            return list(offsets)
+    def _wanted(self, message: Message | None, offsets: list[KafkaPartition] | None) -> list[KafkaPartition]:
+        if message is not None or offsets is not None:
+            return requested(message, offsets)
         return [KafkaPartition(*where, mine.position) for where, mine in self._buffer.active.items() if mine.position >= 0]
 
     def _commit(self, one: KafkaPartition) -> CommitAnswer | None:

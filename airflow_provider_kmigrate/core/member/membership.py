@@ -22,7 +22,6 @@ Kafka consumers, or of ZooKeeper consumers that wake from a pause: they do not k
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any
@@ -44,6 +43,7 @@ from airflow_provider_kmigrate.core.member.state import (
     stores,
     target_of,
 )
+from airflow_provider_kmigrate.core.text import summarize
 
 
 class Reducer:
@@ -106,7 +106,7 @@ class Reducer:
             self._raise(Alarm.NOT_POLLED, settings.consumer)
         late = [where for where, since in self.member.unowned.items() if self.now - since >= settings.unowned]
         if late:
-            self._raise(Alarm.UNOWNED, names(late))
+            self._raise(Alarm.UNOWNED, summarize(where.name for where in sorted(late)))
 
     def _watch_unowned(self, *, stable: bool) -> None:
         view = self.member.view
@@ -229,12 +229,12 @@ class Reducer:
             return
         found = target_of(self.member.settings, view, self.member.kafka)
         if isinstance(found, Frozen):
-            self._raise(Alarm.FROZEN, ", ".join(sorted(found.flaws)))
+            self._raise(Alarm.FROZEN, summarize(sorted(found.flaws)))
             return
         self._clear(Alarm.FROZEN)
         self._set(target=found)
         if view.mode is Mode.ZOOKEEPER and view.foreign:
-            self._raise(Alarm.FOREIGN, names(view.foreign))
+            self._raise(Alarm.FOREIGN, summarize(where.name for where in sorted(view.foreign)))
         else:
             self._clear(Alarm.FOREIGN)
 
@@ -470,11 +470,6 @@ class Reducer:
 
 def _claim(where: TopicPartition, held: HeldPartition) -> messages.Claim:
     return messages.Claim(where, held.generation, held.thread)
-
-
-def names(places: Iterable[TopicPartition]) -> str:
-    """Partitions in order, for a message."""
-    return ", ".join(where.name for where in sorted(places))
 
 
 def step(member: Member, event: messages.MemberEvent, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
