@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -44,31 +45,17 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     ]
     news: list[tuple[KafkaMember, ...]] = []
 
-    def ask() -> KafkaGroup:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members), bool, float("inf"))
-    assert neighbours.age == float("inf")
-    assert [neighbours.poll() for _ in range(6)] == [False, True, False, False, True, True]
-    assert neighbours.age < float("inf")
+    poller = GroupPoller(Mock(side_effect=answers), lambda: True, lambda: news.append(poller.members), bool, float("inf"))
+    assert poller.age == float("inf")
+    assert [poller.poll() for _ in range(6)] == [False, True, False, False, True, True]
+    assert poller.age < float("inf")
     holds = KafkaMember("m-1", "plain", frozenset({TopicPartition("t", 1)}), "/h")
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
 
 
 def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
-    answers = iter([RuntimeError("unexpected"), messages("Stable", 1)])
-    found = threading.Event()
-
-    def ask() -> KafkaGroup:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    poller = GroupPoller(ask, lambda: True, found.set, bool, float("inf"))
+    answers, found = Mock(side_effect=[RuntimeError("unexpected"), messages("Stable", 1)]), threading.Event()
+    poller = GroupPoller(answers, lambda: True, found.set, bool, float("inf"))
     poller.start()
     try:
         assert found.wait(10.0)
@@ -78,18 +65,11 @@ def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
 
 
 def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tuple[KafkaMember, ...] | None]:
-    """What `away` is told in so many looks."""
-    left, away = list(answers), list[tuple[KafkaMember, ...] | None]()
-
-    def ask() -> KafkaGroup:
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    neighbours = GroupPoller(ask, lambda: True, lambda: None, away.append, session)
+    """The calls of `away` by so many answers."""
+    away: list[tuple[KafkaMember, ...] | None] = []
+    poller = GroupPoller(Mock(side_effect=answers), lambda: True, lambda: None, away.append, session)
     for _ in answers:
-        neighbours.poll()
+        poller.poll()
     return away
 
 
