@@ -116,7 +116,7 @@ class AuditedConsumer(AuditedClient):
         properties: Mapping[str, Any],
         sink: Sink,
         *,
-        connect: Callable[[dict[str, Any]], Consumer] = Consumer,
+        connect: Callable[[dict[str, Any]], Any] = Consumer,
         **options: Any,
     ) -> Self:
         """Wrap a new consumer, which `connect` makes. `on_commit` in the properties is still called, and its arguments are recorded.

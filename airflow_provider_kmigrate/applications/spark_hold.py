@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_kmigrate.clients import atomic
@@ -39,6 +39,9 @@ from airflow_provider_kmigrate.core.spark.hold import (
     report_text,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _NOT_THERE = "java.io.FileNotFoundException"
 Value = TypeVar("Value")
@@ -235,21 +238,6 @@ FOLDER = "_kmigrate"  # below the checkpoint; Spark does not look at it
 BEAT_MS = 10_000  # between two heartbeats
 
 
-class Query(Protocol):
-    """The part of pyspark's StreamingQuery that is used."""
-
-    id: Any  # the checkpoint keeps it across restarts
-    isActive: bool  # noqa: N815  # Spark's name
-    status: dict[str, Any]
-    lastProgress: Any  # noqa: N815  # the report of the last batch; None before the first
-
-    def exception(self) -> Exception | None:
-        """Why the query failed; None if it did not."""
-
-    def stop(self) -> None:
-        """Stop the query."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobClock:
     """The machine's clock, in seconds since the epoch; an argument, so that tests need not wait."""
@@ -259,7 +247,7 @@ class JobClock:
 
 
 def keep_running(
-    start: Callable[[], Query],
+    start: Callable[[], StreamingQuery],
     checkpoint: str,
     *,
     gate: BatchGate | None = None,
@@ -364,7 +352,7 @@ def _same(one: JobReport, other: JobReport) -> bool:
 class _QueryRunner:
     """One query's life: released, running, held, released again."""
 
-    start: Callable[[], Query]
+    start: Callable[[], StreamingQuery]
     hold_files: _HoldFiles
     gate: BatchGate | None
     stop: Callable[[], bool]
@@ -393,7 +381,7 @@ class _QueryRunner:
         self.hold_files.report_state(state=JobState.ENDED, **self.hold_files.batches())
         return True
 
-    def _started(self) -> Query:
+    def _started(self) -> StreamingQuery:
         try:
             query = self.start()
         except Exception as error:  # the job's own, and raised again
@@ -402,10 +390,10 @@ class _QueryRunner:
         self.hold_files.report_state(query=str(query.id))
         return query
 
-    def _note_progress(self, query: Query) -> None:
+    def _note_progress(self, query: StreamingQuery) -> None:
         """Note progress: a new batch, or a query of the brokers that found nothing new."""
-        last, report = query.lastProgress or {}, self.hold_files.report
-        number, status = last.get("batchId"), query.status
+        last: Any = query.lastProgress or {}
+        report, number, status = self.hold_files.report, last.get("batchId"), query.status
         looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
         changes: dict[str, Any] = {}
         if looked or (number is not None and (number != report.committed or report.progress_ms is None)):
@@ -415,7 +403,7 @@ class _QueryRunner:
             changes["resumed_at"] = report.resumed_at or _begins(last)
         self.hold_files.report_state(**changes)
 
-    def _drain(self, query: Query) -> None:
+    def _drain(self, query: StreamingQuery) -> None:
         """Let the current batch be committed, begin no other, stop."""
         if self.gate:
             self.gate.close()
@@ -430,7 +418,7 @@ class _QueryRunner:
         half_done = self.gate is None and batches.get("planned") != batches.get("committed")
         self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id, begun=half_done, **batches)
 
-    def _raise(self, query: Query) -> None:
+    def _raise(self, query: StreamingQuery) -> None:
         error = query.exception()
         if error is not None:
             self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error), **self.hold_files.batches())

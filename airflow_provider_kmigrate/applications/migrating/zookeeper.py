@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
@@ -191,7 +192,7 @@ class GroupSession:
         found = {}
         for name, result in sent.items():
             with contextlib.suppress(NoNodeError):
-                found[name] = _znode(self.call(f"read {paths[name]}", lambda _, sent=result: sent))
+                found[name] = _znode(self.call(f"read {paths[name]}", partial(_sent, result)))
         return found
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
@@ -471,3 +472,8 @@ def partitions_in(topic: str, data: bytes) -> Collection[int]:
             f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it"
         )
     return tuple(sorted(found.partitions))
+
+
+def _sent(result: Any, _client: KazooClient) -> Any:
+    """A request that was sent already."""
+    return result

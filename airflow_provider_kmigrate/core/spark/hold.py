@@ -109,9 +109,11 @@ def hold_text(hold: SparkHold) -> str:
 
 def read_hold(text: str) -> SparkHold:
     """Read a hold. Raises `Refused` (J05) if the text is no hold of this version."""
-    return _parse(
-        text, HOLD, lambda found: SparkHold(*(str(found[name]) for name in ("id", "by", "why")), int(found["since_ms"]))
-    )
+
+    def hold(found: dict[str, Any]) -> SparkHold:
+        return SparkHold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
+
+    return _parse(text, HOLD, hold)
 
 
 def report_text(report: JobReport) -> str:
