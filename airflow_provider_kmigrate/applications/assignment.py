@@ -60,11 +60,11 @@ def close_consumer(consumer: Consumer) -> None:
 class _Held:
     """One held partition.
 
-    `position`: the next offset, or one of librdkafka's negative ones before the first record. `heard_at`: time of the last record.
+    `position`: the next offset, or one of librdkafka's negative ones before the first record. `last_record_at`: time of the last record.
     """
 
     position: int
-    heard_at: float
+    last_record_at: float
     delivered: bool = False
     paused: bool = False
 
@@ -95,17 +95,17 @@ class Assignment:
         consumer: Consumer,
         remark: Remark,
         reset: str | None = None,
-        patience: AssignmentTimeouts | None = None,
+        timeouts: AssignmentTimeouts | None = None,
         *,
         incremental: bool | None = None,
     ) -> None:
         self._consumer = consumer
         self._remark = remark
         self._reset = RESETS.get(reset or "", OFFSET_INVALID)
-        self._patience = patience or AssignmentTimeouts()
+        self._timeouts = timeouts or AssignmentTimeouts()
         self._held: dict[TopicPartition, _Held] = {}
         self._incremental = incremental
-        self._next_check = time.monotonic() + self._patience.check_every
+        self._next_check = time.monotonic() + self._timeouts.check_every
         self._next_recovery = 0.0
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -116,9 +116,11 @@ class Assignment:
         """Start of each: the group's commit, else what `reset` says; unchanged if the coordinator does not answer in time."""
         if not partitions:
             return []
-        stop, wait = stop_after_delay(self._patience.committed), wait_fixed(_RETRY_S)
+        stop, wait = stop_after_delay(self._timeouts.committed), wait_fixed(_RETRY_S)
         try:
-            found = Retrying(retry=retry_if_exception(_passing), stop=stop, wait=wait, reraise=True)(self._committed, partitions)
+            found = Retrying(retry=retry_if_exception(_is_retriable), stop=stop, wait=wait, reraise=True)(
+                self._committed, partitions
+            )
         except KafkaException as error:
             self._remark("consumer-no-offsets", f"did not get the committed offsets: {error}")
             return partitions  # librdkafka fetches them again, and `watch` checks the result
@@ -138,10 +140,10 @@ class Assignment:
 
     def _ends(self, partition: KafkaPartition) -> tuple[int, int]:
         """The log's first offset and the one after its last record."""
-        return self._consumer.get_watermark_offsets(partition, timeout=self._patience.answer, cached=False)
+        return self._consumer.get_watermark_offsets(partition, timeout=self._timeouts.answer, cached=False)
 
     def _committed(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
-        found = self._consumer.committed(partitions, timeout=min(5.0, self._patience.committed))
+        found = self._consumer.committed(partitions, timeout=min(5.0, self._timeouts.committed))
         for one in found:
             if one.error is not None:
                 raise KafkaException(one.error)
@@ -179,7 +181,7 @@ class Assignment:
         """Note a delivered record's offset; ignores partitions that are not owned."""
         held = self._held.get(where)
         if held is not None:  # else it came without ownership, which is for the ledger to find
-            held.position, held.heard_at, held.delivered = offset + 1, time.monotonic(), True
+            held.position, held.last_record_at, held.delivered = offset + 1, time.monotonic(), True
 
     def moved(self, where: TopicPartition, offset: int) -> None:
         """Follow the application's seek to another offset."""
@@ -191,19 +193,19 @@ class Assignment:
         for one in partitions:
             held = self._held.get(place(one))
             if held is not None:
-                held.paused, held.heard_at = paused, time.monotonic()
+                held.paused, held.last_record_at = paused, time.monotonic()
 
     def watch(self) -> None:
         """Assign partitions without records again if records wait in the one idle longest. Call it when a poll brought nothing."""
-        now, patience = time.monotonic(), self._patience
+        now, timeouts = time.monotonic(), self._timeouts
         if now < self._next_check:
             return
-        self._next_check = now + patience.check_every
+        self._next_check = now + timeouts.check_every
         unresponsive = [
-            where for where, held in self._held.items() if held.known and now - held.heard_at > patience.unresponsive_after
+            where for where, held in self._held.items() if held.known and now - held.last_record_at > timeouts.unresponsive_after
         ]
         if unresponsive:
-            self._check(min(unresponsive, key=lambda where: self._held[where].heard_at), unresponsive)
+            self._check(min(unresponsive, key=lambda where: self._held[where].last_record_at), unresponsive)
 
     def _check(self, where: TopicPartition, unresponsive: list[TopicPartition]) -> None:
         held = self._held[where]
@@ -214,7 +216,7 @@ class Assignment:
         if end > max(start, held.position):
             self.again(f"{where.name} delivered nothing at {held.position} of {end}", unresponsive)
         else:
-            held.heard_at = time.monotonic()  # no record waits; ask about another partition next time
+            held.last_record_at = time.monotonic()  # no record waits; ask about another partition next time
 
     def coordinator_moved(self) -> None:
         """React to a moved coordinator; librdkafka reports it once for each partition, within milliseconds."""
@@ -231,7 +233,7 @@ class Assignment:
             self._held[place(one)].position = one.offset
         now = time.monotonic()
         for where in wheres:
-            self._held[where].heard_at = now
+            self._held[where].last_record_at = now
         try:
             self._reassign(wheres if self._incremental else list(self._held))
         except KafkaException as error:  # a rebalance is in progress, which assigns as well
@@ -254,5 +256,5 @@ def place(one: KafkaPartition) -> TopicPartition:
     return TopicPartition(one.topic, one.partition)
 
 
-def _passing(error: BaseException) -> bool:
+def _is_retriable(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error_of(error.args[0], "").retriable

@@ -52,7 +52,7 @@ from airflow_provider_kmigrate.core.events import (
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
 Identify = Callable[[Message], Content | None]
-_METADATA_MAGIC: Final = b"CGMDv2:"
+METADATA_MAGIC: Final = b"CGMDv2:"
 
 
 class Membership(NamedTuple):
@@ -64,10 +64,10 @@ class Membership(NamedTuple):
 
 def membership(metadata: bytes | None) -> Membership | None:
     """Parse librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
-    if metadata is None or not metadata.startswith(_METADATA_MAGIC) or len(metadata) < len(_METADATA_MAGIC) + 4:
+    if metadata is None or not metadata.startswith(METADATA_MAGIC) or len(metadata) < len(METADATA_MAGIC) + 4:
         return None
-    (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
-    name, _, _ = metadata[len(_METADATA_MAGIC) + 4 :].partition(b"\0")
+    (generation,) = struct.unpack_from("=i", metadata, len(METADATA_MAGIC))
+    name, _, _ = metadata[len(METADATA_MAGIC) + 4 :].partition(b"\0")
     return Membership(name.decode(errors="replace"), generation if generation >= 0 else None)
 
 
@@ -92,7 +92,7 @@ class AuditedConsumer(AuditedClient):
         batch_s: float = 1.0,
         beat_s: float = BEAT_S,
         identify: Identify | None = None,
-        patience: AssignmentTimeouts | None = None,
+        timeouts: AssignmentTimeouts | None = None,
         must_write: bool = False,
     ) -> None:
         found = membership(consumer.consumer_group_metadata())
@@ -102,7 +102,7 @@ class AuditedConsumer(AuditedClient):
         self._reset = reset
         self._identify: Identify = identify or (lambda _: None)
         self._runs = DeliveryRuns(self.group, self.log.writer)
-        self._assignment = Assignment(consumer, self.log.remark, reset, patience, incremental=incremental)
+        self._assignment = Assignment(consumer, self.log.remark, reset, timeouts, incremental=incremental)
         self._generation: int | None = None
         self._callbacks: dict[str, Callback | None] = {}
         self._assigned_by_application = False
@@ -116,7 +116,7 @@ class AuditedConsumer(AuditedClient):
         properties: Mapping[str, Any],
         sink: Sink,
         *,
-        connect: Callable[[dict[str, Any]], Consumer] = Consumer,
+        connect: Callable[[dict[str, Any]], Any] = Consumer,
         **options: Any,
     ) -> Self:
         """Wrap a new consumer, which `connect` makes. `on_commit` in the properties is still called, and its arguments are recorded.
@@ -214,7 +214,7 @@ class AuditedConsumer(AuditedClient):
         try:
             answer: list[KafkaPartition] | None = self._consumer.commit(*args, **kwargs)
         except KafkaException as error:
-            self._committed(_asked(*args, **kwargs), error.args[0])
+            self._committed(requested(*args, **kwargs), error.args[0])
             raise
         if answer is not None:
             self._committed(answer, None)
@@ -298,16 +298,21 @@ class AuditedConsumer(AuditedClient):
         starts = self._assignment.starts(partitions)
         self._own(OwnershipChange.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
         self._assigned_by_application = False
-        self._call("assign", starts)
-        if not self._assigned_by_application:
-            self._assignment.assign(starts)
-            self._assignment.hold(starts)
+        try:
+            self._call("assign", starts)
+        finally:  # if the callback raises, librdkafka assigns them all the same
+            if not self._assigned_by_application:
+                self._assignment.assign(starts)
+                self._assignment.hold(starts)
 
     def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._call("revoke", partitions)
-        self._write()
-        self._own(OwnershipChange.RELEASED, partitions)
-        self._assignment.drop(partitions)
+        """Record the release even if the callback raises: librdkafka releases the partitions all the same."""
+        try:
+            self._call("revoke", partitions)
+        finally:
+            self._write()
+            self._own(OwnershipChange.RELEASED, partitions)
+            self._assignment.drop(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Record the loss: another member may own these already."""
@@ -374,7 +379,7 @@ def _sent_ms(message: Message) -> int | None:
     return int(value) if kind == TIMESTAMP_CREATE_TIME and value >= 0 else None
 
 
-def _asked(
+def requested(
     message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
 ) -> list[KafkaPartition]:
     """The partitions and offsets that these arguments of a commit name."""

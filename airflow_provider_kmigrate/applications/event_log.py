@@ -183,8 +183,7 @@ class FileSink:
         with _failing(f"cannot write the events of {writer}"):
             if writer not in self._handles:  # a second process of the same name fails instead of mixing its numbers in
                 self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
-            while data:
-                data = data[os.write(self._handles[writer], data) :]
+            _write(self._handles[writer], data)
 
     def own(self, event: Ownership) -> None:
         """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""
@@ -195,7 +194,7 @@ class FileSink:
             try:
                 end = os.fstat(handle).st_size
                 torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"  # by a member that was killed while it wrote
-                os.write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
+                _write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
             finally:
                 os.close(handle)
 
@@ -209,6 +208,12 @@ class FileSink:
             os.close(handle)
             if self.folder.is_dir():
                 atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
+
+
+def _write(handle: int, data: bytes) -> None:
+    """Write all of it: a disk that is nearly full takes a part of it without an error."""
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 @contextmanager
@@ -266,20 +271,16 @@ def read_events(folder: Path) -> Reading:
 
 _FIXED: Final = {"enable.idempotence": "true", "acks": "all", "linger.ms": "20", "compression.type": "zstd"}
 _POLL_S: Final = 0.1
+_OWN_S: Final = 5.0  # that a rebalance may wait for the acknowledgement of a change of ownership
+_CLOSE_S: Final = 30.0
 _Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class TopicSink:
-    """A sink in an events topic, which must exist. It has its own producer: give it a `client.id` and, if needed, an identity.
+    """A sink in an events topic, which must exist. It has its own producer: give it a `client.id` and, if needed, an identity."""
 
-    `own_timeout`: seconds that a rebalance may wait for the acknowledgement of a change of ownership.
-    """
-
-    def __init__(
-        self, properties: Mapping[str, str], topic: str, *, own_timeout: float = 5.0, close_timeout: float = 30.0
-    ) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
         self.topic, self._what = topic, f"the events topic {topic}"
-        self._own_timeout, self._close_timeout = own_timeout, close_timeout
         self._failed: KMigrateError | None = None
         try:
             self._producer = Producer({**properties, **_FIXED})
@@ -322,16 +323,16 @@ class TopicSink:
         """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written anyway."""
         answers: list[KafkaError | None] = []
         self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
-        deadline = time.monotonic() + self._own_timeout
+        deadline = time.monotonic() + _OWN_S
         while not answers:
             if time.monotonic() > deadline:
-                raise TimedOut(f"{self._what} did not acknowledge within {self._own_timeout:g} s")
+                raise TimedOut(f"{self._what} did not acknowledge within {_OWN_S:g} s")
             self._producer.poll(_POLL_S)
         if answers[0] is not None:
             raise error_of(answers[0], self._what)
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
         """Wait for outstanding acknowledgements; raises `TimedOut`."""
-        left = self._producer.flush(self._close_timeout)
+        left = self._producer.flush(_CLOSE_S)
         if left:
-            raise TimedOut(f"{left} events of {writer} were not acknowledged within {self._close_timeout:g} s")
+            raise TimedOut(f"{left} events of {writer} were not acknowledged within {_CLOSE_S:g} s")

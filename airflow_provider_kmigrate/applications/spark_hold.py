@@ -15,16 +15,16 @@ session that the job has. Its other side: `steps.spark_jobs`.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
@@ -38,7 +38,10 @@ from airflow_provider_kmigrate.core.spark.hold import (
     read_hold,
     report_text,
 )
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _NOT_THERE = "java.io.FileNotFoundException"
 Value = TypeVar("Value")
@@ -73,8 +76,13 @@ class LocalFiles:
         return _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
 
     def write(self, path: str, text: str) -> None:
-        """Replace a file atomically."""
-        _tried(path, lambda: self._replace(_local(path), text), None)
+        """Replace a file atomically; makes its folder."""
+        target = _local(path)
+        try:
+            atomic.make_folder(target.parent)
+            atomic.replace(target, text.encode(), mode=atomic.ALL_USERS)
+        except Failed as error:
+            raise Unavailable(str(error)) from error
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
@@ -82,16 +90,7 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if there is no such folder."""
-        return _tried(folder, lambda: os.listdir(_local(folder)), [])  # noqa: PTH208  # names, no paths
-
-    def _replace(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        return _tried(folder, lambda: [each.name for each in _local(folder).iterdir()], [])
 
 
 def _local(path: str) -> Path:
@@ -239,51 +238,16 @@ FOLDER = "_kmigrate"  # below the checkpoint; Spark does not look at it
 BEAT_MS = 10_000  # between two heartbeats
 
 
-class Query(Protocol):
-    """The part of pyspark's StreamingQuery that is used."""
+@dataclass(frozen=True, slots=True)
+class JobClock:
+    """The machine's clock, in seconds since the epoch; an argument, so that tests need not wait."""
 
-    @property
-    def id(self) -> Any:
-        """The id of the query, which its checkpoint keeps across restarts."""
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802  # Spark's name
-        """Whether the query runs."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """What the query does now, as Spark reports it."""
-
-    @property
-    def lastProgress(self) -> Any:  # noqa: N802
-        """The report of the last batch; None before the first."""
-
-    def exception(self) -> Exception | None:
-        """Why the query failed; None if it did not."""
-
-    def stop(self) -> None:
-        """Stop the query."""
-
-
-class JobClock(Protocol):
-    """Time as an argument, so that tests need not wait; seconds."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
-
-
-class SystemJobClock:
-    """The machine's clock, as seconds since the epoch."""
-
-    now = staticmethod(time.time)
-    sleep = staticmethod(time.sleep)
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
 
 
 def keep_running(
-    start: Callable[[], Query],
+    start: Callable[[], StreamingQuery],
     checkpoint: str,
     *,
     gate: BatchGate | None = None,
@@ -304,10 +268,11 @@ def keep_running(
     which file sinks and other idempotent ones do not notice.
 
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
-    changes nothing: a running query continues, a held one stays held. `poll` in seconds.
+    changes nothing: a running query continues, a held one stays held. Raises `Unavailable` if it cannot be read at the start: a
+    job that restarts during a hold must not begin. `poll` in seconds.
     """
     folder = hold_folder or join(checkpoint, FOLDER)
-    hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or SystemJobClock())
+    hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or JobClock())
     runner = _QueryRunner(start, hold_files, gate, stop, poll)
     while not runner.kept_back():
         if runner.run():
@@ -330,6 +295,7 @@ class _HoldFiles:
     clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: SparkHold | None = None
+    _hold_read: bool = False
     _last_report: JobReport | None = None
 
     @property
@@ -338,14 +304,16 @@ class _HoldFiles:
         return self.hold.id if self.hold else None
 
     def held(self) -> bool:
-        """True if a hold is there. One that cannot be looked for is as before; an unreadable one is a hold anyway."""
+        """True if a hold is there; an unreadable one is a hold anyway. If no answer comes, the last one counts."""
         try:
             text = self.files.read(join(self.folder, HOLD))
             self.hold = None if text is None else read_hold(text)
         except Unavailable:
-            pass
+            if not self._hold_read:
+                raise
         except Refused:
             self.hold = SparkHold("unreadable", "", "", 0)
+        self._hold_read = True
         return self.hold is not None
 
     def report_state(self, **changes: Any) -> None:
@@ -384,7 +352,7 @@ def _same(one: JobReport, other: JobReport) -> bool:
 class _QueryRunner:
     """One query's life: released, running, held, released again."""
 
-    start: Callable[[], Query]
+    start: Callable[[], StreamingQuery]
     hold_files: _HoldFiles
     gate: BatchGate | None
     stop: Callable[[], bool]
@@ -413,7 +381,7 @@ class _QueryRunner:
         self.hold_files.report_state(state=JobState.ENDED, **self.hold_files.batches())
         return True
 
-    def _started(self) -> Query:
+    def _started(self) -> StreamingQuery:
         try:
             query = self.start()
         except Exception as error:  # the job's own, and raised again
@@ -422,10 +390,10 @@ class _QueryRunner:
         self.hold_files.report_state(query=str(query.id))
         return query
 
-    def _note_progress(self, query: Query) -> None:
+    def _note_progress(self, query: StreamingQuery) -> None:
         """Note progress: a new batch, or a query of the brokers that found nothing new."""
-        last, report = query.lastProgress or {}, self.hold_files.report
-        number, status = last.get("batchId"), query.status
+        last: Any = query.lastProgress or {}
+        report, number, status = self.hold_files.report, last.get("batchId"), query.status
         looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
         changes: dict[str, Any] = {}
         if looked or (number is not None and (number != report.committed or report.progress_ms is None)):
@@ -435,7 +403,7 @@ class _QueryRunner:
             changes["resumed_at"] = report.resumed_at or _begins(last)
         self.hold_files.report_state(**changes)
 
-    def _drain(self, query: Query) -> None:
+    def _drain(self, query: StreamingQuery) -> None:
         """Let the current batch be committed, begin no other, stop."""
         if self.gate:
             self.gate.close()
@@ -450,7 +418,7 @@ class _QueryRunner:
         half_done = self.gate is None and batches.get("planned") != batches.get("committed")
         self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id, begun=half_done, **batches)
 
-    def _raise(self, query: Query) -> None:
+    def _raise(self, query: StreamingQuery) -> None:
         error = query.exception()
         if error is not None:
             self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error), **self.hold_files.batches())

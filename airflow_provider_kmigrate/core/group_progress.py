@@ -267,7 +267,7 @@ def _measured(progress: GroupProgress, sweep: GroupSweep, at: float) -> GroupPro
     before = {name: (base[name], now) for name, now in sweep.groups.items() if name in base and name not in exclude}
     found = {name: now.unmoved(then) for name, (then, now) in before.items() if now.moved(then)}
     again = {name: old & _lagging(sweep.groups[name]) for name, old in progress.continued.items() if name in sweep.groups}
-    unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.silent)]
+    unread = [*sorted(sweep.unread - exclude), *(f"those of broker {one}" for one in sweep.unresponsive)]
     note = f"Groups that were not read before the restart, so not waited for after it: {summarize(unread)}." if unread else ""
     return replace(progress, ready=found | again, note=_noted(progress, note))
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, SystemJobClock, join, read_checkpoint
+from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, join, read_checkpoint
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
@@ -49,7 +49,7 @@ class JobControl:
     job: SparkJobSpec
     files: Files
     say: Callable[[str], None]
-    clock: JobClock = field(default_factory=SystemJobClock)
+    clock: JobClock = field(default_factory=JobClock)
     over: Callable[[str], bool] = lambda _: False
     killed: Callable[[], bool] = lambda: False
 

@@ -141,14 +141,14 @@ def test_what_is_not_answered_is_unread(
     start: Start, named: dict[str, Any], groups: set[str], unread: set[str], silent: tuple[int, ...]
 ) -> None:
     found = sweep(start({"g": (group("g"), {0: 1})}, {0: 5}, **named).properties, TIMEOUT, [0])
-    assert (found.groups.keys(), found.unread, found.silent) == (groups, unread, silent)
+    assert (found.groups.keys(), found.unread, found.unresponsive) == (groups, unread, silent)
 
 
 def test_a_broker_that_does_not_answer_is_named_and_so_is_one_that_nobody_lists(start: Start) -> None:
     one, other = start({"a": (group("a"), {})}), start({})
     one.peers = (one, other)
     other.node.handlers[LIST_GROUPS] = CLOSE
-    assert sweep(one.properties, TIMEOUT, [0, 1, 7]) == GroupSweep({"a": GroupPosition()}, silent=(1, 7))
+    assert sweep(one.properties, TIMEOUT, [0, 1, 7]) == GroupSweep({"a": GroupPosition()}, unresponsive=(1, 7))
 
 
 def test_no_broker_at_all_is_raised() -> None:

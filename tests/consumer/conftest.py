@@ -8,10 +8,9 @@ import pytest
 from confluent_kafka import Message
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from tests.consumer.in_kafka_mode import COORDINATOR, MODE
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Member
-from tests.consumer.mock_kafka import MockKafka, WatchedKafka
+from tests.consumer.mock_kafka import COORDINATOR, MODE, MockKafka, WatchedKafka
 from tests.consumer.wire_log import Api
 from tests.waiting import wait_until
 

@@ -30,8 +30,7 @@ class MemoryZooKeeper:
     def put(self, path: str, data: bytes, session: int = 0) -> None:
         with self.lock:
             old, now = self.nodes.get(path), next(self.numbers)
-            created, version = (old.created, old.version + 1) if old else (now, 0)
-            self.nodes[path] = GroupZnode(data, version, session, created, now)
+            self.nodes[path] = GroupZnode(data, old.version + 1 if old else 0, session, now)
             parent = path.rpartition("/")[0]
             if parent and parent not in self.nodes:
                 self.put(parent, b"")

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
-from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
+from airflow_provider_kmigrate.applications.migrating import MigratingConsumer, audited_of
 from airflow_provider_kmigrate.applications.migrating.runner import Connect
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
@@ -144,7 +144,7 @@ def process(properties: Mapping[str, Any], folder: Path, topics: list[str]) -> s
 
 
 def main(properties: str, folder: str, *topics: str) -> None:
-    consumer = MigratingConsumer.audited(json.loads(properties), folder)
+    consumer = audited_of(json.loads(properties), folder)
     consumer.subscribe(list(topics))
     while True:
         if consumer.poll(0.2) is not None:

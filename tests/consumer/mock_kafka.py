@@ -12,9 +12,12 @@ from types import TracebackType
 from typing import Self
 
 import confluent_kafka
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
+from tests.consumer.migrating_group import delivered
 from tests.consumer.wire_log import Api, Request, WireLog
+from tests.waiting import wait_until
 
 OFFSET_FETCH = 9
 NOT_COORDINATOR = 16
@@ -111,3 +114,30 @@ def _conf(library: ctypes.CDLL) -> int:
     conf = library.rd_kafka_conf_new()
     library.rd_kafka_conf_set(ctypes.c_void_p(conf), b"log_level", b"0", None, ctypes.c_size_t(0))
     return int(conf)
+
+
+COORDINATOR = 1
+MODE = "/consumers/g/migration/mode"
+GROUP = (Api.OFFSET_COMMIT, Api.JOIN_GROUP, Api.SYNC_GROUP, Api.HEARTBEAT, Api.LEAVE_GROUP)
+
+
+def goes_on(kafka: WatchedKafka, folder: Path, count: int = 5) -> None:
+    """Records that come from here on are all delivered."""
+    before = delivered(folder)
+    kafka.fill("t", dict.fromkeys(range(4), count))
+    wait_until(lambda: delivered(folder) == before + 4 * count, "all that came since")
+
+
+def after(kafka: WatchedKafka, *apis: Api, since: int) -> list[Request]:
+    """Requests behind the first `since` of all."""
+    return [one for one in kafka.requests[since:] if one.api in apis]
+
+
+def offsets(kafka: WatchedKafka) -> dict[int, int]:
+    """What Kafka has of the group."""
+    asking = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "log_level": 0})
+    try:
+        found = asking.committed([KafkaPartition("t", n) for n in range(4)], timeout=10)
+        return {one.partition: one.offset for one in found}
+    finally:
+        asking.close()

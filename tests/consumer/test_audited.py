@@ -245,6 +245,23 @@ def test_callbacks_get_the_wrapper_and_their_offsets_count(full: MockKafka, tmp_
     assert commit.stamp.event_seq < released.stamp.event_seq
 
 
+def test_callbacks_that_raise_change_nothing_of_what_is_recorded(full: MockKafka, tmp_path: Path) -> None:
+    """librdkafka assigns and releases the partitions all the same: without the release two owners would be reported."""
+
+    def broken(_: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        raise ValueError(f"{len(partitions)} partitions")
+
+    consumer = AuditedConsumer.of(properties(full), FileSink(tmp_path))
+    consumer.subscribe(["t"], on_assign=broken, on_revoke=broken)
+    with pytest.raises(ValueError, match="4 partitions"):
+        read(consumer, 1)
+    read(consumer, ALL)
+    assert consumer.positions() == {TopicPartition("t", partition): EACH for partition in range(PARTITIONS)}
+    with pytest.raises(ValueError, match="4 partitions"):
+        consumer.close()
+    assert [event.change for event in of(Ownership, events(tmp_path))] == [OwnershipChange.ACQUIRED, OwnershipChange.RELEASED]
+
+
 def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full: MockKafka, tmp_path: Path) -> None:
     """Its group answers nothing any more: a question cost 20 s, or an error out of `close`."""
     messages: list[str] = []
@@ -347,8 +364,8 @@ def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -
 
 def test_offsets_that_nobody_tells_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
     full.fail(OFFSET_FETCH, *[NOT_COORDINATOR] * 2)
-    patience = AssignmentTimeouts(committed=0.0)
-    with AuditedConsumer.of(properties(full), FileSink(tmp_path), patience=patience) as consumer:
+    timeouts = AssignmentTimeouts(committed=0.0)
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path), timeouts=timeouts) as consumer:
         consumer.subscribe(["t"])
         read(consumer, ALL)
     assert of(Remark, events(tmp_path))[0].code == "consumer-no-offsets"

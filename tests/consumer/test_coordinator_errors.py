@@ -18,10 +18,9 @@ from airflow_provider_kmigrate.applications.migrating import runner as migrating
 from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange
 from airflow_provider_kmigrate.core.member.messages import Alarm
 from airflow_provider_kmigrate.core.member.state import Settings
-from tests.consumer.in_kafka_mode import COORDINATOR, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
-from tests.consumer.mock_kafka import WatchedKafka
+from tests.consumer.mock_kafka import COORDINATOR, MODE, WatchedKafka, after, goes_on, offsets
 from tests.consumer.wire_log import Api
 from tests.waiting import wait_until
 

@@ -24,8 +24,9 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Regis
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts
+from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts
 from tests.consumer.mock_kafka import MockKafka
+from tests.core.histories import calm
 from tests.core.member_talk import ALONE, Talk, may_deliver
 from tests.waiting import wait_until
 
@@ -52,8 +53,8 @@ def test_a_commit_covers_only_what_its_generation_was_given() -> None:
     assert Active.at(3, None).uncommitted is None
 
 
-def test_a_lane_keeps_its_order_while_others_overtake_and_what_failed_is_tried_again() -> None:
-    lanes, done, all_done, failures = PartitionExecutors(2), list[str](), threading.Event(), iter([False, True])
+def test_jobs_of_a_key_keep_their_order_and_what_failed_is_tried_again() -> None:
+    executors, done, all_done, failures = PartitionExecutors(2), list[str](), threading.Event(), iter([False, True])
 
     def first() -> bool:
         succeeds = next(failures)
@@ -66,11 +67,11 @@ def test_a_lane_keeps_its_order_while_others_overtake_and_what_failed_is_tried_a
         all_done.set()
         return True
 
-    lanes.start()
-    lanes.add("a", first)
-    lanes.add("a", second)
-    wait_until(lambda: lanes.wake() or all_done.is_set(), "both jobs")
-    lanes.close(5.0)
+    executors.start()
+    executors.add("a", first)
+    executors.add("a", second)
+    wait_until(lambda: executors.wake() or all_done.is_set(), "both jobs")
+    executors.close(5.0)
     assert done == ["first", "second"]
 
 
@@ -83,6 +84,19 @@ def test_topics_are_read_from_whatever_stands_there() -> None:
     assert wanted_topics(entries, lambda: pytest.fail("nobody has a wildcard"), internal=False) == {"a"}
     entries["w"] = Registration("white_list", {"b.*": 1})
     assert wanted_topics(entries, lambda: ["a", "b1", "c"], internal=False) == {"a", "b1"}
+
+
+@pytest.mark.parametrize(
+    ("committed", "ok", "begins", "beyond"), [(20, True, 20, 0), (25, True, 20, 1), (25, False, 20, 0), (30, True, 25, 1)]
+)
+def test_what_comes_again_is_what_was_not_committed_at_the_loss(committed: int, ok: bool, begins: int, beyond: int) -> None:
+    history = calm(20)
+    history.ack("p", 0, 20, 20, 10)
+    history.deliver("g", "m", 0, 20, 10, 20)
+    history.commit("g", "m", 0, committed, ok)
+    history.deliver("g", "other", 0, begins, 30 - begins, begins)
+    history.commit("g", "m", 0, 30)  # said when it is another's already: it does not count
+    assert len(again_after_commit(history.end())) == beyond
 
 
 # ----------------------------------------------------------------------------------------------------------- whole members

@@ -1,20 +1,29 @@
-"""Who else is in the Kafka group, from answers that a test gives."""
+"""A migrating member in the Kafka group: commits that no caller waits for, the other members, metrics."""
 
 from __future__ import annotations
 
 import ssl
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsumer
-from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller
+from airflow_provider_kmigrate.applications.migrating.kafka import EmbeddedConsumer, FencedConsumer
+from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller, as_text, metrics_of
+from airflow_provider_kmigrate.applications.migrating.settings import parse
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
+from tests.core.member_talk import KAFKA, Talk
 
+ALONE = parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "zookeeper.connect": "127.0.0.1:1", "log_level": 0})
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -36,33 +45,31 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     ]
     news: list[tuple[KafkaMember, ...]] = []
 
-    def ask() -> KafkaGroup:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members))
-    assert neighbours.age == float("inf")
-    assert [neighbours.poll() for _ in range(6)] == [False, True, False, False, True, True]
-    assert neighbours.age < float("inf")
+    poller = GroupPoller(Mock(side_effect=answers), lambda: True, lambda: news.append(poller.members), bool, float("inf"))
+    assert poller.age == float("inf")
+    assert [poller.poll() for _ in range(6)] == [False, True, False, False, True, True]
+    assert poller.age < float("inf")
     holds = KafkaMember("m-1", "plain", frozenset({TopicPartition("t", 1)}), "/h")
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
 
 
+def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
+    answers, found = Mock(side_effect=[RuntimeError("unexpected"), messages("Stable", 1)]), threading.Event()
+    poller = GroupPoller(answers, lambda: True, found.set, bool, float("inf"))
+    poller.start()
+    try:
+        assert found.wait(10.0)
+    finally:
+        poller.end()
+        poller.join()
+
+
 def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tuple[KafkaMember, ...] | None]:
-    """What `away` is told in so many looks."""
-    left, away = list(answers), list[tuple[KafkaMember, ...] | None]()
-
-    def ask() -> KafkaGroup:
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    neighbours = GroupPoller(ask, lambda: True, lambda: None, away.append, session)
+    """The calls of `away` by so many answers."""
+    away: list[tuple[KafkaMember, ...] | None] = []
+    poller = GroupPoller(Mock(side_effect=answers), lambda: True, lambda: None, away.append, session)
     for _ in answers:
-        neighbours.poll()
+        poller.poll()
     return away
 
 
@@ -98,7 +105,7 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
 ) -> None:
     """The embedded consumer still believes that both are its own."""
     said: list[object] = []
-    fenced = FencedConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}, "mine", said.append, bool, 0.1)
+    fenced = FencedConsumer(ALONE, "mine", said.append, bool)
     try:
         fenced.start()
         for consumer in fenced._consumers.values():
@@ -108,6 +115,54 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
         assert said == [KafkaLost(), *expected]
     finally:
         fenced.close()
+
+
+@pytest.fixture
+def fenced() -> Iterator[FencedConsumer]:
+    made = FencedConsumer(ALONE, "mine", lambda _: None, bool)
+    made.start()
+    yield made
+    made.close()
+
+
+def beside(act: Callable[[], object]) -> threading.Thread:
+    """Begin it in another thread, and give it time to end unless it waits for this one."""
+    other = threading.Thread(target=act)
+    other.start()
+    other.join(0.2)
+    return other
+
+
+def test_a_consumer_that_is_made_while_the_group_is_left_leaves_too(
+    fenced: FencedConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, closes = fenced._make, list[threading.Thread]()
+
+    def make_slowly(mode: Mode) -> EmbeddedConsumer:
+        closes.append(beside(fenced.close))
+        return make(mode)
+
+    monkeypatch.setattr(fenced, "_make", make_slowly)
+    fenced.follow(Mode.KAFKA, frozenset())
+    for close in closes:
+        close.join()
+    assert [consumer.leaving for consumer in fenced._consumers.values()] == [True, True]
+
+
+def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    follows: list[threading.Thread] = []
+
+    def assigned(_: EmbeddedConsumer) -> frozenset[TopicPartition]:
+        if not follows:
+            follows.append(beside(lambda: fenced.follow(Mode.KAFKA, frozenset())))
+        return frozenset({T0})
+
+    monkeypatch.setattr(EmbeddedConsumer, "assigned", property(assigned, lambda *_: None), raising=False)
+    fenced.away(None)
+    fenced.away(())
+    for follow in follows:
+        follow.join()
+    assert fenced._consumers.keys() == set(Mode)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +179,37 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
 )
 def test_whose_security_the_wire_client_speaks(properties: dict[str, str], spoken: bool) -> None:
     assert wire_groups.speaks(properties) is spoken
+
+
+def test_a_commit_that_was_given_up_is_not_sent() -> None:
+    """Its partition may be released by then, and another member may have committed further."""
+    sent: list[KafkaPartition] = []
+    consumer = EmbeddedConsumer(ALONE, "g_a", "roundrobin", bool, bool)
+    consumer.joined = True  # as in a group
+    consumer._consumer = SimpleNamespace(commit=lambda offsets, **_: sent.extend(offsets) or offsets)
+    given_up, waited_for = consumer.commit(T0, 120), consumer.commit(T1, 7)
+    assert given_up.cancel()
+    consumer._serve(0.0)
+    assert [(one.partition, one.offset) for one in sent] == [(1, 7)]
+    assert waited_for.result(0) is True
+    assert not waited_for.cancel()
+
+
+def test_kip_125s_figures() -> None:
+    assert metrics_of(None) == {"ActiveKafkaCoordinationCount": 0, "KafkaOwnedPartitionsCount": 0}
+    talk = Talk().delivering(KAFKA, frozenset({T0}))
+    assert metrics_of(talk.member) == {"ActiveKafkaCoordinationCount": 1, "KafkaOwnedPartitionsCount": 1}
+
+
+def test_prometheus_reads_them_whatever_the_names_hold() -> None:
+    """The text as prometheus-client 0.26's own parser took it."""
+    metrics = {"ActiveKafkaCoordinationCount": 1, "KafkaOwnedPartitionsCount": 3}
+    text = as_text(metrics, 'a "group"\\', "two\nlines", 1.5)
+    labels = r'{group="a \"group\"\\",client="two\nlines"}'
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        f"kmigrate_consumer_kafka_coordination_active{labels} 1",
+        f"kmigrate_consumer_kafka_owned_partitions{labels} 3",
+        f"kmigrate_consumer_kafka_members_age_seconds{labels} 1.500",
+    ]
+    assert text.endswith("\n")
+    assert "age" not in as_text(metrics, "g", "c", float("inf"))

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.applications.migrating.consumer import plain_properties
+from airflow_provider_kmigrate.applications.migrating.consumer import kafka_properties
 from airflow_provider_kmigrate.applications.migrating.settings import parse, registration_of
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import Registration
@@ -60,6 +60,7 @@ def test_settings_are_taken_apart() -> None:
         {"zookeeper.sesion.timeout.ms": "4000"},
         {"zookeeper.session.timeout": "4000"},
         {"zookeeper.session.timeout.ms": "4s"},
+        {"session.timeout.ms": "4s"},
         {"coordination.migration.poll.interval.ms": ""},
     ],
 )
@@ -73,7 +74,7 @@ def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
     assert reason.next_step
 
 
-@pytest.mark.parametrize("reading", [parse, plain_properties])
+@pytest.mark.parametrize("reading", [parse, kafka_properties])
 def test_a_setting_by_both_names_has_to_agree(reading: Callable[..., Any]) -> None:
     reading({**LEAST, "auto.commit.enable": "false", "enable.auto.commit": False})
     with pytest.raises(Refused, match=r"auto\.commit\.enable is false, and enable\.auto\.commit True"):
@@ -132,7 +133,7 @@ def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptur
         *offsets.split(),
         *zookeeper.split(),
     }
-    for properties in (parse(OLD).embedded, plain_properties(OLD)):
+    for properties in (parse(OLD).embedded, kafka_properties(OLD)):
         Consumer(dict(properties)).close()
 
 

@@ -1,15 +1,17 @@
-"""The migrating consumer's session with a server that has lost its leader."""
+"""The migrating consumer's ZooKeeper session, and its group's znodes where other clients have written, too."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
-from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.exceptions import Unreachable
+from airflow_provider_kmigrate.core.coordination.registration import Registration
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import TimedOut, Unreachable
+from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
 from tests.waiting import wait_until
 
@@ -31,22 +33,55 @@ def test_a_follower_that_has_lost_its_leader_gives_no_sign_of_life() -> None:
     assert [(found, timeout) for found, _, timeout in signs] == [(0x1234, 6.0)]
 
 
-class Answering(GroupSession):
-    """Connected, and told one thing whatever it asks."""
+class Refusing:
+    """A connected client, each of whose requests is answered by one error."""
 
-    connected = True  # type: ignore[assignment]
-    answer: Exception = ConnectionLoss()
+    connected = True
 
-    def _got(self, what: str, result: Any) -> Any:
-        raise self.answer
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def set_async(self, *_: object) -> Refusing:
+        return self
+
+    delete_async = set_async
+
+    def get(self, timeout: float) -> None:
+        del timeout
+        raise self._error
 
 
 @pytest.mark.parametrize("answer", [NoNodeError(), BadVersionError()])
 def test_a_znode_that_is_gone_or_has_another_version_is_not_written(answer: Exception) -> None:
-    session = Answering(ZooKeeperSettings("127.0.0.1:1"), lambda _: None, lambda _: None)
-    session.answer = answer
+    session = GroupSession(ZooKeeperSettings("127.0.0.1:1"), lambda _: None, lambda _: None)
+    session._client = Refusing(answer)
     assert session.write("/owner", b"", 3) is None
     assert not session.delete("/owner", 3)
-    session.answer = ConnectionLoss()
-    with pytest.raises(Unreachable):
-        session.write("/owner", b"", 3)
+    for error, expected in ((ConnectionLoss(), Unreachable), (KazooTimeoutError(), TimedOut)):
+        session._client = Refusing(error)
+        with pytest.raises(expected):
+            session.write("/owner", b"", 3)
+
+
+@pytest.fixture
+def zookeeper() -> MemoryZooKeeper:
+    return MemoryZooKeeper({"t": 2})
+
+
+@pytest.fixture
+def znodes(zookeeper: MemoryZooKeeper) -> GroupZnodes:
+    session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    session.start()
+    found = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    found.register(session.session or 0)
+    return found
+
+
+@pytest.mark.parametrize("name", ["²", "\u0661", "x", "-1"])
+def test_an_owner_znode_that_is_no_partitions_stops_no_look(zookeeper: MemoryZooKeeper, znodes: GroupZnodes, name: str) -> None:
+    """Members register after the same observation: no member could join, and none would follow a mode switch."""
+    zookeeper.put(f"/consumers/g/owners/t/{name}", b"")
+    zookeeper.put("/consumers/g/owners/t/1", b"g_b-0")
+    assert znodes.observe().owned == {TopicPartition("t", 1)}
+    assert znodes.is_owner_path(f"/consumers/g/owners/t/{name}") is None
+    assert znodes.is_owner_path("/consumers/g/owners/t/1") == TopicPartition("t", 1)

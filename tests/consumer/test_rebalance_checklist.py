@@ -17,10 +17,9 @@ from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
-from tests.consumer.in_kafka_mode import COORDINATOR, GROUP, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
-from tests.consumer.mock_kafka import WatchedKafka
+from tests.consumer.mock_kafka import COORDINATOR, GROUP, MODE, WatchedKafka, after, goes_on, offsets
 from tests.consumer.wire_log import Api
 from tests.waiting import wait_until
 

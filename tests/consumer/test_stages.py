@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.applications.migrating.consumer import consumer_of, plain_properties
+from airflow_provider_kmigrate.applications.migrating.consumer import consumer_of, kafka_properties
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage, parse, stage_of
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
@@ -60,7 +60,7 @@ def test_a_plain_consumer_is_given_what_is_librdkafkas_own() -> None:
         "auto.commit.enable": False,
         "bootstrap.servers": "b:9092",
     }
-    plain = plain_properties(given)
+    plain = kafka_properties(given)
     assert plain == {
         "client.id": "x",
         "group.id": "g",
@@ -68,7 +68,7 @@ def test_a_plain_consumer_is_given_what_is_librdkafkas_own() -> None:
         "enable.auto.commit": False,
         "partition.assignment.strategy": "range",
     }
-    assert plain_properties({**given, "client.id": "y"}) == {**plain, "client.id": "y"}
+    assert kafka_properties({**given, "client.id": "y"}) == {**plain, "client.id": "y"}
 
 
 @pytest.mark.slow(seconds=50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,6 +187,14 @@ def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> Non
     positions = [change.position or 0 for change in changes]
     assert positions == sorted(set(positions))
     assert len(reading.refused) == 1
+
+
+def test_a_disk_that_takes_a_line_in_parts_has_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:7]))
+    begun(tmp_path, "m").own("g", 1, OwnershipChange.ACQUIRED, [A])
+    reading = read_events(tmp_path)
+    assert (len(reading.events), reading.refused) == (2, [])
 
 
 def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:

@@ -1,22 +1,52 @@
-"""A process with a migrating member in it: a shell that does what the member wants done, in a small world."""
+"""A small world: its ZooKeeper, and a process that does what the migrating member in it wants done."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, current
 from tests.core.member_talk import may_deliver
-from tests.core.member_zookeeper import TIMEOUT, Node
 
 if TYPE_CHECKING:
     from tests.core.member_world import World
+
+
+TIMEOUT = 6.0
+
+
+@dataclass
+class Node:
+    session: int
+    data: Any
+
+
+@dataclass
+class ZooKeeper:
+    """The group's znodes; `heard`: session -> when it last was."""
+
+    topics: dict[str, range]
+    heard: dict[int, float] = field(default_factory=dict)
+    ids: dict[str, Node] = field(default_factory=dict)
+    migrating: dict[str, Node] = field(default_factory=dict)
+    owners: dict[TopicPartition, Node] = field(default_factory=dict)
+    offsets: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)  # offset, version
+    mode: bytes | None = None
+    epoch: int = 0
+    sessions: int = 0
+
+    def session(self, now: float) -> int:
+        self.sessions += 1
+        self.heard[self.sessions] = now
+        return self.sessions
 
 
 class Shell:
@@ -223,10 +253,10 @@ class Shell:
         if not current(self.member, action.where, action.generation):
             return
         for store in action.stores:
-            if store is messages.Store.KAFKA and not self.world.kafka_takes:
+            if store is Store.KAFKA and not self.world.kafka_takes:
                 self.world.given_up.append((self.world.now, action.where, action.offset))
                 failed.add(store)
-            elif store is messages.Store.KAFKA:
+            elif store is Store.KAFKA:
                 self.world.committed(store, action.where, self.name, action.generation, action.offset)
                 self.world.kafka_offsets[action.where] = action.offset
             elif self.world.zk.offsets.get(action.where, (0, -1))[1] == self.versions.get(action.where):

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import blocks_revocation
-from tests.core.member_shell import Shell
-from tests.core.member_zookeeper import TIMEOUT, Node, ZooKeeper
+from tests.core.member_shell import TIMEOUT, Node, Shell, ZooKeeper
 
 TRIES = 4  # an old consumer's rebalance.max.retries
 BACKOFF = 2.0
@@ -29,9 +29,7 @@ class World:
         self.kafka_offsets: dict[TopicPartition, int] = {}
         self.kafka_takes = True  # commits; of one that it does not take nobody knows whether it takes it later
         self.given_up: list[tuple[float, TopicPartition, int]] = []  # when, and what; it may take effect for `LATE` seconds
-        self.writers: dict[
-            tuple[messages.Store, TopicPartition], tuple[str, int, int]
-        ] = {}  # the last one's name, generation and offset
+        self.writers: dict[tuple[Store, TopicPartition], tuple[str, int, int]] = {}  # the last one's name, generation and offset
         self.delivered: dict[TopicPartition, int] = defaultdict(int)  # how far anybody ever came
         self.members: dict[str, Shell] = {}
         self.old: dict[str, OldConsumer] = {}
@@ -107,7 +105,7 @@ class World:
         self.delivered[where] = max(self.delivered[where], position + 1)
         return position + 1
 
-    def committed(self, store: messages.Store, where: TopicPartition, name: str, generation: int, offset: int) -> None:
+    def committed(self, store: Store, where: TopicPartition, name: str, generation: int, offset: int) -> None:
         """A member commits: what it committed itself, as long as it owned the partition, it never takes back."""
         last_name, last_generation, last = self.writers.get((store, where), (name, generation, offset))
         own = (last_name, last_generation) == (name, generation)

@@ -185,7 +185,7 @@ HELD: Mapping[str, tuple[list[GroupSweep], list[GroupSweep | None]]] = {
     "few records, but the log grows": (moving(), [at(billing={P0: (31, 32 + n), P1: (9, 9)}) for n in range(12)]),
     "more than markers behind": (moving(), [at(billing={P0: (31, 32 + MARKERS), P1: (9, 9)})] * 12),
     "it was not read since": (moving(), [GroupSweep(unread=frozenset({"billing"}))] * 12),
-    "its coordinator does not answer": (moving(), [GroupSweep(silent=(2,))] * 12),
+    "its coordinator does not answer": (moving(), [GroupSweep(unresponsive=(2,))] * 12),
     "no sweep is answered": (moving(), [None] * 12),
     "lag appears after the first sample": (
         moving(),
@@ -319,7 +319,9 @@ def test_a_sweep_that_is_not_answered_once_the_broker_is_back_is_made_later() ->
 
 def test_a_group_that_stays_unread_before_the_restart_is_named_and_not_waited_for() -> None:
     there = Restart()
-    sweeps = [replace(at(billing={P0: (10 * n, 500)}), unread=frozenset({"secret"}), silent=(3,)) for n in range(MOST_SAMPLES)]
+    sweeps = [
+        replace(at(billing={P0: (10 * n, 500)}), unread=frozenset({"secret"}), unresponsive=(3,)) for n in range(MOST_SAMPLES)
+    ]
     assert held(there.before(*sweeps[:-1]))
     found = there.before(sweeps[-1])
     assert isinstance(found, Act)
@@ -444,7 +446,7 @@ def test_other_acts_pass_whatever_the_groups_do() -> None:
         (moving()[0], moving()[1], ["1 consumer groups", "all with lag make progress"], ["billing"]),
         (STILL[0], STILL[1], ["1 of 1", "billing (118 records behind)"], []),
         (at(billing={P0: (1, 1 + MARKERS)}), at(billing={P0: (1, 1 + MARKERS)}), ["all with lag"], []),
-        (at(idle={P0: (1, 1)}), replace(at(idle={P0: (1, 1)}), silent=(1,)), ["all with lag", "Not every group"], []),
+        (at(idle={P0: (1, 1)}), replace(at(idle={P0: (1, 1)}), unresponsive=(1,)), ["all with lag", "Not every group"], []),
     ],
 )
 def test_watch_says_which_groups_do_not_move(

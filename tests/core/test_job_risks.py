@@ -1,4 +1,4 @@
-"""What could hurt a Spark job: every flag alone, and none on a good one."""
+"""Risks of a Spark job, every flag alone and none on a good one; and when users' own DAGs may begin."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.core.journal_lines import JournalLine
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
+from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, decide, leaderless, risks
 
 JOB = SparkJobSpec("orders", "/c", ("t",))
 WELL = Partition("t", 0, 0, (0, 1, 2), (0, 1, 2))
@@ -44,6 +46,7 @@ def test_a_job_on_defaults_over_healthy_topics_has_none() -> None:
         (with_options(fetchOffset__numRetries="1"), ["J20 warn"]),
         (with_options(fetchoffset__numretries="1"), ["J20 warn"]),
         (with_options(fetchOffset__numRetries="10"), []),
+        (with_options(fetchOffset__numRetries="²"), []),
         (with_options(kafka__default__api__timeout__ms="3000"), ["J20 warn"]),
         (with_options(partition__metadata__cache__ttl__ms="60000"), ["J20 warn"]),
         (with_options(partition__metadata__cache__ttl__ms="-1"), []),
@@ -93,3 +96,48 @@ def test_a_shared_group_is_a_flag_of_every_job_that_shares_it() -> None:
     assert flags(one, replace(deprecated, name="two")) == ["J20 warn", "J20 block"]
     assert [risk.severity for risk in risks([one], VIEW)] == []
     assert Severity.BLOCK in {risk.severity for risk in risks([one, deprecated], VIEW)}
+
+
+NOW, CALM = 10_000_000, 30_000
+IN_SYNC = (Partition("t", 0, 0, (0, 1), (0, 1)),)
+BEHIND = (Partition("t", 0, 0, (0, 1), (0,)),)
+LEADERLESS = (Partition("t", 0, -1, (0, 1), (0, 1)),)
+OURS = Holder("dag/run")
+
+
+def line(kind: str, at_ms: int, run: str = "dag/run") -> JournalLine:
+    return JournalLine(at_ms, run, kind, "broker 0 to kraft", "restart: x")
+
+
+def act(ago_ms: int, settled: bool = True, run: str = "dag/run") -> list[JournalLine]:
+    return [line(kind, NOW - ago_ms, run) for kind in ("act", "acted", "done")[: 3 if settled else 2]]
+
+
+BEGAN = [line("began", 0)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "lines", "holder", "codes"),
+    [
+        (IN_SYNC, [], Holder(), []),
+        (LEADERLESS, act(5, settled=False), Holder(), []),  # nobody's run: not kmigrate's doing
+        (IN_SYNC, [], OURS, ["O05"]),
+        (IN_SYNC, BEGAN, OURS, []),
+        (IN_SYNC, act(5, run="dag/earlier"), OURS, ["O05"]),
+        (IN_SYNC, act(30_000), OURS, []),
+        (IN_SYNC, act(29_999), OURS, ["Q01"]),
+        (IN_SYNC, act(60_000, settled=False), OURS, ["Q01"]),
+        (IN_SYNC, act(5, settled=False), OURS, ["Q01", "Q01"]),
+        (IN_SYNC, [*act(5, settled=False, run="dag/earlier"), *BEGAN], OURS, []),
+        (BEHIND, act(60_000), OURS, ["Q01"]),
+        (LEADERLESS, BEGAN, OURS, ["Q01"]),
+        (None, BEGAN, OURS, ["Q01"]),
+        (None, [], Holder(known=False), []),
+        (None, act(60_000, settled=False), Holder(known=False), ["Q01"]),
+        (None, act(RECENT_MS, settled=False), Holder(known=False), []),
+    ],
+)
+def test_quiet(partitions: tuple[Partition, ...] | None, lines: list[JournalLine], holder: Holder, codes: list[str]) -> None:
+    decision = decide(ClusterView(0.0, partitions=partitions), lines, holder, NOW, CALM)
+    assert isinstance(decision, Wait if codes else Done)
+    assert [reason.code for reason in getattr(decision, "reasons", ())] == codes

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView, Store
+from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
 from airflow_provider_kmigrate.core.member.state import PartitionStage, current, due_commits
 from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, observe
 

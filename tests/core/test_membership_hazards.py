@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.messages import Alarm, Store
+from airflow_provider_kmigrate.core.member.messages import Alarm
 from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores
 from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, observe
 

@@ -11,9 +11,8 @@ from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Stra
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.messages import Closing
-from tests.core.member_shell import Shell
+from tests.core.member_shell import Node, Shell
 from tests.core.member_world import OldConsumer, World
-from tests.core.member_zookeeper import Node
 
 TOPICS = {"t": range(3), "u": range(2)}
 WANTED = st.sampled_from(

@@ -47,7 +47,7 @@ class TestReading:
         assert [reason.code for reason in caught.value.reasons] == ["J05"]
 
     def test_batches_are_the_files_with_a_number(self) -> None:
-        assert spark_hold.batch_numbers(["10", "9", ".9.crc", "8.tmp", "11.compact", ""]) == [9, 10]
+        assert spark_hold.batch_numbers(["10", "9", ".9.crc", "8.tmp", "11.compact", "²", ""]) == [9, 10]
 
     def test_the_query_is_in_the_metadata(self) -> None:
         assert spark_hold.query_id('{"id":"6f1c"}') == "6f1c"

@@ -128,6 +128,15 @@ class TestKeepRunning:
         assert started == {89: 1, 179: 1}, "running it ran on, held it stayed held"
         assert exactly(job)
 
+    def test_a_job_that_cannot_look_for_a_hold_starts_no_query(self, tmp_path: Path) -> None:
+        files = Flaky()
+        files.fail()
+        job = Job(tmp_path, files=files)
+        job.hold()
+        with pytest.raises(Unavailable, match=r"hold\.json"):
+            job.run()
+        assert job.stream.started == 0
+
     def test_what_the_query_failed_with_is_raised_and_written_down(self, tmp_path: Path) -> None:
         job = Job(tmp_path, gated=False)
 

@@ -38,7 +38,7 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import singledispatchmethod
 from pathlib import Path
@@ -48,7 +48,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import place
-from airflow_provider_kmigrate.applications.audited import AuditedConsumer
+from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback, requested
 from airflow_provider_kmigrate.applications.event_log import FileSink, Sink
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.applications.migrating.runner import (
@@ -70,6 +70,7 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
     stage_of,
 )
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.state import stores
@@ -87,7 +88,6 @@ _ABSENT: Final = {
 }
 
 
-Callback = Callable[[Any, list[KafkaPartition]], object]
 OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]
 
 _SLICE_S: Final = 0.03  # of a long wait for records; pending work is done in between
@@ -118,11 +118,6 @@ class MigratingConsumer:
         self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
         self.ours_until: float | None = None
         self._closed = False
-
-    @classmethod
-    def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
-        """A member whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
-        return _audited(properties, audit, connect=cls, incremental=True, **options)
 
     def __getattr__(self, name: str) -> Any:
         """An unsupported method is absent, as any other name, and the alternative is named."""
@@ -175,8 +170,8 @@ class MigratingConsumer:
         return self._buffer.at_hand(runner.member, now)
 
     def _next(self, runner: MemberRunner, wait: float) -> Message | None:
-        complaint = runner.complaint()  # a message without a value is false
-        return self._buffer.next(runner.member, wait) if complaint is None else complaint
+        error = runner.permanent_error()  # a message without a value is false
+        return self._buffer.next(runner.member, wait) if error is None else error
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to so many as soon as there are any; negative timeout: wait forever."""
@@ -190,8 +185,8 @@ class MigratingConsumer:
                 return messages
 
     def _many(self, runner: MemberRunner, count: int, wait: float) -> list[Message]:
-        complaint = runner.complaint()
-        return self._buffer.many(runner.member, count, wait) if complaint is None else [complaint]
+        error = runner.permanent_error()
+        return self._buffer.many(runner.member, count, wait) if error is None else [error]
 
     # -------------------------------------------------------------------------------------------------- pending work
 
@@ -282,7 +277,7 @@ class MigratingConsumer:
             if found and self._on_commit is not None:
                 self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in found])
 
-    def _primary(self) -> messages.Store:
+    def _primary(self) -> Store:
         return stores(self._runner.member.mode if self._runner else Mode.ZOOKEEPER)[0]
 
     def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone) -> bool:
@@ -301,7 +296,7 @@ class MigratingConsumer:
 
     def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
         """Stop fetching these; `incremental_assign` must follow."""
-        self._buffer.rest(partitions)
+        self._buffer.stop_fetching(partitions)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
         """Return no records of these until `resume`; they stay held. Partitions that are not held are ignored."""
@@ -331,11 +326,9 @@ class MigratingConsumer:
             self._check(one, answer, deadline)
         return wanted
 
-    def _wanted(self, message: Message | None, offsets: Iterable[KafkaPartition] | None) -> list[KafkaPartition]:
-        if message is not None:
-            return [KafkaPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
-        if offsets is not None:
-            return list(offsets)
+    def _wanted(self, message: Message | None, offsets: list[KafkaPartition] | None) -> list[KafkaPartition]:
+        if message is not None or offsets is not None:
+            return requested(message, offsets)
         return [KafkaPartition(*where, mine.position) for where, mine in self._buffer.active.items() if mine.position >= 0]
 
     def _commit(self, one: KafkaPartition) -> CommitAnswer | None:
@@ -387,7 +380,7 @@ class MigratingConsumer:
 
     def consumer_group_metadata(self) -> bytes:
         """Group metadata in librdkafka's form, for wrappers; without a generation, since ZooKeeper has none."""
-        return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
+        return METADATA_MAGIC + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
 
     def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka's: (low, high), asked of Kafka in both modes."""
@@ -429,21 +422,18 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
     The stage is `coordination.migration.stage`. Raises `Refused` (Y06) for what a stage cannot do.
     """
     if stage_of(properties) is ClientStage.KAFKA:
-        return Consumer(plain_properties(properties))
+        return Consumer(kafka_properties(properties))
     return MigratingConsumer(properties, **options)
 
 
 def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
     """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
     how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
-    return _audited(properties, audit, connect=consumer_of, **how, **options)
+    sink = FileSink(audit) if isinstance(audit, Path | str) else audit
+    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)
 
 
-def _audited(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
-    return AuditedConsumer.of(properties, FileSink(audit) if isinstance(audit, Path | str) else audit, **options)
-
-
-def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+def kafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Properties of librdkafka, with the assignor that lets it into a group with migrating members.
 
     Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.

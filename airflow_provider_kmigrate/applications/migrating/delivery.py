@@ -140,14 +140,14 @@ class DeliveryBuffer:
         message = self.at_hand(member, time.monotonic())
         if message is not None:
             return message
-        return next((one for one in self._rest() if self.takes(member, one)), None)
+        return next((one for one in self._remaining() if self.takes(member, one)), None)
 
     def _take_in(self, messages: list[Message]) -> None:
         """Replace a batch that was returned whole."""
         self._taken_unseen |= self._known < self._at
         self._ahead, self._at, self._known = messages, 0, 0
 
-    def _rest(self) -> Iterator[Message]:
+    def _remaining(self) -> Iterator[Message]:
         """The remaining fetched records, one by one."""
         self._settle()
         while self._at < len(self._ahead):
@@ -158,15 +158,15 @@ class DeliveryBuffer:
     def many(self, member: Member, count: int, timeout: float) -> list[Message]:
         """At most `count` records or errors. Records fetched earlier are returned first, without new ones."""
         if self._at < len(self._ahead):
-            return list(islice((one for one in self._rest() if self.takes(member, one)), count))
+            return list(islice((one for one in self._remaining() if self.takes(member, one)), count))
         messages = self._consumer.consume(count, timeout)
         if self._may_all(member, time.monotonic()):
             self._taken_unseen |= bool(messages)
             return messages  # the application's from here on: it may empty the list
         self._take_in(messages)
-        return [one for one in self._rest() if self.takes(member, one)]
+        return [one for one in self._remaining() if self.takes(member, one)]
 
-    def _pass_over(self, where: TopicPartition) -> None:
+    def _skip(self, where: TopicPartition) -> None:
         """Skip its fetched records: they are not what comes next."""
         left = self._ahead[self._at :]
         self._take_in([one for one in left if one.error() is not None or (one.topic(), one.partition()) != where])
@@ -196,7 +196,7 @@ class DeliveryBuffer:
         held = [one for one in partitions if place(one) in self.active]
         for one in held:
             mine = self.active[place(one)]
-            self._pass_over(place(one))
+            self._skip(place(one))
             one.offset = self._number(one)
             mine.position, mine.fetches = one.offset, True
             mine.start = one.offset if mine.start < 0 else min(mine.start, one.offset)
@@ -220,18 +220,18 @@ class DeliveryBuffer:
             return wanted
         return int(low if wanted == OFFSET_BEGINNING else end)
 
-    def rest(self, partitions: list[KafkaPartition]) -> None:
+    def stop_fetching(self, partitions: list[KafkaPartition]) -> None:
         """Fetch nothing of these."""
         for one in partitions:
             mine = self.active.get(place(one))
-            self._pass_over(place(one))
+            self._skip(place(one))
             if mine is not None and mine.fetches:
                 mine.fetches = False
                 self._consumer.incremental_unassign([KafkaPartition(one.topic, one.partition)])
 
     def halt(self, where: TopicPartition) -> None:
         """Stop fetching it until it may be delivered again."""
-        self.rest([KafkaPartition(*where)])
+        self.stop_fetching([KafkaPartition(*where)])
         self._halted.add(where)
 
     def fetch_again(self, member: Member) -> None:
@@ -242,7 +242,7 @@ class DeliveryBuffer:
     def forget(self, where: TopicPartition) -> KafkaPartition:
         """Drop it, and return its position."""
         standing = self.position_of(where)
-        self.rest([standing])
+        self.stop_fetching([standing])
         self.active.pop(where, None)
         self._halted.discard(where)
         return standing
@@ -252,7 +252,7 @@ class DeliveryBuffer:
         held = [one for one in partitions if place(one) in self.active]
         if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again after the resume
             standing = [self.position_of(place(one)) for one in held if self.active[place(one)].fetches]
-            self.rest(standing)
+            self.stop_fetching(standing)
             self.fetch(standing)
         for one in held:
             self.active[place(one)].paused = paused

@@ -26,15 +26,16 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import close_consumer, place
+from airflow_provider_kmigrate.applications.migrating.settings import MigratingSettings
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -48,7 +49,7 @@ _LEAVE_S: Final = 15.0
 _KEPT: Final = 16
 _MARK: Final = "kmigrate "
 """How the metadata of every member's commit begins; the member's id follows."""
-LASTING: Final = frozenset(
+PERMANENT: Final = frozenset(
     {
         KafkaError.INCONSISTENT_GROUP_PROTOCOL,
         KafkaError.INVALID_GROUP_ID,
@@ -90,18 +91,18 @@ class EmbeddedConsumer:
     `report` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more.
     """
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, report: Report, freed: Freed, poll_every: float) -> None:
-        self._consumer = Consumer({**properties, "client.id": client_id})
+    def __init__(self, settings: MigratingSettings, client_id: str, assignors: str, report: Report, freed: Freed) -> None:
+        own = {"client.id": client_id, "partition.assignment.strategy": assignors}
+        self._consumer = Consumer({**settings.embedded, **own})
         self._mark = _MARK + client_id
         self._report = report
         self._freed = freed
-        self._poll_every = poll_every
-        self._patience = float(properties.get("max.poll.interval.ms", 300_000)) / 1000.0 * 0.8
+        self._poll_every, self._poll_limit = settings.poll_every, settings.poll_limit
         self._topics: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self.joined = False  # it has been given its share, even an empty one, and has not been asked to give it up since
         self.refused = False
-        self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; the reader takes them out
+        self.permanent_errors: deque[Message] = deque(maxlen=_KEPT)  # the reader takes them out
         self.assigned: frozenset[TopicPartition] = frozenset()
         self._ending = threading.Event()
         self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
@@ -190,10 +191,10 @@ class EmbeddedConsumer:
         if error is None:
             return
         self.refused = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-        lasts = error.code() in LASTING
-        if lasts:
-            self.complaints.append(message)
-        _log.log(logging.WARNING if lasts else logging.INFO, "embedded consumer: %s", error)
+        permanent = error.code() in PERMANENT
+        if permanent:
+            self.permanent_errors.append(message)
+        _log.log(logging.WARNING if permanent else logging.INFO, "embedded consumer: %s", error)
 
     def _subscribe(self) -> None:
         wanted = self._wanted
@@ -212,7 +213,7 @@ class EmbeddedConsumer:
         places = _places(partitions)
         self.assigned = frozenset()
         self._report(KafkaRevoked(places))
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._poll_limit
         while not self._freed(places) and time.monotonic() < deadline:
             self._report(Polled())
             self._serve(0.01)
@@ -278,18 +279,16 @@ ASSIGNORS: Final = {Mode.ZOOKEEPER: "roundrobin", Mode.KAFKA: "roundrobin,range"
 class FencedConsumer:
     """One or, while the list changes, two embedded consumers. The runner calls `follow` and `close`; any thread the others."""
 
-    def __init__(self, properties: Mapping[str, Any], client_id: str, report: Report, freed: Freed, poll_every: float) -> None:
-        self._properties, self._client_id, self._poll_every = properties, client_id, poll_every
-        self._report, self._freed = report, freed
+    def __init__(self, settings: MigratingSettings, client_id: str, report: Report, freed: Freed) -> None:
+        self._settings, self._client_id, self._report, self._freed = settings, client_id, report, freed
         self._lock = threading.Lock()
         self._closing = self._away = False
         self._wanted, self._topics = Mode.ZOOKEEPER, frozenset[str]()
         self._consumers = {Mode.ZOOKEEPER: self._make(Mode.ZOOKEEPER)}
 
     def _make(self, mode: Mode) -> EmbeddedConsumer:
-        given = {**self._properties, "partition.assignment.strategy": ASSIGNORS[mode]}
         report, freed = partial(self._forward_event, mode), partial(self._is_free, mode)
-        return EmbeddedConsumer(given, self._client_id, report, freed, self._poll_every)
+        return EmbeddedConsumer(self._settings, self._client_id, ASSIGNORS[mode], report, freed)
 
     def start(self) -> None:
         """Start the consumers made so far."""
@@ -303,17 +302,18 @@ class FencedConsumer:
 
     def change_over(self) -> None:
         """Make a missing consumer and let a replaced one leave. Call it often."""
-        if self._closing:
-            return
-        wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
-        if wanted is None or wanted.gone:
-            wanted = self._consumers[self._wanted] = self._make(self._wanted)
-            wanted.start()
-        wanted.want(self._topics)
-        if other is not None and other.gone:
-            del self._consumers[_other(self._wanted)]
-        elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
-            other.leave()
+        with self._lock:  # one that was made beside `close` or `away` would be missed by it, and stay in the group
+            if self._closing:
+                return
+            wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
+            if wanted is None or wanted.gone:
+                wanted = self._consumers[self._wanted] = self._make(self._wanted)
+                wanted.start()
+            wanted.want(self._topics)
+            if other is not None and other.gone:
+                del self._consumers[_other(self._wanted)]
+            elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
+                other.leave()
 
     def known(self) -> bool:
         """True if the group exists: it has taken this member, or refused it."""
@@ -338,25 +338,26 @@ class FencedConsumer:
             if mine & had:
                 self._report(KafkaAssigned(mine & had))
 
-    def complaint(self) -> Message | None:
+    def permanent_error(self) -> Message | None:
         """The next error of the Kafka group that does not pass by itself."""
         for consumer in list(self._consumers.values()):
             with contextlib.suppress(IndexError):
-                return consumer.complaints.popleft()
+                return consumer.permanent_errors.popleft()
         return None
 
     def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
         """As the embedded consumer's."""
-        return self._speaker().committed(where)
+        return self._active().committed(where)
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
         """As the embedded consumer's."""
-        return self._speaker().commit(where, offset)
+        return self._active().commit(where, offset)
 
     def close(self) -> None:
         """Leave the group; waits a while."""
-        self._closing = True
-        consumers = list(self._consumers.values())
+        with self._lock:
+            self._closing = True
+            consumers = list(self._consumers.values())
         for consumer in consumers:
             consumer.leave()
         for consumer in consumers:
@@ -364,7 +365,7 @@ class FencedConsumer:
 
     # ---------------------------------------------------------------------------------------------------------- two as one
 
-    def _speaker(self) -> EmbeddedConsumer:
+    def _active(self) -> EmbeddedConsumer:
         """The consumer that is in the group, preferably the one that stays."""
         return max(list(self._consumers.values()), key=lambda one: (one.joined, not one.leaving))
 

@@ -3,7 +3,7 @@
 Threads, and which of them may wait for what::
 
     runner       steps the member with one event at a time; never waits for I/O
-    lanes        one partition's I/O in order, other partitions' beside it; each answer awaited for seconds
+    executors    one partition's I/O in order, other partitions' beside it; each answer awaited for seconds
     kafka        polls the embedded consumer; in a revocation it waits for the runner
     kazoo's own  put words into the runner's queue, nothing else
     application  poll, consume, commit, close: the only one in which records are returned and callbacks run
@@ -18,10 +18,8 @@ the last answer stays until the next one, and its age is reported. Metrics: KIP-
 from __future__ import annotations
 
 import contextlib
-import heapq
 import json
 import logging
-import os
 import queue
 import threading
 import time
@@ -41,7 +39,7 @@ from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
@@ -52,20 +50,19 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreac
 _RETRY_S: Final = 0.2
 
 Job = Callable[[], bool]
-"""Returns true if it is done; if not, it is called again after a moment, and its lane waits for it."""
+"""Returns true if it is done; if not, it is called again after a moment, and later jobs of its key wait for it."""
 
 
 class PartitionExecutors:
-    """A pool of `threads` that runs jobs, in order within a lane. A job must bound its own time and raise nothing."""
+    """A pool of `threads` that runs jobs, those of one key in order. A job must bound its own time and raise nothing."""
 
     def __init__(self, threads: int = 8) -> None:
         self._lock = threading.Lock()
         self._executors: dict[Hashable, deque[Job]] = {}
         self._ready: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
-        self._later: list[tuple[float, int, Hashable]] = []
-        self._count = 0
+        self._later: deque[tuple[float, Hashable]] = deque()
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
+        self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-executor-{n}") for n in range(threads)]
 
     def start(self) -> None:
         """Start the threads; once only."""
@@ -75,16 +72,16 @@ class PartitionExecutors:
     def add(self, key: Hashable, job: Job) -> None:
         """Queue a job; jobs with the same key run one after another, in order."""
         with self._lock:
-            lane = self._executors.setdefault(key, deque())
-            lane.append(job)
-            if len(lane) == 1:
+            waiting = self._executors.setdefault(key, deque())
+            waiting.append(job)
+            if len(waiting) == 1:
                 self._ready.put(key)
 
     def wake(self) -> None:
-        """Continue the lanes that waited. The owner of the clock calls it often."""
+        """Try the jobs again that were not done. The owner of the clock calls it often."""
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
-                self._ready.put(heapq.heappop(self._later)[2])
+                self._ready.put(self._later.popleft()[1])
 
     def close(self, timeout: float) -> None:
         """Drop jobs that have not begun; wait for those that have."""
@@ -106,13 +103,12 @@ class PartitionExecutors:
             job = self._executors[key][0]
         done = job()
         with self._lock:
-            lane = self._executors[key]
+            waiting = self._executors[key]
             if not done:
-                self._count += 1
-                heapq.heappush(self._later, (time.monotonic() + _RETRY_S, self._count, key))
+                self._later.append((time.monotonic() + _RETRY_S, key))
                 return
-            lane.popleft()
-            if lane:
+            waiting.popleft()
+            if waiting:
                 self._ready.put(key)
             else:
                 del self._executors[key]
@@ -154,7 +150,7 @@ def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, 
     return {**properties, "stats_cb": lambda text: report(json.dumps({**json.loads(text), **metrics()}))}
 
 
-def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:
+def as_text(metrics: dict[str, int], group: str, client: str, members_age: float) -> str:
     """The metrics as Prometheus' text, with the labels `group` and `client`."""
     labels = f'{{group="{group.translate(_ESCAPED)}",client="{client.translate(_ESCAPED)}"}}'
     age = {"MembersAge": f"{members_age:.3f}"} if members_age < float("inf") else {}
@@ -226,8 +222,8 @@ class GroupPoller(threading.Thread):
         ask: Ask,
         may_ask: Callable[[], bool],
         differs: Callable[[], None],
-        away: Callable[[Answer | None], object] = bool,
-        session: float = float("inf"),
+        away: Callable[[Answer | None], object],
+        session: float,
     ) -> None:
         super().__init__(daemon=True, name="kmigrate-group-poller")
         self._ask, self._may_ask, self._differs, self._away, self._session = ask, may_ask, differs, away, session
@@ -254,10 +250,14 @@ class GroupPoller(threading.Thread):
     def run(self) -> None:
         """Poll the group until `end`; sooner after a change or a failure."""
         while not self._ending.is_set():
-            if self._may_ask():
-                answered = self.poll()
-            else:
-                answered, self._reached = False, time.monotonic()
+            answered = False
+            try:
+                if self._may_ask():
+                    answered = self.poll()
+                else:
+                    self._reached = time.monotonic()
+            except Exception:  # noqa: BLE001  # without this thread no unreachable coordinator would be noticed
+                _log.exception("polling the Kafka group failed; trying again")
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
@@ -298,7 +298,7 @@ _HUNG: Final = 70  # exit status
 Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
 DeliveryAction = messages.StartDelivery | messages.StopDelivery | messages.PauseDelivery | messages.Resume | messages.Drop
 Inbox = DeliveryAction | messages.CommitDone
-CommitAnswer = Future[frozenset[messages.Store] | None]
+CommitAnswer = Future[frozenset[Store] | None]
 """The stores that failed; None: the partition was not held any more, nothing was sent."""
 
 
@@ -310,8 +310,8 @@ class MemberRunner:
         settings: MigratingSettings,
         consumer: str,
         registration: Registration,
-        end: Callable[[int], object] = os._exit,
-        connect: Connect = GroupSession,
+        end: Callable[[int], object],
+        connect: Connect,
     ) -> None:
         limits = {"poll_limit": settings.poll_limit, "late_commit": settings.kafka_session + _LATE_S}
         self.member = Member(Settings(consumer, registration, settings.strategy, settings.internal_too, **limits))
@@ -335,7 +335,7 @@ class MemberRunner:
         self._kafka: FencedConsumer | None = None
         self._poller: GroupPoller | None = None
         if settings.migrates:
-            self._kafka = FencedConsumer(settings.embedded, consumer, self.post, self._freed, settings.poll_every)
+            self._kafka = FencedConsumer(settings, consumer, self.post, self._freed)
             self._poller = self._poller_of(self._kafka, settings)
         self._pulse_every = settings.zookeeper.session_timeout / 12
         self._next_pulse = 0.0
@@ -372,9 +372,9 @@ class MemberRunner:
         """Seconds since the Kafka group last reported its members; infinite before the first report."""
         return self._poller.age if self._poller else float("inf")
 
-    def complaint(self) -> Message | None:
+    def permanent_error(self) -> Message | None:
         """The lasting error that keeps this member out of the Kafka group while Kafka coordinates. For the application's thread."""
-        found = self._kafka.complaint() if self._kafka else None
+        found = self._kafka.permanent_error() if self._kafka else None
         return found if self.member.mode is Mode.KAFKA else None
 
     # ------------------------------------------------------------------------------------------------------- the machine
@@ -484,11 +484,11 @@ class MemberRunner:
                 self._znodes.register(action.session)
                 self.post(messages.Registered(action.session))
 
-        self._lane(None, job)
+        self._submit(None, job)
 
     @_do.register
     def _(self, _: messages.Deregister) -> None:
-        self._lane(None, self._znodes.deregister)
+        self._submit(None, self._znodes.deregister)
 
     @_do.register
     def _(self, action: messages.Publish) -> None:
@@ -496,7 +496,7 @@ class MemberRunner:
             if self.member.published == action.progress:
                 self._znodes.publish(action.progress)
 
-        self._lane(None, job)
+        self._submit(None, job)
 
     @_do.register
     def _(self, _: messages.ObserveGroup) -> None:
@@ -510,24 +510,24 @@ class MemberRunner:
 
         if not self._observing:
             self._observing = True
-            self._lane(None, job)
+            self._submit(None, job)
 
     @_do.register
     def _(self, action: messages.Claim) -> None:
-        self._lane_of(action, lambda: self._owner(action, self._znodes.claim(action.where, action.thread)))
+        self._submit_current(action, lambda: self._owner(action, self._znodes.claim(action.where, action.thread)))
 
     @_do.register
     def _(self, action: messages.CheckOwner) -> None:
-        self._lane_of(action, lambda: self._owner(action, self._znodes.owner(action.where)))
+        self._submit_current(action, lambda: self._owner(action, self._znodes.owner(action.where)))
 
     @_do.register
     def _(self, action: messages.Relabel) -> None:
-        self._lane_of(action, lambda: self._znodes.relabel(action.where, action.thread))
+        self._submit_current(action, lambda: self._znodes.relabel(action.where, action.thread))
 
     @_do.register
     def _(self, action: messages.ReleaseOwner) -> None:
         """Also for an older generation: an abandoned claim may have worked."""
-        self._lane(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
+        self._submit(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
 
     @_do.register
     def _(self, action: messages.ReadOffsets) -> None:
@@ -539,7 +539,7 @@ class MemberRunner:
             reset = self._znodes.read_reset(action.where)
             self.post(messages.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
-        self._lane_of(action, job)
+        self._submit_current(action, job)
 
     @_do.register
     def _(self, action: messages.ReadKafka) -> None:
@@ -555,17 +555,17 @@ class MemberRunner:
             offset, foreign = found or (None, False)
             self.post(messages.KafkaRead(action.where, action.generation, offset, foreign))
 
-        self._lane_of(action, job)
+        self._submit_current(action, job)
 
     @_do.register
     def _(self, action: messages.ForgetReset) -> None:
-        self._lane_of(action, lambda: self._znodes.forget_reset(action.where))
+        self._submit_current(action, lambda: self._znodes.forget_reset(action.where))
 
     @_do.register
     def _(self, action: messages.CommitOffset) -> None:
         waiting = self._commits.setdefault(action.where, deque())
         waiting.append(action)
-        self._lane(action.where, lambda: self._commit_all(waiting))
+        self._submit(action.where, lambda: self._commit_all(waiting))
 
     def _commit_all(self, waiting: deque[messages.CommitOffset]) -> None:
         """Write all waiting commits; nothing is left for the later ones."""
@@ -576,13 +576,13 @@ class MemberRunner:
                 if self._current(each):
                     self.post(messages.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
 
-    def _commit(self, store: messages.Store, action: messages.CommitOffset) -> bool:
+    def _commit(self, store: Store, action: messages.CommitOffset) -> bool:
         """Every failure is an answer: the member decides about a retry."""
         ours = partial(self._current, action)
         if not ours():
             return False
         try:
-            if store is messages.Store.ZOOKEEPER:
+            if store is Store.ZOOKEEPER:
                 return self._znodes.write_offset(action.where, action.offset, ours)
             return self._kafka is None or _taken(self._kafka.commit(action.where, action.offset), _wait(action))
         except (KMigrateError, FutureTimeout) as error:
@@ -595,11 +595,11 @@ class MemberRunner:
     def _current(self, action: messages.PartitionAction) -> bool:
         return current(self.member, action.where, action.generation)
 
-    def _lane_of(self, action: messages.PartitionAction, act: Callable[[], None]) -> None:
-        """Run it in the partition's lane, unless its generation is over by then."""
-        self._lane(action.where, lambda: act() if self._current(action) else None)
+    def _submit_current(self, action: messages.PartitionAction, act: Callable[[], None]) -> None:
+        """Run it in the partition's order, unless its generation is over by then."""
+        self._submit(action.where, lambda: act() if self._current(action) else None)
 
-    def _lane(self, key: TopicPartition | None, act: Callable[[], None]) -> None:
+    def _submit(self, key: TopicPartition | None, act: Callable[[], None]) -> None:
         def job() -> bool:
             try:
                 act()
@@ -626,4 +626,4 @@ def _taken(commit: Future[bool], wait: float) -> bool:
 
 
 def _wait(action: messages.CommitOffset) -> float:
-    return _COMMIT_S if action.stores[0] is messages.Store.KAFKA else _SECOND_S
+    return _COMMIT_S if action.stores[0] is Store.KAFKA else _SECOND_S

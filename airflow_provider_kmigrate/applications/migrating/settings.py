@@ -368,7 +368,7 @@ def _answer_ms(given: Mapping[str, Any]) -> int:
     A commit keeps it from learning that it was removed, and is tried three times: all within one session, or an isolated member
     keeps what it owns (librdkafka's own limit is a minute).
     """
-    session, fetch, limit = (int(given.get(name, default)) for name, default in _LIMITS_MS.items())
+    session, fetch, limit = (milliseconds(given, name, default) for name, default in _LIMITS_MS.items())
     return min(limit, max(session // 3, fetch + 1500))
 
 

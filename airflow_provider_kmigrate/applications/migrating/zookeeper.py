@@ -62,7 +62,6 @@ class GroupZnode(NamedTuple):
     data: bytes
     version: int
     session: int
-    created: int
     changed: int
 
 
@@ -154,12 +153,6 @@ class GroupSession:
         if self.connected:
             self._client.sync_async("/").rawlink(synced)
 
-    def _got(self, what: str, result: Any) -> Any:
-        try:
-            return result.get(timeout=ANSWER_S)
-        except KazooTimeoutError as error:
-            raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
-
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         """The answer to one asynchronous request.
 
@@ -170,7 +163,9 @@ class GroupSession:
         if not self.connected:
             raise Unreachable(f"{self.where}: {what}: not connected")
         try:
-            return self._got(what, act(self._client))
+            return act(self._client).get(timeout=ANSWER_S)
+        except KazooTimeoutError as error:
+            raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except KazooException as error:
@@ -256,7 +251,7 @@ class GroupSession:
 
 def _znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
     data, stat = answer
-    return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+    return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.mzxid)
 
 
 TOPICS: Final = "/brokers/topics"

@@ -230,20 +230,20 @@ class GroupPosition:
 class GroupSweep:
     """One sweep over the consumer groups that have members.
 
-    `unread`: groups whose offsets or log ends were not reported; `silent`: brokers that did not answer, whose groups are missing.
+    `unread`: groups whose offsets or log ends were not reported; `unresponsive`: brokers that did not answer, whose groups are missing.
     `members`: of the groups that the observation named.
     """
 
     groups: Mapping[str, GroupPosition] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
-    silent: tuple[int, ...] = ()
+    unresponsive: tuple[int, ...] = ()
     members: Mapping[str, tuple[KafkaMember, ...]] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
         """Whether every broker answered for every group."""
-        return not self.unread and not self.silent
+        return not self.unread and not self.unresponsive
 
     def gone(self, group: str) -> bool:
         """Whether a group certainly has no members."""
-        return group not in self.groups and group not in self.unread and not self.silent
+        return group not in self.groups and group not in self.unread and not self.unresponsive

@@ -22,16 +22,16 @@ Kafka consumers, or of ZooKeeper consumers that wake from a pause: they do not k
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any
 
 from airflow_provider_kmigrate.core.coordination.assignors import Frozen
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.messages import Alarm, Store
+from airflow_provider_kmigrate.core.member.messages import Alarm
 from airflow_provider_kmigrate.core.member.state import (
     LEASE,
     LEAVING,
@@ -43,10 +43,11 @@ from airflow_provider_kmigrate.core.member.state import (
     stores,
     target_of,
 )
+from airflow_provider_kmigrate.core.text import summarize
 
 
 class Reducer:
-    """The work on one event: the member as it changes, and the actions as they accumulate."""
+    """The work on one event: the member as it changes, and the actions as they accumulate. `on` handles each kind of event."""
 
     def __init__(self, member: Member, now: float) -> None:
         self.member = member
@@ -54,21 +55,21 @@ class Reducer:
         self.actions: list[messages.Action] = []
         self.now = now
 
-    def _be(self, **changes: Any) -> None:
+    def _set(self, **changes: Any) -> None:
         self.member = replace(self.member, **changes)
 
     def _do(self, *actions: messages.Action) -> None:
         self.actions += actions
 
     def _raise(self, alarm: Alarm, about: str) -> None:
-        """Raise an alarm once, until `_calm`."""
+        """Raise an alarm once, until `_clear`."""
         if (alarm, about) not in self.member.raised:
-            self._be(raised=self.member.raised | {(alarm, about)})
+            self._set(raised=self.member.raised | {(alarm, about)})
             self._do(messages.Raise(alarm, about))
 
-    def _calm(self, *alarms: Alarm, about: str | None = None) -> None:
+    def _clear(self, *alarms: Alarm, about: str | None = None) -> None:
         gone = {(alarm, text) for alarm, text in self.member.raised if alarm in alarms and about in (None, text)}
-        self._be(raised=self.member.raised - gone)
+        self._set(raised=self.member.raised - gone)
 
     def _to(self, where: TopicPartition, stage: PartitionStage, action: messages.Action | None = None, **changes: Any) -> None:
         """Move a partition to a stage; with an action, it then awaits the answer."""
@@ -93,7 +94,7 @@ class Reducer:
         current = held is not None and held.generation == event.generation and (not stages or held.stage in stages)
         return held if current else None
 
-    def _mind_the_time(self) -> None:
+    def _check_limits(self) -> None:
         settings = self.member.settings
         for where, held in self._in(*LEAVING, PartitionStage.CLAIMING):
             if self.now - held.since >= settings.slow:
@@ -105,7 +106,7 @@ class Reducer:
             self._raise(Alarm.NOT_POLLED, settings.consumer)
         late = [where for where, since in self.member.unowned.items() if self.now - since >= settings.unowned]
         if late:
-            self._raise(Alarm.UNOWNED, names(late))
+            self._raise(Alarm.UNOWNED, summarize(where.name for where in sorted(late)))
 
     def _watch_unowned(self, *, stable: bool) -> None:
         view = self.member.view
@@ -113,29 +114,8 @@ class Reducer:
         since = self.member.unowned if stable else {}
         free = expected(self.member.settings, view) - view.owned - view.foreign
         if not free:
-            self._calm(Alarm.UNOWNED)
-        self._be(unowned={where: since.get(where, self.now) for where in free})
-
-
-def _claim(where: TopicPartition, held: HeldPartition) -> messages.Claim:
-    return messages.Claim(where, held.generation, held.thread)
-
-
-def names(places: Iterable[TopicPartition]) -> str:
-    """Partitions in order, for a message."""
-    return ", ".join(where.name for where in sorted(places))
-
-
-def step(member: Member, event: messages.MemberEvent, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
-    """Apply one event; returns the changed member and its actions. `now` is monotonic and never decreases."""
-    turn = _Handlers(member, now)
-    turn.on(event)
-    turn.release_unwanted()
-    return replace(turn.member, held=turn.held), tuple(turn.actions)
-
-
-class _Handlers(Reducer):
-    """One method for each kind of event."""
+            self._clear(Alarm.UNOWNED)
+        self._set(unowned={where: since.get(where, self.now) for where in free})
 
     @singledispatchmethod
     def on(self, event: messages.MemberEvent) -> None:
@@ -152,7 +132,7 @@ class _Handlers(Reducer):
             self._new_session(event.session)
         was_live = self.member.live
         lease = event.sent + LEASE * event.timeout
-        self._be(answered_at=event.sent, lease=lease, kept=event.sent + event.timeout, live=lease > self.now)
+        self._set(answered_at=event.sent, lease=lease, kept=event.sent + event.timeout, live=lease > self.now)
         if self.member.live and not was_live:
             self._resume()
         elif was_live and not self.member.live:
@@ -174,12 +154,12 @@ class _Handlers(Reducer):
             if held.stage is PartitionStage.CLAIMING:
                 self._do(messages.ReleaseOwner(where, held.generation))
         self.held.clear()
-        self._be(
+        self._set(
             session=session, live=False, registered=False, view=None, target={}, published=None, unowned={}, raised=frozenset()
         )
 
     def _suspend(self) -> None:
-        self._be(live=False)
+        self._set(live=False)
         for where, held in self._in(PartitionStage.DELIVERING):
             self._do(messages.PauseDelivery(where, held.generation))
             self._to(where, PartitionStage.CHECKING)
@@ -191,7 +171,7 @@ class _Handlers(Reducer):
         elif self.member.session is not None and not self.member.closing:
             self._do(messages.Register(self.member.session))
         for where, held in self._in(PartitionStage.COMMITTING, PartitionStage.RELEASING):
-            self._give_up(where, held)
+            self._finish(where, held)
         for where, held in self._in(PartitionStage.CHECKING):
             self._again(where, messages.CheckOwner(where, held.generation))
         for where, held in self._in(PartitionStage.READING):
@@ -203,7 +183,7 @@ class _Handlers(Reducer):
     @on.register
     def _(self, event: messages.Registered) -> None:
         if event.session == self.member.session and not self.member.closing:
-            self._be(registered=True)
+            self._set(registered=True)
             self._do(messages.ObserveGroup())
 
     # ------------------------------------------------------------------------------------------------- assignment
@@ -213,7 +193,7 @@ class _Handlers(Reducer):
         if not self.member.registered or event.view.session != self.member.session:
             return
         before, view = self.member.view, event.view
-        self._be(view=view, observed=self.now)
+        self._set(view=view, observed=self.now)
         if self.member.settings.consumer not in view.registrations.keys() & view.migrating:
             self._do(messages.Register(view.session))  # it was deleted from outside; others share our partitions already
         self._watch_unowned(stable=before is not None and before.registrations.keys() == view.registrations.keys())
@@ -221,12 +201,12 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, event: messages.KafkaAssigned) -> None:
-        self._be(kafka=self.member.kafka | event.partitions)
+        self._set(kafka=self.member.kafka | event.partitions)
         self._retarget()
 
     @on.register
     def _(self, event: messages.KafkaRevoked) -> None:
-        self._be(kafka=self.member.kafka - event.partitions)
+        self._set(kafka=self.member.kafka - event.partitions)
         self._retarget()
 
     @on.register
@@ -236,12 +216,12 @@ class _Handlers(Reducer):
                 # A claim under way does not belong to what was lost: its place may have been assigned again by now.
                 if held.stage is not PartitionStage.CLAIMING:
                     self.held[where] = replace(held, fenced=True)
-        self._be(kafka=frozenset())
+        self._set(kafka=frozenset())
         self._retarget()
 
     @on.register
     def _(self, _event: messages.Closing) -> None:
-        self._be(closing=True, target={})
+        self._set(closing=True, target={})
 
     def _retarget(self) -> None:
         view = self.member.view
@@ -249,14 +229,14 @@ class _Handlers(Reducer):
             return
         found = target_of(self.member.settings, view, self.member.kafka)
         if isinstance(found, Frozen):
-            self._raise(Alarm.FROZEN, ", ".join(sorted(found.flaws)))
+            self._raise(Alarm.FROZEN, summarize(sorted(found.flaws)))
             return
-        self._calm(Alarm.FROZEN)
-        self._be(target=found)
+        self._clear(Alarm.FROZEN)
+        self._set(target=found)
         if view.mode is Mode.ZOOKEEPER and view.foreign:
-            self._raise(Alarm.FOREIGN, names(view.foreign))
+            self._raise(Alarm.FOREIGN, summarize(where.name for where in sorted(view.foreign)))
         else:
-            self._calm(Alarm.FOREIGN)
+            self._clear(Alarm.FOREIGN)
 
     # ------------------------------------------------------------------------------------------------- one partition
 
@@ -273,7 +253,7 @@ class _Handlers(Reducer):
 
     def _owned(self, where: TopicPartition, held: HeldPartition) -> None:
         if held.stage is PartitionStage.CLAIMING:
-            self._calm(Alarm.BLOCKED, about=where.name)
+            self._clear(Alarm.BLOCKED, about=where.name)
             if where in self.member.target:
                 self._to(where, PartitionStage.READING, messages.ReadOffsets(where, held.generation))
             else:
@@ -291,7 +271,7 @@ class _Handlers(Reducer):
                 self._again(where, _claim(where, held))
         elif held.stage is PartitionStage.RELEASING:
             del self.held[where]
-            self._calm(Alarm.SLOW, about=where.name)
+            self._clear(Alarm.SLOW, about=where.name)
         else:
             del self.held[where]
             self._do(messages.Drop(where, held.generation), messages.Raise(Alarm.OWNER_LOST, where.name), messages.ObserveGroup())
@@ -305,7 +285,9 @@ class _Handlers(Reducer):
         self._do(messages.StartDelivery(event.where, held.generation, offset))
         reset = event.reset is not None
         later = self.now + self.member.settings.late_commit
-        self._to(event.where, PartitionStage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
+        self._to(
+            event.where, PartitionStage.DELIVERING, stale=frozenset(Store if reset else ()), check_kafka_at=later, began=offset
+        )
         found = {Store.ZOOKEEPER: event.zookeeper, Store.KAFKA: event.kafka}
         behind = tuple(store for store in self._stores(held) if reset or found[store] != offset)
         if offset is not None and behind:  # an idle partition has no next commit: its next owner may read either store alone
@@ -319,9 +301,9 @@ class _Handlers(Reducer):
         final = held.last if event.offset is None and held.owed else event.offset
         self._to(event.where, PartitionStage.RELEASING if final is None else PartitionStage.COMMITTING, final=final)
         if self.member.live:
-            self._give_up(event.where, self.held[event.where])
+            self._finish(event.where, self.held[event.where])
 
-    def _give_up(self, where: TopicPartition, held: HeldPartition) -> None:
+    def _finish(self, where: TopicPartition, held: HeldPartition) -> None:
         """Send the next of the last two actions, which wait until the session is proven: only a holder commits."""
         if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
@@ -351,15 +333,15 @@ class _Handlers(Reducer):
         held = self._current(event)
         if held is None:
             return
-        held = self._made_good(event, held)
+        held = self._settle_reset(event, held)
         if Store.KAFKA in event.failed:  # it may take effect later, over a newer one of another connection
-            self.held[event.where] = held = replace(held, once_more=self.now + self.member.settings.late_commit)
+            self.held[event.where] = held = replace(held, check_kafka_at=self.now + self.member.settings.late_commit)
         if held.stage is PartitionStage.COMMITTING and event.offset == held.final:
             self._committed(event)
         elif event.offset == held.last:  # else a newer one is under way, which decides what is owed
             self.held[event.where] = replace(held, owed=event.failed, asked=self.now if event.failed else held.asked)
 
-    def _made_good(self, event: messages.CommitDone, held: HeldPartition) -> HeldPartition:
+    def _settle_reset(self, event: messages.CommitDone, held: HeldPartition) -> HeldPartition:
         """After an operator's reset, the larger of both stores counts again once each store has taken a commit."""
         stale = held.stale & (event.failed | ({Store.KAFKA} if held.fenced else set()))
         if held.stale and not stale:
@@ -374,7 +356,7 @@ class _Handlers(Reducer):
             )
         self._to(event.where, PartitionStage.RELEASING)
         if self.member.live:
-            self._give_up(event.where, self.held[event.where])
+            self._finish(event.where, self.held[event.where])
 
     def _stores(self, held: HeldPartition) -> tuple[Store, ...]:
         return stores(self.member.mode, fenced=held.fenced)
@@ -383,8 +365,8 @@ class _Handlers(Reducer):
 
     @on.register
     def _(self, _event: messages.Polled) -> None:
-        self._be(polled=self.now)
-        self._calm(Alarm.NOT_POLLED)
+        self._set(polled=self.now)
+        self._clear(Alarm.NOT_POLLED)
 
     @on.register
     def _(self, _event: messages.Tick) -> None:
@@ -392,7 +374,7 @@ class _Handlers(Reducer):
             self._suspend()
         if self.member.live:
             self._ask_again()
-        self._mind_the_time()
+        self._check_limits()
 
     def _ask_again(self) -> None:
         settings = self.member.settings
@@ -402,14 +384,14 @@ class _Handlers(Reducer):
                 self._again(where, _claim(where, held) if claims else messages.ReleaseOwner(where, held.generation))
         for where, held in self._in(PartitionStage.DELIVERING):
             if held.owed and self._due(held, settings.owed_retry):
-                self._pay(where, held)
-            elif not held.owed and held.once_more is not None and self.now >= held.once_more:
+                self._retry_commit(where, held)
+            elif not held.owed and held.check_kafka_at is not None and self.now >= held.check_kafka_at:
                 self._commit_to_kafka_again(where, held)
         if self.member.registered and self.now - self.member.observed >= settings.observe_every:
-            self._be(observed=self.now)
+            self._set(observed=self.now)
             self._do(messages.ObserveGroup())
 
-    def _pay(self, where: TopicPartition, held: HeldPartition) -> None:
+    def _retry_commit(self, where: TopicPartition, held: HeldPartition) -> None:
         """Retry a commit in the store that did not take it, while the partition is still ours."""
         assert held.last is not None  # noqa: S101  # what is owed is that
         self.held[where] = replace(held, asked=self.now)
@@ -417,7 +399,7 @@ class _Handlers(Reducer):
 
     def _commit_to_kafka_again(self, where: TopicPartition, held: HeldPartition) -> None:
         """A commit that the previous holder or this one gave up may have taken effect since; by now none can any more."""
-        self.held[where] = replace(held, once_more=None)
+        self.held[where] = replace(held, check_kafka_at=None)
         if held.committed and held.last is not None:
             self._commit(where, held.last, (Store.KAFKA,))
         elif Store.KAFKA in self._stores(held):
@@ -434,9 +416,9 @@ class _Handlers(Reducer):
         if held is None or held.committed:
             return
         if held.stage is not PartitionStage.DELIVERING:
-            self.held[event.where] = replace(held, once_more=self.now)
+            self.held[event.where] = replace(held, check_kafka_at=self.now)
         elif event.offset is None:  # unknown: asked again, much later
-            self.held[event.where] = replace(held, once_more=self.now + self.member.settings.late_commit)
+            self.held[event.where] = replace(held, check_kafka_at=self.now + self.member.settings.late_commit)
         elif held.began is None and not event.foreign:
             self._commit(event.where, event.offset, self._stores(held))
         elif held.began is not None and (event.offset < held.began or (event.offset > held.began and not event.foreign)):
@@ -448,27 +430,27 @@ class _Handlers(Reducer):
         """Release whatever is not wanted, before anything is claimed (R18)."""
         for where, held in sorted(self.held.items()):
             if where not in self.member.target:
-                self._let_go(where, held)
+                self._release(where, held)
         if self.member.live and self.member.registered:
             for where, thread in sorted(self.member.target.items()):
-                self._want(where, thread)
+                self._claim_or_relabel(where, thread)
             self._leave_or_publish()
 
-    def _let_go(self, where: TopicPartition, held: HeldPartition) -> None:
+    def _release(self, where: TopicPartition, held: HeldPartition) -> None:
         if held.stage in {PartitionStage.DELIVERING, PartitionStage.CHECKING}:
             self._to(where, PartitionStage.STOPPING, messages.StopDelivery(where, held.generation))
         elif held.stage is PartitionStage.READING:
             self._to(where, PartitionStage.RELEASING, messages.ReleaseOwner(where, held.generation))
         elif held.stage is PartitionStage.CLAIMING and not held.waits:
             del self.held[where]
-            self._calm(Alarm.BLOCKED, about=where.name)
+            self._clear(Alarm.BLOCKED, about=where.name)
             # The claim may have succeeded in a newer session, of which the member does not know yet.
             self._do(messages.ReleaseOwner(where, held.generation))
 
-    def _want(self, where: TopicPartition, thread: str) -> None:
+    def _claim_or_relabel(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)
         if held is None:
-            self._be(generation=self.member.generation + 1)
+            self._set(generation=self.member.generation + 1)
             self.held[where] = HeldPartition(self.member.generation, thread, PartitionStage.CLAIMING, self.now, self.now)
             self._do(_claim(where, self.held[where]))
         elif held.thread != thread and held.stage in {PartitionStage.READING, PartitionStage.DELIVERING}:
@@ -477,10 +459,22 @@ class _Handlers(Reducer):
 
     def _leave_or_publish(self) -> None:
         if self.member.closing and not self.held:
-            self._be(registered=False)
+            self._set(registered=False)
             self._do(messages.Deregister())
         elif self.member.view is not None:
             progress = MemberProgress(self.member.view.epoch, self.member.mode, replace(self.member, held=self.held).settled)
             if progress != self.member.published:
-                self._be(published=progress)
+                self._set(published=progress)
                 self._do(messages.Publish(progress))
+
+
+def _claim(where: TopicPartition, held: HeldPartition) -> messages.Claim:
+    return messages.Claim(where, held.generation, held.thread)
+
+
+def step(member: Member, event: messages.MemberEvent, now: float) -> tuple[Member, tuple[messages.Action, ...]]:
+    """Apply one event; returns the changed member and its actions. `now` is monotonic and never decreases."""
+    work = Reducer(member, now)
+    work.on(event)
+    work.release_unwanted()
+    return replace(work.member, held=work.held), tuple(work.actions)

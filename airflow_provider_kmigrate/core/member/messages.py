@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.coordination import group_seen
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable, mode_of
 from airflow_provider_kmigrate.core.events import TopicPartition
-
-Store = group_seen.Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.coordination.assignors import Frozen, Owners, Strategy, assign, streams_of, topics_of
-from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.group_seen import Store
+from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable, thread_id
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView, Store
+from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
 
 LEASE: Final = 2 / 3
 """Share of the session timeout, from sending a request that was answered, within which the session cannot have expired."""
@@ -37,7 +38,7 @@ class HeldPartition:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
     `began`: the offset of its start, `committed`: the application has committed here, `last`: the last offset to commit, be it
-    the start, `owed`: the stores that did not take it, `final`: the one with which it is released. `once_more`: when Kafka is
+    the start, `owed`: the stores that did not take it, `final`: the one with which it is released. `check_kafka_at`: when Kafka is
     sent `last` again, or asked whether it still has the start; `fenced`: Kafka takes none of its commits; `stale`: stores that
     may still hold an offset from before an operator's reset, which is kept while there are any.
     """
@@ -53,7 +54,7 @@ class HeldPartition:
     last: int | None = None
     owed: frozenset[Store] = frozenset()
     final: int | None = None
-    once_more: float | None = None
+    check_kafka_at: float | None = None
     fenced: bool = False
     stale: frozenset[Store] = frozenset()
 
@@ -165,7 +166,8 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
     found = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
     if isinstance(found, Frozen):
         return found
-    threads = frozenset(f"{settings.consumer}-{i}" for i in range(max(settings.registration.subscription.values(), default=0)))
+    streams = max(settings.registration.subscription.values(), default=0)
+    threads = frozenset(thread_id(settings.consumer, stream) for stream in range(streams))
     return {where: thread for where, thread in found.owners.items() if thread in threads and where not in view.foreign}
 
 

@@ -216,7 +216,7 @@ V11 The canary cannot be compared
 means: There are too few members, values or records, or the window cannot distinguish chance from a slower canary. The text says which.
 meanwhile: Yes: no other instance is switched, none is rolled back.
 do: Keep at least three members on the old client, with audit events, in a time with traffic.
-do: Not observed before its switch: wrap the application before the move (`MigratingConsumer.audited`), with a `consumer.id` or `client.id` that begins with the instance's name.
+do: Not observed before its switch: wrap the application before the move (`audited_of`), with a `consumer.id` or `client.id` that begins with the instance's name.
 do: Use a longer `audit.canary.window` or more instances, or decide by the figures in the text. Without `audit.canary` the other checks remain.
 never: Repeat it until it passes. Restart the canary to get a second observation: it would be compared with itself.
 causes: FEW_MEMBERS, NO_TRAFFIC, FEW_VALUES, CANARY_UNCLEAR, CANARY_UNSEEN

@@ -15,10 +15,10 @@ position was truncated) nor unread ones (a log that begins after it).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
@@ -33,6 +33,7 @@ UNRESPONSIVE_MS: Final = 60_000  # a job whose heartbeat is older does not run
 _VOID = "-"  # Spark's mark of a source that has nothing yet
 
 Offsets = Mapping[TopicPartition, int]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,11 @@ def hold_text(hold: SparkHold) -> str:
 
 def read_hold(text: str) -> SparkHold:
     """Read a hold. Raises `Refused` (J05) if the text is no hold of this version."""
-    found = _document(text, HOLD)
-    try:
+
+    def hold(found: dict[str, Any]) -> SparkHold:
         return SparkHold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
-    except (KeyError, TypeError, ValueError) as error:
-        _unreadable(f"{HOLD}: {error!r}")
+
+    return _parse(text, HOLD, hold)
 
 
 def report_text(report: JobReport) -> str:
@@ -122,13 +123,11 @@ def report_text(report: JobReport) -> str:
 
 def read_report(text: str) -> JobReport:
     """Read a report. Raises `Refused` (J05) if the text is no report of this version."""
-    found = _document(text, STATE)
-    found.pop("version")
-    try:
-        resumed = _flat(found.pop("resumed_at"))
-        return JobReport(**{**found, "state": JobState(found["state"]), "resumed_at": resumed})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        _unreadable(f"{STATE}: {error!r}")
+
+    def report(found: dict[str, Any]) -> JobReport:
+        return JobReport(**{**found, "state": JobState(found["state"]), "resumed_at": _flat(found["resumed_at"])})
+
+    return _parse(text, STATE, report)
 
 
 def held_text(record: HeldRecord) -> str:
@@ -140,25 +139,23 @@ def held_text(record: HeldRecord) -> str:
 
 def read_held(text: str) -> HeldRecord:
     """Read a record of a hold. Raises `Refused` (J05) if the text is no record of this version."""
-    found = _document(text, HELD)
-    try:
+
+    def record(found: dict[str, Any]) -> HeldRecord:
         fields = found["checkpoint"]
         checkpoint = Checkpoint(**{**fields, "offsets": _flat(fields["offsets"])})
-        return HeldRecord(
-            str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found.get("topic_ids", {}))
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        _unreadable(f"{HELD}: {error!r}")
+        return HeldRecord(str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found["topic_ids"]))
+
+    return _parse(text, HELD, record)
 
 
-def _document(text: str, name: str) -> dict[str, Any]:
+def _parse(text: str, name: str, build: Callable[[dict[str, Any]], Found]) -> Found:
     try:
         found = read_json(text)
-    except ValueError as error:
-        _unreadable(f"{name}: {error}")
-    if not isinstance(found, dict) or found.get("version") != VERSION:
-        _unreadable(f"{name} is not of version {VERSION}, the only one that this release reads")
-    return found
+        if not isinstance(found, dict) or found.pop("version", None) != VERSION:
+            _unreadable(f"{name} is not of version {VERSION}, the only one that this release reads")
+        return build(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _unreadable(f"{name}: {error!r}")
 
 
 def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -175,7 +172,7 @@ def _flat(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 def batch_numbers(names: Iterable[str]) -> list[int]:
     """The batches in a log of the checkpoint, ascending, from the file names in its folder."""
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def query_id(text: str) -> str:
@@ -374,7 +371,7 @@ def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> D
     """Decides whether the job runs again, from exactly where it stopped."""
     if held.state is not JobState.HELD:
         return Done(f"The job is not held any more. It had {held.state} before the hold, so kmigrate does not start it.")
-    if report is None or now_ms - report.at_ms > UNRESPONSIVE_MS:
+    if report is None or fresh_report(report, now_ms) is None:
         return Wait((unresponsive(report, now_ms),))
     if report.state is JobState.FAILED:
         return Refuse((failed(report),))

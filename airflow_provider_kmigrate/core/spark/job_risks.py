@@ -100,7 +100,7 @@ def _is(value: str | None, word: str) -> bool:
 
 
 def _below(value: str | None, least: int) -> bool:
-    return value is not None and value.strip().isdigit() and int(value) < least
+    return value is not None and value.strip().isdecimal() and int(value) < least
 
 
 RECENT_MS: Final = 3_600_000  # maximum age of an act that counts if ZooKeeper cannot name the cluster's owner
