@@ -91,6 +91,7 @@ def test_equality_is_reported_with_its_numbers() -> None:
     stored = {**NOTHING, StoredKind.QUOTAS: Stored(SOME, SOME), StoredKind.TOKENS: Stored(SOME, SOME)}
     text = equivalence.same(replace(EQUAL, stored=stored))
     assert "0 topics, 0 broker settings, 3 quotas, 0 SCRAM credentials, 0 ACLs, 2 delegation tokens" in text
+    assert equivalence.same(replace(EQUAL, stored={})).startswith("ZooKeeper and KRaft store the same 0 topics.")
 
 
 @pytest.mark.parametrize(

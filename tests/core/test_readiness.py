@@ -280,6 +280,12 @@ def test_what_two_comparisons_show_does_not_go_away():
     assert {each.state for each in shortcomings(view, ReadinessAsk(compared=view))} == {NEVER}
 
 
+@pytest.mark.parametrize(("copied", "more"), [(-1, False), (0, False), (1, True)])
+def test_kraft_may_hold_more_once_it_has_copied_the_first_record(copied, more):
+    view = with_zk(DUAL, migration=replace(DUAL.migration, metadata_offset=copied))
+    assert readiness.holds_more(view) is more
+
+
 def test_movement_is_proven_by_an_earlier_look_too():
     now = with_zk(still(DUAL), migration=migration(95))
     assert shortcomings(now, ReadinessAsk(before=DUAL)) == ()
