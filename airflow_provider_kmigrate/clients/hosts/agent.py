@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
-from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
+from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill, node_values
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
@@ -39,7 +39,6 @@ _JOB_WAIT = 5.0  # seconds for which one request waits for a job
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
 _SAY_EVERY = 60.0
 _TRIES = 3  # of a job that was killed on its machine
-_BROKEN_CONNECTION = 255  # ssh's exit code for it
 _MAX_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
@@ -139,7 +138,7 @@ class Program:
             self._child.wait(_END)
         self._errors.seek(0)
         code = self._child.returncode
-        lost = code is None or code < 0 or code == _BROKEN_CONNECTION
+        lost = code is None or code < 0 or code == BROKEN_CONNECTION
         return None if lost else code, self._errors.read().decode(errors="replace")
 
     def close(self) -> None:
@@ -300,7 +299,7 @@ class Agents:
         if node.hosts.ssh_conn_id and self._ssh is not None:
             return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
         argv = fill(node.hosts.connect, node_values(node))
-        return argv, partial(Program, argv, LocalRunner(env).env)
+        return argv, partial(Program, argv, command_environment(env))
 
     def close(self) -> None:
         """Close every connection."""
