@@ -192,19 +192,11 @@ class Admin:
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its id, partitions and overrides; topics deleted meanwhile are left out."""
         names = sorted(self._metadata())
-        overrides = self._configs(ResourceType.TOPIC, names)
+        overrides = self._overrides(names)
         described: dict[Any, Any] = {}
         for batch in batches(names, _TOPICS):
             described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
         return {found.name: _topic(found, overrides.get(found.name, {})) for found in described.values()}
-
-    def broker_config(self, broker_id: int) -> dict[str, str]:
-        """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send.
-
-        Tried once: only this broker can answer.
-        """
-        found = self._configs(ResourceType.BROKER, [str(broker_id)])[str(broker_id)]
-        return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
         """Add a partition for each list of replicas, its preferred leader first, to a topic that has `before`. Not retried."""
@@ -255,10 +247,10 @@ class Admin:
                 raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
         return dict(topics)
 
-    def _configs(self, kind: ResourceType, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def _overrides(self, topics: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         found: dict[Any, Mapping[str, Any]] = {}
-        for batch in batches(names, _TOPICS):
-            wanted = [ConfigResource(kind, name) for name in batch]
+        for batch in batches(topics, _TOPICS):
+            wanted = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
             found |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, wanted)
         return {resource.name: entries for resource, entries in found.items()}
 

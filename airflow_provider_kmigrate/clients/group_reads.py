@@ -272,7 +272,7 @@ def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int
 
 def _swept(wire: Wire, named: Collection[str], offsets: Answers[Offsets], members: dict[str, tuple[KafkaMember, ...]]) -> None:
     """Add what one broker has of its groups. An answer of another broker's stays if this one only kept an old copy."""
-    listed = wire.live_groups()
+    listed = wire.groups(live=True)
     for some in batches(listed, _SWEPT):
         for name, found in committed(wire, some).items():
             if name not in offsets or not isinstance(found, KMigrateError):

@@ -459,17 +459,14 @@ class Wire:
         answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(keys), key_type=key_type)
         return {found.key: found for found in answer.coordinators}
 
-    def groups(self) -> tuple[str, ...]:
-        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups)."""
-        answer = self.ask(ListGroupsRequest, 0, 4)
-        check(answer.error_code, f"{self.endpoint} ListGroups")
-        return tuple(found.group_id for found in answer.groups)
+    def groups(self, *, live: bool = False) -> tuple[str, ...]:
+        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups).
 
-    def live_groups(self) -> tuple[str, ...]:
-        """The consumer groups that this broker has loaded and that have members; brokers before Kafka 2.6 list all."""
+        `live`: only those with members; brokers before Kafka 2.6 do not report that, and list all.
+        """
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
-        return tuple(found.group_id for found in answer.groups if found.group_state not in {"Empty", "Dead"})
+        return tuple(found.group_id for found in answer.groups if not (live and found.group_state in {"Empty", "Dead"}))
 
     def locations(self, topics: Collection[str]) -> TopicLocations:
         """Where the brokers are, and who leads the partitions of these topics."""
@@ -593,20 +590,12 @@ def _partition_leader(topic: str, answer: Any) -> PartitionLeader:
 _BROKER = 4  # ConfigResource.Type of a broker
 _STATIC = 4  # ConfigSource of the settings it read when it started
 OF_DEFAULT = 5  # ConfigSource of Kafka's defaults
-_PROTOCOL = "inter.broker.protocol.version"
 _LIST_MS = 10_000
 
 
-def release(wire: Wire, broker: int) -> str:
-    """The release line of a broker's software, such as `3.9-IV0`: the default of its protocol version.
-
-    No request returns the patch level. Raises `Failed` if the broker does not report the default.
-    """
-    for entry in broker_configs(wire, broker, [_PROTOCOL]):
-        found = [synonym.value for synonym in entry.synonyms if synonym.source == OF_DEFAULT and synonym.value]
-        if entry.name == _PROTOCOL and found:
-            return str(found[0])
-    raise Failed(f"{wire.endpoint} does not report the default of {_PROTOCOL}")
+def effective(wire: Wire, broker: int) -> dict[str, str]:
+    """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send."""
+    return {entry.name: entry.value for entry in broker_configs(wire, broker) if entry.value is not None}
 
 
 def taken(wire: Wire, broker: int) -> Taken:

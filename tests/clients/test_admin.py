@@ -160,13 +160,6 @@ class TestRealBrokers:
         assert found.configs == {"min.insync.replicas": "2", "retention.ms": "7"}
         assert set(found.partitions[1].replicas) == {0, 1, 2}
 
-    def test_a_brokers_configuration(self, admin: Admin) -> None:
-        assert admin.broker_config(1)["broker.id"] == "1"
-
-    def test_a_broker_that_does_not_exist(self, settings: KafkaSettings) -> None:
-        with Admin(settings, timeout=1.0) as client, pytest.raises(Unavailable):
-            client.broker_config(77)
-
     def test_electing_those_that_lead_already_is_fine(self, admin: Admin, topic: str) -> None:
         wanted = [partition for partition in admin.partitions() if partition.topic == topic]
         admin.elect_preferred(wanted)

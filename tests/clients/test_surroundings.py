@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 
 from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.wire import Wire, log_dirs, reassignments, release, taken
+from airflow_provider_kmigrate.clients.wire import Wire, effective, log_dirs, reassignments, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
@@ -69,22 +69,17 @@ def configs(*synonyms: tuple[str, int]) -> Any:
 
 
 class TestBroker:
-    def test_its_release_is_the_default_of_its_protocol_version(self, node: FakeNode, wire: Wire) -> None:
-        node.handlers[32] = configs(("3.8", 4), ("3.9-IV0", 5))
-        assert release(wire, 1) == "3.9-IV0"
+    def test_what_is_in_force(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.7", 1), ("3.8", 4))
+        assert effective(wire, 1) == {"inter.broker.protocol.version": "3.8"}
         asked = node.seen[-1].resources[0]
-        assert (asked.resource_type, asked.resource_name, node.seen[-1].include_synonyms) == (4, "1", True)
-
-    def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
-        node.handlers[32] = configs(("3.8", 4))
-        with pytest.raises(Failed, match="does not report"):
-            release(wire, 1)
+        assert (asked.resource_type, asked.resource_name, asked.configuration_keys) == (4, "1", None)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
         key = "inter.broker.protocol.version"
         assert taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
-        assert node.seen[-1].resources[0].configuration_keys is None
+        assert node.seen[-1].include_synonyms
 
     def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.9-IV0", 5))
