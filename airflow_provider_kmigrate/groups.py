@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import group_writes
-from airflow_provider_kmigrate.clients.admin import cluster_id, connect, log_starts
+from airflow_provider_kmigrate.clients.admin import cluster_id
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -32,8 +32,9 @@ from airflow_provider_kmigrate.clients.connections import (
     zookeeper_settings,
 )
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.group_reads import groups_in, seen, topic_settings
+from airflow_provider_kmigrate.clients.group_reads import groups_in, log_offsets, seen, topic_settings
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.wire import EARLIEST
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, MemberSeen, Store
@@ -106,7 +107,7 @@ def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> di
 
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
     try:
-        return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)))
+        return log_offsets(properties, (where for observed in now.values() for where in wanted(observed)), EARLIEST)
     except Unavailable:
         return None  # then the ends are not known either (K30)
 

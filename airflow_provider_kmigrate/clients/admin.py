@@ -337,7 +337,10 @@ def cluster_id(properties: Mapping[str, Any]) -> str:
 
 def topic_names(properties: Mapping[str, Any]) -> list[str]:
     """All topics of the cluster, internal ones too. Raises ours."""
-    return sorted(_topics(connect(properties)))
+    try:
+        return sorted(connect(properties).list_topics(timeout=REQUEST_TIMEOUT).topics)
+    except KafkaException as error:
+        raise error_of(error, "Metadata") from error
 
 
 def read_marks(
@@ -365,52 +368,16 @@ def read_marks(
     return marks
 
 
-def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The next offset of each log; partitions that do not exist, have no leader or are not reported are left out."""
-    return _led(admin, wheres, OffsetSpec.latest)
-
-
-def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset of each log; the same partitions are left out as by `log_ends`."""
-    return _led(admin, wheres, OffsetSpec.earliest)
-
-
-def _led(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
-    wanted = set(wheres)
-    if not wanted:
-        return {}
-    led = {
-        TopicPartition(name, index)
-        for name, topic in _topics(admin).items()
-        for index, one in topic.partitions.items()
-        if one.leader >= 0
-    }
-    return _reported(admin, led & wanted, spec)
-
-
-def _reported(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
-    """The offset of each partition that is reported; -1 if no record is as new as the spec."""
-    answers: dict[TopicPartition, Any] = {}
-    for some in batches(sorted(set(wheres)), _BATCH):
-        answers |= _offsets(admin, some, spec)
-    return {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError)}
-
-
-def _topics(admin: AdminClient) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = admin.list_topics(timeout=REQUEST_TIMEOUT).topics
-    except KafkaException as error:
-        raise error_of(error.args[0], "Metadata") from error
-    return found
-
-
 def ends_at(properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int) -> dict[TopicPartition, int]:
     """Where each log ended at that time (ms since the epoch), by its records' timestamps.
 
     Leaves out partitions whose records are all older, and unreported ones. Raises ours if the cluster does not answer at all.
     """
-    found = _reported(connect(properties), wheres, partial(OffsetSpec.for_timestamp, t_ms))
-    return {where: offset for where, offset in found.items() if offset >= 0}
+    admin, found = connect(properties), dict[TopicPartition, Any]()
+    for some in batches(sorted(wheres), _BATCH):
+        found |= _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms))
+    answered = {where: answer.offset for where, answer in found.items() if not isinstance(answer, KMigrateError)}
+    return {where: offset for where, offset in answered.items() if offset >= 0}  # -1: all records are older
 
 
 def _each(what: str, futures: Mapping[Any, Future[Any]]) -> dict[str, Any]:

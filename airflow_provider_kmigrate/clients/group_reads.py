@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, asked, connect, log_ends
-from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, asked, connect
+from airflow_provider_kmigrate.clients.wire import LATEST, Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
 from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
@@ -265,7 +265,7 @@ def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int
         read = {name: found for name, found in offsets.items() if not isinstance(found, KMigrateError)}
         places = frozenset(chain.from_iterable(read.values()))
         leaders, deleted = _leaders(connections, addresses.values(), {place.topic for place in places})
-        ends = _ends(connections, addresses, leaders, places)
+        ends = _log_offsets(connections, addresses, leaders, places, committed=True)
     groups = {name: position for name, found in read.items() if (position := _position(found, ends, deleted)) is not None}
     return GroupSweep(groups, frozenset(offsets.keys() - groups.keys()), tuple(sorted(silent)), members)
 
@@ -300,19 +300,22 @@ def _leaders(
     return found, missing if whole else ()
 
 
-def _ends(
+def _log_offsets(
     connections: Brokers,
     addresses: Mapping[int, Address],
     leaders: Mapping[tuple[str, int], int],
     places: Iterable[TopicPartition],
+    which: int = LATEST,
+    *,
+    committed: bool = False,
 ) -> dict[tuple[str, int], int]:
-    """The log end of each of these partitions; those without a leader, or whose leader does not answer, are left out."""
+    """As `Wire.log_offsets`, from the leaders; partitions without a leader, or whose leader does not answer, are left out."""
     led, found = defaultdict[int, list[TopicPartition]](list), dict[tuple[str, int], int]()
     for place in places:
         led[leaders.get(place, -1)].append(place)
     for broker in led.keys() & addresses.keys():
         with suppress(Unavailable):
-            found |= connections.at(*addresses[broker]).log_ends(led[broker])
+            found |= connections.at(*addresses[broker]).log_offsets(led[broker], which, committed=committed)
     return found
 
 
@@ -348,10 +351,19 @@ def seen(zk: ZooKeeper, properties: Mapping[str, Any], names: Collection[str] | 
     if kafka is None:
         return found
     places = {name: set(_places_of(observed)) for name, observed in found.items()}
-    ends = _if_available(lambda: log_ends(connect(properties), chain.from_iterable(places.values())))
+    ends = _if_available(lambda: log_offsets(properties, chain.from_iterable(places.values()), LATEST))
     if ends is None:
         return found
     return {name: replace(one, ends={where: ends[where] for where in places[name] & ends.keys()}) for name, one in found.items()}
+
+
+def log_offsets(properties: Mapping[str, Any], places: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    """As `Wire.log_offsets`, of the whole cluster; what does not exist or is not reported is left out. Raises ours if no broker answers."""
+    wanted = set(places)
+    with Brokers(properties, REQUEST_TIMEOUT) as brokers:
+        there = brokers.first(lambda wire: wire.locations({place.topic for place in wanted}))
+        found = _log_offsets(brokers, there.brokers, there.leaders, wanted, which)
+    return {place: found[place] for place in wanted if place in found}
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[str, str]]:

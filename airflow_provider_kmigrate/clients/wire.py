@@ -293,7 +293,7 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
 
 
 _METADATA_LOG = "__cluster_metadata"
-_LATEST, _READ_COMMITTED = -1, 1  # ListOffsets
+LATEST, EARLIEST = -1, -2  # ListOffsets
 _Place = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _TOPIC = 2  # ConfigResource.Type of a topic
 _CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
@@ -478,13 +478,18 @@ class Wire:
             frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
         )
 
-    def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The last stable offsets of partitions that this broker leads; those that it does not lead (any more) are left out."""
+    def log_offsets(
+        self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads; the others are left out.
+
+        `committed`: the last stable offset, where open transactions begin, instead of the next one.
+        """
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:
-            by_topic[topic].append(_Place(partition_index=index, timestamp=_LATEST))
+            by_topic[topic].append(_Place(partition_index=index, timestamp=which))
         wanted = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each) for topic, each in by_topic.items()]
-        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=_READ_COMMITTED, topics=wanted)
+        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=int(committed), topics=wanted)
         rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
         return {(name, each.partition_index): each.offset for name, each in rows if each.error_code == 0}
 
