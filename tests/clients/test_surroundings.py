@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire, effective, log_dirs, reassignments, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
+from airflow_provider_kmigrate.core.model import BrokerRegistration, LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node
@@ -156,27 +155,49 @@ class TestServers:
         assert [each.version for each in found] == [None, "3.8.4"]
 
 
-class TestSettings:
+class Znodes(dict[str, bytes]):
+    """A tree whose znodes were created at second 1 and last written at second 9."""
+
+    def children(self, folder: str) -> list[str]:
+        return sorted({path.removeprefix(f"{folder}/").split("/")[0] for path in self if path.startswith(f"{folder}/")})
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        return ((path, self.children(path)) for path in paths)
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
+        return ((path, zookeeper.Znode(self[path], 0, 0, 9.0)) for path in paths if path in self)
+
+
+def reads(**znodes: bytes) -> Any:
+    return zookeeper._TreeReads(Znodes(znodes))  # type: ignore[arg-type]
+
+
+class TestTree:
     def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
-        stat = SimpleNamespace(ctime=1, mtime=1)
-        torn = [("/config/users/alice", (b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY', stat))]
-        reading = zookeeper._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
-        assert reading.settings("/config/users", ["alice"]) == {}
-        assert reading.malformed == [Malformed("/config/users/alice", "")]
+        found = reads(**{"/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY'})
+        assert found.settings("/config/users") == {}
+        assert found.malformed == [Malformed("/config/users/alice", "")]
 
-
-class TestRules:
-    WHERE = zookeeper._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
-
-    def test_a_rule(self) -> None:
+    def test_rules_of_both_kinds(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
-        assert zookeeper._rules(self.WHERE, "t", data) == [ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+        found = reads(**{"/kafka-acl/Topic/t": data, "/kafka-acl-extended/prefixed/Group/g": data})
+        assert tuple(found.acls()) == (
+            ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny"),
+            ZkAcl("Group", "g", "PREFIXED", "User:a", "All", "Deny"),
+        )
+        assert found.malformed == []
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
-        found = zookeeper._rules(self.WHERE, "t", data)
-        assert isinstance(found, Malformed)
-        assert found.path == "/kafka-acl/Topic/t"
+        found = reads(**{"/kafka-acl/Topic/t": data})
+        assert tuple(found.acls()) == ()
+        assert [each.path for each in found.malformed] == ["/kafka-acl/Topic/t"]
+
+    def test_a_registration_that_was_written_again_has_the_time_of_the_last_write(self) -> None:
+        """A broker whose listeners change writes its clock's time into the znode that it created when it started."""
+        found = reads(**{"/brokers/ids/7": b'{"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
+        assert found.registrations() == {7: BrokerRegistration(9.0, 9.0)}
+        assert found.latest == 9.0
 
 
 class TestOneMachine:
