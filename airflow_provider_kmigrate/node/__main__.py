@@ -20,6 +20,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.clients.commands import command_environment, fill, node_values
 from airflow_provider_kmigrate.clients.connections import (
     Lookup,
+    host_connections,
     host_settings,
     lookup_in,
     named_connections,
@@ -84,9 +85,8 @@ def shell_in(argv: Sequence[str]) -> tuple[str, ...]:
 
 def reach_of(spec: ClusterSpec, lookup: Lookup) -> Reach:
     """Raises `Refused` for a connection that is missing or wrong."""
-    environments = {node.hosts.conn_id for node in spec.nodes()} - {""}
     return Reach(
-        {conn_id: host_settings(conn_id, lookup(conn_id)).environment for conn_id in sorted(environments)},
+        {conn_id: host_settings(conn_id, lookup(conn_id)).environment for conn_id in host_connections(spec)},
         {conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
     )
 
