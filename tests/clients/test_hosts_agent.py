@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pytest
 
@@ -580,6 +580,27 @@ def test_one_connection_serves_many_threads(host: AgentHost, node: NodeSpec, age
         thread.join()
     assert answers == [ProcessState.STOPPED] * 8
     assert len(agents._connections) == 1
+
+
+def test_a_program_that_takes_no_more_is_not_waited_for_without_end() -> None:
+    pipe = Program(("sleep", "60"), {"PATH": os.environ["PATH"]})
+    with closing(pipe), pytest.raises(TimeoutError):
+        pipe.write(bytes(1 << 20), 0.2)
+
+
+def test_a_program_takes_more_than_a_pipe_holds() -> None:
+    pipe = Program(("wc", "-c"), {"PATH": os.environ["PATH"]})
+    with closing(pipe):
+        pipe.write(bytes(1 << 20), 30.0)
+        cast(IO[bytes], pipe._child.stdin).close()
+        assert pipe.read(30.0).split() == [b"1048576"]
+
+
+def test_what_a_program_leaves_behind_does_not_hold_its_end() -> None:
+    pipe, began = Program(("sh", "-c", "sleep 30 & exec cat"), {"PATH": os.environ["PATH"]}), time.monotonic()
+    pipe.close()
+    os.killpg(pipe._child.pid, signal.SIGKILL)
+    assert time.monotonic() - began < 20
 
 
 class FakePipe:

@@ -117,19 +117,18 @@ class Program:
         """True while the program runs."""
         return self._child.poll() is None
 
-    def write(self, data: bytes, timeout: float) -> None:  # noqa: ARG002  # a program that takes nothing ends with its connection
-        """Write to the program's input. Raises `OSError` if it has ended."""
-        stdin = cast(IO[bytes], self._child.stdin)
-        stdin.write(data)
-        stdin.flush()
+    def write(self, data: bytes, timeout: float) -> None:
+        """Write to the program's input. Raises `OSError` if it has ended, or does not take all within `timeout` seconds."""
+        stdin, deadline = cast(IO[bytes], self._child.stdin), time.monotonic() + timeout
+        os.set_blocking(stdin.fileno(), False)  # a pipe holds 64 kB: a connection that hangs would block for ever
+        while data:
+            _wait_for(stdin, selectors.EVENT_WRITE, deadline - time.monotonic())
+            data = data[os.write(stdin.fileno(), data) :]
 
     def read(self, timeout: float) -> bytes:
         """What the program printed; empty at its end. Raises `TimeoutError` after `timeout` seconds of silence."""
         out = cast(IO[bytes], self._child.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            if not selector.select(timeout):
-                raise TimeoutError
+        _wait_for(out, selectors.EVENT_READ, timeout)
         return os.read(out.fileno(), _CHUNK)
 
     def ending(self) -> tuple[int | None, str]:
@@ -143,9 +142,16 @@ class Program:
 
     def close(self) -> None:
         """Kill the program."""
-        self._child.kill()
-        self._child.communicate()
+        with self._child:  # its output is not read to the end: what the program left behind may keep it open
+            self._child.kill()
         self._errors.close()
+
+
+def _wait_for(pipe: IO[bytes], event: int, timeout: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, event)
+        if not selector.select(timeout):
+            raise TimeoutError
 
 
 class Connection:
