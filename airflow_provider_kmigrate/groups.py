@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -92,17 +92,12 @@ def scanned(
     now = seen(zk, properties, names)
     took = time.monotonic() - asked
     gap = time.monotonic() - began if wait else None
-    settings, starts = _settings(properties, now), _starts(properties, now)
+    settings = topic_settings(properties, {topic for observed in now.values() for topic in topics(observed)})
+    starts = _starts(properties, now)
     scans = [
         scan(TwoObservations(observed, first.get(name), gap or 0.0, settings, starts)) for name, observed in sorted(now.items())
     ]
     return scans, gap, took
-
-
-def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[str, dict[str, str]] | None:
-    with suppress(Unavailable):
-        return topic_settings(properties, {topic for observed in now.values() for topic in topics(observed)})
-    return None
 
 
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:

@@ -367,10 +367,7 @@ def log_offsets(properties: Mapping[str, Any], places: Iterable[TopicPartition],
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out.
-
-    Raises ours if no broker answers.
-    """
+    """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out."""
     admin, found = connect(properties), dict[str, dict[str, str]]()
     for some in batches(sorted(set(topics)), _GROUP_READS_TOPICS):
         wanted = [ConfigResource(ResourceType.TOPIC, name) for name in some]

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
@@ -159,10 +159,7 @@ class Tools:
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""
-        try:
-            return topic_settings(self.kafka, topics)
-        except Unavailable:
-            return {}
+        return topic_settings(self.kafka, topics)
 
 
 def connection_facts(settings: ClusterSettings) -> ConnectionFacts:

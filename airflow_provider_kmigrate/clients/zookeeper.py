@@ -170,13 +170,6 @@ def _entity(data: bytes) -> str:
     return "settings" if isinstance(named, Malformed) else named
 
 
-def servers(settings: ZooKeeperSettings) -> tuple[ZooKeeperServer, ...]:
-    """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
-    addresses = settings.hosts.split(",")
-    with ThreadPoolExecutor(len(addresses), "srvr") as threads:
-        return tuple(threads.map(lambda address: _server(address, settings), addresses))
-
-
 def _guarded(session: Session) -> tuple[str, ...]:
     """The identity schemes without which Kafka's znodes cannot be written."""
     client = session.client()
@@ -371,8 +364,10 @@ class ZooKeeper:
         )
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
-        """The servers of the connection, each asked for its version on a connection of its own."""
-        return servers(self._settings)
+        """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
+        addresses = self._settings.hosts.split(",")
+        with ThreadPoolExecutor(len(addresses), "srvr") as threads:
+            return tuple(threads.map(lambda address: _server(address, self._settings), addresses))
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
         """Every znode of the cluster, parents first; znodes that vanish meanwhile are left out. For backups.

@@ -30,13 +30,12 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, Agents, Pipe, Program
 from airflow_provider_kmigrate.clients.settings import SshSettings
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, machine
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.node import AGENT, gone, machines, version_of
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, SpecError, TimedOut
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
-from airflow_provider_kmigrate.node.script import InstallOptions, script
+from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
 from airflow_provider_kmigrate.spec import load
 
 _TIMEOUT = 60.0  # seconds for a line of the script's output
@@ -44,6 +43,27 @@ _AT_ONCE = 16  # machines
 _SHELL = ("/bin/sh", "-s")
 _BY_HAND = "Run what `install --script` prints as root of that machine, by configuration management or by hand."
 Machines = Mapping[str, tuple[NodeSpec, ...]]
+
+
+def machines(spec: ClusterSpec) -> Machines:
+    """The nodes of each machine, by its `host` as it is written first; none that is declared gone.
+
+    Raises `SpecError` for nodes that no agent can serve.
+    """
+    found: dict[str, tuple[NodeSpec, ...]] = {}
+    names: dict[str, str] = {}
+    for node in (node for node in spec.nodes() if node not in gone(spec)):
+        host = names.setdefault(machine(node.host), node.host)
+        if any(other.role is node.role for other in found.get(host, ())):
+            text = f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine."
+            raise SpecError.because(Reason("F04", text))
+        found[host] = (*found.get(host, ()), node)
+    return found
+
+
+def gone(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
+    """The nodes whose machines the cluster file declares dead for good (`driver: gone`): there is nothing to reach."""
+    return tuple(node for node in spec.nodes() if node.hosts.driver == "gone")
 
 
 class Reach(NamedTuple):

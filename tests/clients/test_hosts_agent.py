@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.exceptions import (
     Unavailable,
     Unreachable,
 )
-from airflow_provider_kmigrate.node import version_of
+from airflow_provider_kmigrate.node.script import version_of
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
 

@@ -147,11 +147,11 @@ class TestServers:
         with server(answer) as address:
             mode = "leader" if b"Mode: leader" in answer else None
             expected = ZooKeeperServer(address, version, mode)
-            assert zookeeper.servers(ZooKeeperSettings(address)) == (expected,)
+            assert zookeeper.ZooKeeper(ZooKeeperSettings(address)).servers() == (expected,)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
-            found = zookeeper.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
+            found = zookeeper.ZooKeeper(ZooKeeperSettings(f"127.0.0.1:1,{address}")).servers()
         assert [each.version for each in found] == [None, "3.8.4"]
 
 

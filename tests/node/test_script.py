@@ -14,9 +14,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
-from airflow_provider_kmigrate.node import AGENT, __main__, gone, machines, version_of
-from airflow_provider_kmigrate.node.__main__ import Reach, install, main, shell_in
-from airflow_provider_kmigrate.node.script import InstallOptions, script
+from airflow_provider_kmigrate.node import __main__
+from airflow_provider_kmigrate.node.__main__ import Reach, gone, install, machines, main, shell_in
+from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.test_hosts_agent import FakePipe
 
