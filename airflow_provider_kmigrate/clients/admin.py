@@ -132,7 +132,7 @@ _again_elsewhere = retry(
 def connect(properties: Mapping[str, Any]) -> AdminClient:
     """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
     try:
-        return AdminClient(dict(properties), logger=silent())
+        return AdminClient(dict(properties), logger=silent_logger())
     except KafkaException as error:
         raise error_of(error.args[0], "the properties of a Kafka connection") from error
 
@@ -318,7 +318,7 @@ def _error(refused: Any) -> KafkaError:
     return error
 
 
-def silent() -> logging.Logger:
+def silent_logger() -> logging.Logger:
     """A logger without output: without one librdkafka writes to standard error. Our exceptions carry what matters of it."""
     logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
     logger.addHandler(logging.NullHandler())

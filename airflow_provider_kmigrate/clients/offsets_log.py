@@ -14,7 +14,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.clients.admin import error_of, read_marks, silent
+from airflow_provider_kmigrate.clients.admin import error_of, read_marks, silent_logger
 from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark
@@ -195,6 +195,6 @@ def _raw(message: Any) -> RawRecord:
 
 def _client(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
     try:
-        return kind(dict(properties), logger=silent())
+        return kind(dict(properties), logger=silent_logger())
     except KafkaException as error:
         raise error_of(error, "the properties of a Kafka connection") from error

@@ -37,14 +37,14 @@ _AT_ONCE: Final = 500  # in one transaction, some 100 kB
 _TRIES: Final = 5  # for one transaction
 
 
-def half_made(zookeeper: ZooKeeper) -> tuple[str, ...]:
+def missing_states(zookeeper: ZooKeeper) -> tuple[str, ...]:
     """The paths of the missing states. A topic under creation misses some for a moment, too."""
     paths = zookeeper.state_paths()
     there = {path for path, _ in zookeeper.nodes(paths)}
     return tuple(path for path in paths if path not in there)
 
 
-def make_whole(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
+def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
     """Create these states and the znodes above them; returns how many. Raises `Changed` if another client created one meanwhile.
 
     A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until

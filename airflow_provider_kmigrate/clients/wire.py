@@ -103,7 +103,7 @@ def authenticate(call: Call, security: WireSecurity, where: str) -> None:
     for _ in range(_MAX_ROUNDS):
         answer = call(SaslAuthenticateRequest(auth_bytes=mechanism.auth_bytes(), version=1))
         check(answer.error_code, f"{where} SaslAuthenticate", answer.error_message)
-        _believe(mechanism, answer.auth_bytes, where)
+        _check_proof(mechanism, answer.auth_bytes, where)
         if mechanism.is_done():
             return
     raise AuthenticationFailed(f"{where}: SASL {security.sasl_mechanism} did not end after {_MAX_ROUNDS} rounds")
@@ -122,7 +122,7 @@ def _mechanism(security: WireSecurity) -> Any:
     )
 
 
-def _believe(mechanism: Any, proof: bytes, where: str) -> None:
+def _check_proof(mechanism: Any, proof: bytes, where: str) -> None:
     rounds = _ROUNDS.search(proof)
     if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
         text = f"{where}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"

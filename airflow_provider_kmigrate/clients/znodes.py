@@ -210,7 +210,7 @@ NOTES: Final = (ROLLED_BACK, REGISTERED, UNFLAGGED)
 #: no note about nodes: a handover leaves it.
 EXPANSION: Final = f"{ROOT}/offsets-topic"
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
-#: Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
+#: Kafka has left out (`missing_states`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")

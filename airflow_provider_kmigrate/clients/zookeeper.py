@@ -243,12 +243,12 @@ def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
     """Every topic with its overrides and each partition's replicas, without leaders and ISRs. Raises `Failed` if a znode is malformed."""
     topics = {topic.name: topic for topic in _assignments(tree)}
     found = tree.each("/config/topics", topics)
-    overrides = {name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
+    overrides = {name: _or_failed(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
     return {name: replace(topic, configs=overrides.get(name, {})) for name, topic in sorted(topics.items())}
 
 
 def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
-    return [_sound(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
+    return [_or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
 
 
 class Holding(Protocol):
@@ -341,7 +341,7 @@ class ZooKeeper:
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
         states = self._session.stream("partition states", ReadKind.DATA, self.state_paths())
-        return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+        return max((_or_failed(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
     def read_tree(self) -> ZooKeeperTree:
         """What preflight needs beside a view, read at about one time."""
@@ -476,7 +476,7 @@ class ZooKeeper:
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
         for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
             name, index = paths[path]
-            leader, isr, epoch = _sound(znodes.partition_state(path, _data(found)))
+            leader, isr, epoch = _or_failed(znodes.partition_state(path, _data(found)))
             states[name][index] = replace(states[name][index], leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
@@ -525,7 +525,7 @@ def _state(topic: TopicMetadata, partition: int) -> str:
     return f"/brokers/topics/{topic.name}/partitions/{partition}/state"
 
 
-def _sound(parsed: Parsed | Malformed) -> Parsed:
+def _or_failed(parsed: Parsed | Malformed) -> Parsed:
     if isinstance(parsed, Malformed):
         raise Failed(f"{parsed.path} does not have Kafka's format: {parsed.content!r}")
     return parsed

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -178,7 +178,7 @@ def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
 
 def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
     with pytest.raises(SpecError, match="telnet"):
-        host_for(replace(node, hosts=replace(node.hosts, driver="telnet")))
+        host_for(replace(node, hosts=replace(node.hosts, driver="telnet")), None, Agents(), CLUSTER)
 
 
 def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -354,10 +354,10 @@ def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSp
     host.start(node, 7)
     first = host.observe(node).process().pid
     program = (
-        "import sys, time; from airflow_provider_kmigrate.clients.hosts import Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
+        "import sys, time; from airflow_provider_kmigrate.clients.hosts import Agents, Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
         "from tests.node.machine import CLUSTER; from types import SimpleNamespace; "
         "node = node_of(SimpleNamespace(config=sys.argv[1], properties=sys.argv[2])); "
-        "host_for(node, None, None, CLUSTER).restart(node, Restart(while_down=lambda _: (print('down', flush=True), time.sleep(600))), 7)"
+        "host_for(node, None, Agents(), CLUSTER).restart(node, Restart(while_down=lambda _: (print('down', flush=True), time.sleep(600))), 7)"
     )
     argv = [sys.executable, "-c", program, str(machine.config), str(machine.properties)]
     worker = subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
@@ -608,7 +608,7 @@ class FakePipe:
 
     command = "sudo -n kmigrate-node serve"
 
-    def __init__(self, *answers: bytes | Exception, code: int | None = None, said: str = "") -> None:
+    def __init__(self, *answers: bytes | BaseException, code: int | None = None, said: str = "") -> None:
         self.answers, self.code, self.said, self.open = list(answers), code, said, True
 
     def is_open(self) -> bool:
@@ -623,7 +623,7 @@ class FakePipe:
     def read(self, timeout: float) -> bytes:
         assert timeout >= 0
         answer = self.answers.pop(0) if self.answers else b""
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -658,6 +658,15 @@ def test_a_pipe_that_broke_is_opened_again_by_the_next_request_only() -> None:
         connection.ask("facts")
 
 
+def test_a_request_that_was_interrupted_ends_its_pipe() -> None:
+    first, second = FakePipe(KeyboardInterrupt()), FakePipe(b'{"id": 2, "ok": {}}\n')
+    connection, _ = behind(first, second)
+    with pytest.raises(KeyboardInterrupt):
+        connection.ask("facts")
+    assert not first.open
+    assert connection.ask("facts") == {}
+
+
 def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
     first, second = FakePipe(TimeoutError(), b'{"id": 1, "ok": {}}\n'), FakePipe(b'{"id": 2, "ok": {"new": 1}}\n')
     connection, _ = behind(first, second)
@@ -668,14 +677,8 @@ def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("code", ["failed", "protocol"])
-def test_an_error_names_the_node_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_an_error_names_the_node_that_was_asked_for(code: str) -> None:
     connection, _ = behind(FakePipe(b'{"id": 1, "error": {"code": "%s"}}\n' % code.encode()))
-
-    class Asked(AbstractContextManager[None]):
-        def __exit__(self, *_: object) -> None:
-            connection._name = "controller 3000"  # what another thread leaves there
-
-    monkeypatch.setattr(connection, "_lock", Asked())
     with pytest.raises((Failed, Refused), match="broker 7: "):
         connection.ask("facts", who="broker 7")
 

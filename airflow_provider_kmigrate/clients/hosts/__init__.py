@@ -117,14 +117,14 @@ class GoneHost:
     format_storage = put_meta = wipe_storage = remove = refuse
 
 
-def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:
-    """The driver that the cluster file names for `node`; `env`: what its connection adds to the environment of `connect`.
+def host_for(node: NodeSpec, env: Mapping[str, str] | None, agents: Agents, cluster_id: str) -> Host:
+    """The driver that the cluster file names for `node`. Raises `SpecError` for an unknown one.
 
-    `agents`: the open connections; without it the host has one of its own. `cluster_id`: every change of an agent names it.
-    Raises `SpecError` for an unknown driver.
+    `env`: what its connection adds to the environment of `connect`; `agents`: the open connections; every change of an agent names
+    `cluster_id`.
     """
     if node.hosts.driver == "agent":
-        return AgentHost((agents or Agents())(node, env), cluster_id)
+        return AgentHost(agents(node, env), cluster_id)
     if node.hosts.driver == "gone":
         return GoneHost()
     raise SpecError.because(

@@ -52,7 +52,7 @@ INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
 _KILLED = frozenset({"timeout", "signal", "core-dump", "watchdog", "oom-kill"})  # SERVICE_RESULT in systemd.exec(5)
-_WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
+_WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "role", "state", "unit", "verb"})
 
 
 MetaTexts = Mapping[str, str]  # log directory -> the text of its meta.properties
@@ -162,7 +162,7 @@ class Connection:
     """
 
     def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
-        self._host, self._name, self._opens = name, name, opens
+        self._host, self._opens = name, opens
         self._lock = threading.Lock()
         self._pipe: Pipe | None = None
         self._number = 0
@@ -184,16 +184,17 @@ class Connection:
 
     def ask(self, verb: str, timeout: float = _TIMEOUT, who: str = "", **fields: object) -> dict[str, Any]:
         """The agent's answer. Raises what its error means (`_error_of`), `Unreachable` or `TimedOut`."""
+        name = who or self._host
         with self._lock:
-            self._number, self._name = self._number + 1, who or self._name
+            self._number += 1
             request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
             try:
-                answer = self._answer(request, timeout)
-            except KMigrateError:
+                answer = self._answer(name, request, timeout)
+            except BaseException:
                 self._end()  # the next answer would be the one to this request
                 raise
         if "ok" not in answer:
-            error, name = answer.get("error") or {}, who or self._host  # another thread may ask for another node by now
+            error = answer.get("error") or {}
             raise self._of_protocol(name, answer, error) if error.get("code") == "protocol" else _error_of(name, error)
         return cast(dict[str, Any], answer["ok"])
 
@@ -206,18 +207,18 @@ class Connection:
         text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
         return Refused.because(Reason("M03", text))
 
-    def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
+    def _answer(self, name: str, request: bytes, timeout: float) -> dict[str, Any]:
         pipe = self._opened()
         deadline = time.monotonic() + timeout  # opening it has time limits of its own
         with contextlib.suppress(OSError):  # the agent may have refused its configuration: read why
             pipe.write(request, timeout)
-        line = self._line(pipe, deadline)
+        line = _line(name, pipe, deadline)
         try:
             answer = read_json(line)
         except ValueError as error:
-            raise Failed(f"{self._name}: what answers is no kmigrate-node: {line[:200]!r}") from error
+            raise Failed(f"{name}: what answers is no kmigrate-node: {line[:200]!r}") from error
         if not isinstance(answer, dict) or answer.get("id") not in (self._number, None):
-            raise Failed(f"{self._name}: kmigrate-node answered another request: {line[:200]!r}")
+            raise Failed(f"{name}: kmigrate-node answered another request: {line[:200]!r}")
         return answer
 
     def _opened(self) -> Pipe:
@@ -225,26 +226,6 @@ class Connection:
             self._end()
             self._pipe = self._opens()
         return self._pipe
-
-    def _line(self, pipe: Pipe, deadline: float) -> bytes:
-        data = b""
-        while not data.endswith(b"\n"):
-            try:
-                chunk = pipe.read(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                raise TimedOut(f"{self._name}: kmigrate-node did not answer in time") from None
-            data += chunk
-            if not chunk or len(data) > _MAX_ANSWER:
-                raise self._ended(pipe)
-        return data
-
-    def _ended(self, pipe: Pipe) -> KMigrateError:
-        code, text = pipe.ending()
-        said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
-        if not code:
-            return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
-        text = f"{self._name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
-        return Refused.because(Reason("M03", text))
 
     def _end(self) -> None:
         pipe, self._pipe = self._pipe, None
@@ -255,6 +236,28 @@ class Connection:
         """End the pipe."""
         with self._lock:
             self._end()
+
+
+def _line(name: str, pipe: Pipe, deadline: float) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        try:
+            chunk = pipe.read(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise TimedOut(f"{name}: kmigrate-node did not answer in time") from None
+        data += chunk
+        if not chunk or len(data) > _MAX_ANSWER:
+            raise _ended(name, pipe)
+    return data
+
+
+def _ended(name: str, pipe: Pipe) -> KMigrateError:
+    code, text = pipe.ending()
+    said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
+    if not code:
+        return Unreachable(f"{name}: the connection to kmigrate-node ended: {said}")
+    text = f"{name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
+    return Refused.because(Reason("M03", text))
 
 
 def _advice(said: str) -> str:
@@ -276,8 +279,6 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
         return TimedOut(text)
     if code in _NOT_OURS:
         return Refused.because(Reason("M01", text))
-    if code == "protocol":
-        text = f"{text}: `{INSTALL}`. If the agent is the newer one, update kmigrate on this worker instead."
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
 
 
