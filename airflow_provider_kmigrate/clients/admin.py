@@ -134,7 +134,9 @@ def connect(properties: Mapping[str, Any]) -> AdminClient:
     try:
         return AdminClient(dict(properties), logger=silent_logger())
     except KafkaException as error:
-        raise error_of(error.args[0], "the properties of a Kafka connection") from error
+        raise error_of(error, "the properties of a Kafka connection") from error
+    except (TypeError, ValueError) as error:  # a property that librdkafka does not take
+        raise Failed(f"the properties of a Kafka connection: {error}") from error
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
@@ -144,7 +146,7 @@ def asked(what: str, future: Future[Any], timeout: float) -> Any:
     except FutureTimeoutError as error:
         raise TimedOut(f"{what}: no answer within {timeout:g} s") from error
     except KafkaException as error:
-        raise error_of(error.args[0], what) from error
+        raise error_of(error, what) from error
 
 
 def error_of(refused: KafkaError | KafkaException, where: str) -> KMigrateError:
@@ -192,11 +194,13 @@ class Admin:
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its id, partitions and overrides; topics deleted meanwhile are left out."""
         names = sorted(self._metadata())
-        overrides = self._overrides(names)
-        described: dict[Any, Any] = {}
+        overrides: dict[str, Mapping[str, Any]] = {}
+        described: dict[str, Any] = {}
         for batch in batches(names, _TOPICS):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
+            overrides |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, resources)
             described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
-        return {found.name: _topic(found, overrides.get(found.name, {})) for found in described.values()}
+        return {name: _topic(found, overrides.get(name, {})) for name, found in described.items()}
 
     def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
         """Add a partition for each list of replicas, its preferred leader first, to a topic that has `before`. Not retried."""
@@ -213,8 +217,8 @@ class Admin:
         failures = []
         for batch in batches(partitions, _ELECTIONS):
             wanted = [KafkaPartition(partition.topic, partition.index) for partition in batch]
-            with self._errors("ElectLeaders"):
-                outcomes = self._wait(self._admin().elect_leaders(ElectionType.PREFERRED, wanted))
+            with self._errors("ElectLeaders") as what:
+                outcomes = asked(what, self._admin().elect_leaders(ElectionType.PREFERRED, wanted), self._timeout)
             failures += [(where, _error(refused)) for where, refused in outcomes.items() if refused is not None]
         failures = [(where, refused) for where, refused in failures if refused.code() not in _NOTHING_TO_DO]
         if failures:
@@ -247,43 +251,23 @@ class Admin:
                 raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
         return dict(topics)
 
-    def _overrides(self, topics: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        found: dict[Any, Mapping[str, Any]] = {}
-        for batch in batches(topics, _TOPICS):
-            wanted = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
-            found |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, wanted)
-        return {resource.name: entries for resource, entries in found.items()}
-
-    def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[Any, Any]:
-        """The answer for each resource; topics deleted meanwhile are left out."""
-        answers = {}
-        with self._errors(what):
-            for key, future in ask(self._admin(), wanted, request_timeout=self._timeout).items():
-                with _unless_deleted():
-                    answers[key] = self._wait(future)
-        return answers
-
-    def _wait(self, future: Future[Any]) -> Any:
-        return future.result(timeout=self._timeout + 1.0)  # librdkafka's own limit comes first, with a better reason
+    def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[str, Any]:
+        with self._errors(what) as named:
+            return _each(named, ask(self._admin(), wanted, request_timeout=self._timeout), self._timeout)
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """The boundary: librdkafka's exceptions become ours."""
+    def _errors(self, what: str) -> Iterator[str]:
+        """The boundary: librdkafka's exceptions become ours, with where and what was asked. A refused identity is the reason of any."""
         where = f"{self._settings.bootstrap} {what}"
         try:
-            yield
-        except FutureTimeoutError as error:
-            raise TimedOut(f"{where}: no answer within {self._timeout:g} s") from error
-        except KafkaException as error:
-            raise self._blame(error.args[0], where) from error
-        except (TypeError, ValueError) as error:  # a property that librdkafka does not take
-            raise Failed(f"{where}: {error}") from error
-
-    def _blame(self, error: KafkaError, where: str) -> KMigrateError:
-        if self._client is not None:
-            self._client.poll(0)  # runs the callback that remembers errors
-        refused, self._refused = self._refused, None
-        return error_of(refused or error, where)
+            yield where
+        except (KafkaException, KMigrateError) as error:
+            if self._client is not None:
+                self._client.poll(0)  # runs the callback that remembers errors
+            refused, self._refused = self._refused, None
+            if refused is None and isinstance(error, KMigrateError):
+                raise
+            raise error_of(refused or error, where) from error
 
 
 def _topic(found: Any, entries: Mapping[str, Any]) -> TopicMetadata:
@@ -302,14 +286,14 @@ def _partition(found: Any) -> PartitionMetadata:
 def _unless_deleted() -> Iterator[None]:
     try:
         yield
-    except (KafkaException, KMigrateError) as error:
+    except KMigrateError as error:
         if not _is_missing(error):
             raise
 
 
-def _is_missing(error: KafkaException | KMigrateError) -> bool:
-    """True if the topic or partition does not exist, by librdkafka's exception or the one that `asked` made of it."""
-    theirs = error.__cause__ if isinstance(error, KMigrateError) else error
+def _is_missing(error: KMigrateError) -> bool:
+    """True if the topic or partition does not exist, by the librdkafka exception that `asked` made ours of."""
+    theirs = error.__cause__
     return isinstance(theirs, KafkaException) and theirs.args[0].code() == UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -380,13 +364,13 @@ def ends_at(properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_m
     return {where: offset for where, offset in answered.items() if offset >= 0}  # -1: all records are older
 
 
-def _each(what: str, futures: Mapping[Any, Future[Any]]) -> dict[str, Any]:
+def _each(what: str, futures: Mapping[Any, Future[Any]], timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
     """The answer for each topic by name, without topics that do not exist."""
     found = {}
     for key, future in futures.items():
         name = key.name if isinstance(key, ConfigResource) else key
         with _unless_deleted():
-            found[name] = asked(f"{what} of {name}", future, REQUEST_TIMEOUT)
+            found[name] = asked(f"{what} of {name}", future, timeout)
     return found
 
 
