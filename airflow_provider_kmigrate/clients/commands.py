@@ -105,6 +105,6 @@ def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(_PLACE.sub(value, word) for word in template)
 
 
-def node_values(node: NodeSpec) -> dict[str, str]:
-    """The values that every command of a node may use."""
-    return {"id": str(node.id), "host": node.host, "properties": node.hosts.properties}
+def connect_command(node: NodeSpec) -> tuple[str, ...]:
+    """The command of the cluster file that reaches a node's agent, filled in."""
+    return fill(node.hosts.connect, {"id": str(node.id), "host": node.host, "properties": node.hosts.properties})

@@ -50,7 +50,8 @@ def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding)
     A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until
     then the difference shows.
     """
-    epoch = zookeeper.read("/controller_epoch")
+    found = zookeeper.read("/controller_epoch")
+    epoch = (znodes.controller_epoch(found[0]) if found else None) or 0
     made = 0
     for path in states:
         topic, partition = path.removeprefix(_TOPICS).removesuffix("/state").split("/partitions/")
@@ -59,7 +60,7 @@ def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding)
         if known is None or isinstance(known, Malformed) or int(partition) not in known.partitions:
             continue  # deleted meanwhile
         state = {
-            "controller_epoch": int(epoch[0]) if epoch else 0,
+            "controller_epoch": epoch,
             "leader": -1,
             "version": 1,
             "leader_epoch": 0,

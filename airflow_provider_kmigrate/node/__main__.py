@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.clients.commands import command_environment, fill, node_values
+from airflow_provider_kmigrate.clients.commands import command_environment, connect_command
 from airflow_provider_kmigrate.clients.connections import (
     Lookup,
     host_connections,
@@ -84,7 +84,7 @@ class Reach(NamedTuple):
         """A pipe to a shell of root. Raises `Refused` if the node's command leads to `kmigrate-node` alone."""
         if node.hosts.ssh_conn_id:
             return _open_ssh(self.ssh[node.hosts.ssh_conn_id], node.host, ("sudo", "-n", *_SHELL))
-        return Program(shell_in(fill(node.hosts.connect, node_values(node))), command_environment(self.environment(node)))
+        return Program(shell_in(connect_command(node)), command_environment(self.environment(node)))
 
 
 def _open_ssh(settings: SshSettings, host: str, argv: tuple[str, ...] = ("sudo", "-n", PATH, "serve")) -> Pipe:

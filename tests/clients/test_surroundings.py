@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node
 from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
+from tests.clients.group_tree import GroupTree
 
 SERVED = {**ZOOKEEPER, 35: (0, 4), 46: (0, 0)}
 NOT_CONTROLLER, STORAGE_ERROR = 41, 56
@@ -155,21 +156,8 @@ class TestServers:
         assert [each.version for each in found] == [None, "3.8.4"]
 
 
-class Znodes(dict[str, bytes]):
-    """A tree whose znodes were created at second 1 and last written at second 9."""
-
-    def children(self, folder: str) -> list[str]:
-        return sorted({path.removeprefix(f"{folder}/").split("/")[0] for path in self if path.startswith(f"{folder}/")})
-
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        return ((path, self.children(path)) for path in paths)
-
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
-        return ((path, zookeeper.Znode(self[path], 0, 0, 9.0)) for path in paths if path in self)
-
-
-def reads(**znodes: bytes) -> Any:
-    return zookeeper._TreeReads(Znodes(znodes))  # type: ignore[arg-type]
+def reads(**znodes: bytes) -> zookeeper._TreeReads:
+    return zookeeper._TreeReads(GroupTree(znodes))  # type: ignore[arg-type]
 
 
 class TestTree:
@@ -196,8 +184,8 @@ class TestTree:
     def test_a_registration_that_was_written_again_has_the_time_of_the_last_write(self) -> None:
         """A broker whose listeners change writes its clock's time into the znode that it created when it started."""
         found = reads(**{"/brokers/ids/7": b'{"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
-        assert found.registrations() == {7: BrokerRegistration(9.0, 9.0)}
-        assert found.latest == 9.0
+        assert found.registrations() == {7: BrokerRegistration(9.0, 99.0)}
+        assert found.latest == 99.0
 
 
 class TestOneMachine:

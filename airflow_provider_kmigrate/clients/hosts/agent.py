@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
-from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill, node_values
+from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
@@ -305,7 +305,7 @@ class Agents:
             raise no_ssh(node.hosts.ssh_conn_id)
         if node.hosts.ssh_conn_id and self._ssh is not None:
             return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
-        argv = fill(node.hosts.connect, node_values(node))
+        argv = connect_command(node)
         return argv, partial(Program, argv, command_environment(env))
 
     def close(self) -> None:
