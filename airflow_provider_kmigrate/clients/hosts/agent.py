@@ -9,7 +9,6 @@ so that one process is never stopped twice.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import selectors
@@ -18,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Protocol, cast
@@ -400,18 +399,13 @@ class AgentHost:
         left = self.observe(node).facts.get("job", {})
         if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nothing else ends it
             self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
-        failed = self._start_at_boot(node, token, enabled=True)
-        self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
-        if failed is not None:
-            raise failed
+        with self._start_at_boot(node, token, enabled=True):
+            self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
     def stop(self, node: NodeSpec, token: int) -> float:
         """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
-        failed = self._start_at_boot(node, token, enabled=False)
-        seconds = _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
-        if failed is not None:
-            raise failed
-        return seconds
+        with self._start_at_boot(node, token, enabled=False):
+            return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
@@ -475,10 +469,8 @@ class AgentHost:
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         """As `Host.wipe_storage`; the controller will not start at boot afterwards."""
-        failed = self._start_at_boot(node, token, enabled=False)  # one that was down when the others were stopped
-        self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
-        if failed is not None:
-            raise failed
+        with self._start_at_boot(node, token, enabled=False):  # one that was down when the others were stopped
+            self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path)."""
@@ -493,22 +485,26 @@ class AgentHost:
         """The last lines of the node's log."""
         return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
 
-    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Failed | None:
+    @contextlib.contextmanager
+    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Iterator[None]:
         """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's.
 
-        Returns the error if the machine cannot switch it: that keeps no controller down, and none up. It is raised afterwards.
+        If the machine cannot switch it, that keeps no controller down, and none up: the error is raised at the end.
         """
+        failed: Failed | None = None
         try:
             if node.role is NodeRole.CONTROLLER:
                 self._change(node, "boot", token, {"enabled": enabled})
         except Failed as error:
-            return error
-        return None
+            failed = error
+        yield
+        if failed is not None:
+            raise failed
 
     def _process_id(self, node: NodeSpec) -> str:
         """What identifies the process that is to be stopped; a stopped node has none, and each attempt is one of its own."""
         birth = self.observe(node).facts["process"]["birth"]
-        return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
+        return files.sha256(birth)[:16] if birth else str(uuid.uuid4())
 
     def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:
         named = {"cluster": self._cluster_id, "role": node.role, "token": token}
@@ -569,5 +565,4 @@ def _seconds(record: Mapping[str, Any], act: str) -> float:
 
 
 def _content(text: str) -> dict[str, object]:
-    data = text.encode(files.ENCODING)
-    return {"content": text, "length": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return {"content": text, "length": len(text), "sha256": files.sha256(text)}
