@@ -45,9 +45,8 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     read_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
 _TOPICS: Final = "/brokers/topics"
 Parsed = TypeVar("Parsed")
@@ -64,9 +63,11 @@ def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, 
     progress, _ = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
     registrations, joined = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
     modes = dict(zk.nodes(path.mode for path in paths.values()))
-    owners = _places(zk, {name: f"{path.root}/owners" for name, path in paths.items()}, _thread)
-    offsets = _places(zk, {name: f"{path.root}/offsets" for name, path in paths.items()}, _stored)
-    resets = _places(zk, {name: path.resets for name, path in paths.items()}, _reset)
+    owned = {name: f"{path.root}/owners" for name, path in paths.items()}
+    owners = _places(zk, owned, lambda znode: printable(znode.data.decode(errors="replace")))
+    stored = {name: f"{path.root}/offsets" for name, path in paths.items()}
+    offsets = _places(zk, stored, lambda znode: StoredOffset(read_offset(znode.data), znode.changed_at))
+    resets = _places(zk, {name: path.resets for name, path in paths.items()}, lambda znode: read_offset(znode.data))
     holds = dict(zk.nodes(path.hold for path in paths.values()))
     selected = _selected(zk, registrations)
     found = {}
@@ -86,18 +87,6 @@ def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, 
             name in joined,
         )
     return found
-
-
-def _thread(znode: Znode) -> str:
-    return printable(znode.data.decode(errors="replace"))
-
-
-def _reset(znode: Znode) -> int | Unreadable:
-    return read_offset(znode.data)
-
-
-def _stored(znode: Znode) -> StoredOffset:
-    return StoredOffset(read_offset(znode.data), znode.changed_at)
 
 
 def _children(
@@ -150,9 +139,7 @@ def _selected(
 def _partitions(zk: ZooKeeper, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
     found = {}
     for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
-        topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
-        if isinstance(topic, Malformed):
-            raise Failed(f"{topic.path} does not have Kafka's format: {topic.content!r}")
+        topic = znodes.or_failed(znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data))
         found[topic.name] = [TopicPartition(topic.name, index) for index in topic.partitions]
     return found
 

@@ -154,6 +154,13 @@ def parsed(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed])
         return Malformed(path, readable(data))
 
 
+def or_failed(found: Parsed | Malformed) -> Parsed:
+    """What was parsed. Raises `Failed` if the znode is malformed."""
+    if isinstance(found, Malformed):
+        raise Failed(f"{found.path} does not have Kafka's format: {found.content!r}")
+    return found
+
+
 def _int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, Self
 from urllib.parse import unquote
 
 from kazoo.client import TransactionRequest
@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     Operation,
     Set,
     check_allowed,
+    or_failed,
     outdated,
 )
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
@@ -61,7 +62,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, WrongCluster
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _COORDINATOR_TOPICS = {topic: f"/brokers/topics/{topic}" for topic in sorted(INTERNAL)}
@@ -211,9 +212,6 @@ def _all_of(stream: socket.socket) -> bytes:
     return data
 
 
-Parsed = TypeVar("Parsed")
-
-
 class Znode(NamedTuple):
     """A znode with parts of its stat: version of the data, zxid and time (seconds since the epoch) of their last change."""
 
@@ -243,12 +241,12 @@ def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
     """Every topic with its overrides and each partition's replicas, without leaders and ISRs. Raises `Failed` if a znode is malformed."""
     topics = {topic.name: topic for topic in _assignments(tree)}
     found = tree.each("/config/topics", topics)
-    overrides = {name: _or_failed(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
+    overrides = {name: or_failed(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
     return {name: replace(topic, configs=overrides.get(name, {})) for name, topic in sorted(topics.items())}
 
 
 def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
-    return [_or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
+    return [or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
 
 
 class Holding(Protocol):
@@ -341,7 +339,7 @@ class ZooKeeper:
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
         states = self._session.stream("partition states", ReadKind.DATA, self.state_paths())
-        return max((_or_failed(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+        return max((or_failed(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
     def read_tree(self) -> ZooKeeperTree:
         """What preflight needs beside a view, read at about one time."""
@@ -476,7 +474,7 @@ class ZooKeeper:
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
         for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
             name, index = paths[path]
-            leader, isr, epoch = _or_failed(znodes.partition_state(path, _data(found)))
+            leader, isr, epoch = or_failed(znodes.partition_state(path, _data(found)))
             states[name][index] = replace(states[name][index], leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
@@ -523,9 +521,3 @@ def _written(stat: ZnodeStat) -> Written:
 
 def _state(topic: TopicMetadata, partition: int) -> str:
     return f"/brokers/topics/{topic.name}/partitions/{partition}/state"
-
-
-def _or_failed(parsed: Parsed | Malformed) -> Parsed:
-    if isinstance(parsed, Malformed):
-        raise Failed(f"{parsed.path} does not have Kafka's format: {parsed.content!r}")
-    return parsed
