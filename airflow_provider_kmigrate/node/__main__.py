@@ -100,7 +100,7 @@ def shell_in(argv: Sequence[str]) -> tuple[str, ...]:
     if re.search(r"kmigrate-node serve$", argv[-1]):
         return (*argv[:-1], re.sub(r"\S*kmigrate-node serve$", shlex.join(_SHELL), argv[-1]))
     text = f"the command {shlex.join(argv)} does not end with `kmigrate-node serve`: no script can be sent through it. {_BY_HAND}"
-    raise Refused.because(Reason("M02", text))
+    raise Refused.because(Reason("M03", text))
 
 
 def reach_of(spec: ClusterSpec, lookup: Lookup) -> Reach:
