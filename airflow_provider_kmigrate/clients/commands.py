@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
 BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 2000  # characters of a program's last output
@@ -85,24 +84,12 @@ def _wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: I
             raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
 
 
-_PLACE = re.compile(r"\{(id|host|properties|cluster_id|release|group|instance|kind)\}")
-
-
 def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Fill the placeholders of `template`; each word stays one word, whatever the values hold.
+    """Fill the placeholders of a command; each word stays one word, whatever the values hold.
 
-    Other braces stay: Java and JSON arguments have their own. Raises `Refused` for a placeholder without a value in this command
-    (`{cluster_id}` in a start command, say).
+    Other braces stay: Java and JSON arguments have their own. The cluster file has no placeholder without a value.
     """
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            text = f"the command {' '.join(template)!r} has the unknown placeholder {match[0]}; known: {sorted(values)}."
-            raise Refused.because(Reason("M02", text))
-        return values[match[1]]
-
-    template = tuple(template)
-    return tuple(_PLACE.sub(value, word) for word in template)
+    return tuple(re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), word) for word in template)
 
 
 def connect_command(node: NodeSpec) -> tuple[str, ...]:

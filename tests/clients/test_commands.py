@@ -7,7 +7,7 @@ import time
 import pytest
 
 from airflow_provider_kmigrate.clients.commands import command_environment, fill, run, run_command
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 
 def sh(script: str) -> tuple[str, ...]:
@@ -64,11 +64,6 @@ def test_values_stay_one_word_and_are_never_shell() -> None:
 
 def test_braces_of_other_programs_stay() -> None:
     assert fill(("${HOME}", "{{x}}", '{"a": 1}', "-D{id}"), {"id": "7"}) == ("${HOME}", "{{x}}", '{"a": 1}', "-D7")
-
-
-def test_a_placeholder_without_a_value_is_refused() -> None:
-    with pytest.raises(Refused, match=r"M02.*\{cluster_id\}.*'host'"):
-        fill(("start", "{cluster_id}"), {"host": "h"})
 
 
 def test_a_program_that_runs_to_its_end_says_why_it_failed() -> None:
