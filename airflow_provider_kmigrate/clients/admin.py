@@ -22,7 +22,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import ElectionType, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -44,6 +44,8 @@ from airflow_provider_kmigrate.exceptions import (
     Unreachable,
     WrongCluster,
 )
+
+Client = TypeVar("Client")
 
 NOT_LEADER_OR_FOLLOWER: Final = 6
 NOT_COORDINATOR: Final = 16
@@ -129,14 +131,24 @@ _again_elsewhere = retry(
 )
 
 
-def connect(properties: Mapping[str, Any]) -> AdminClient:
-    """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
+def client_of(kind: Callable[..., Client], properties: Mapping[str, Any]) -> Client:
+    """A client of librdkafka. Raises ours for properties that it does not take.
+
+    It logs nothing: without a logger librdkafka writes to standard error. Our exceptions carry what matters of it.
+    """
+    logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
+    logger.addHandler(logging.NullHandler())
     try:
-        return AdminClient(dict(properties), logger=silent_logger())
+        return kind(dict(properties), logger=logger)
     except KafkaException as error:
         raise error_of(error, "the properties of a Kafka connection") from error
-    except (TypeError, ValueError) as error:  # a property that librdkafka does not take
+    except (TypeError, ValueError) as error:
         raise Failed(f"the properties of a Kafka connection: {error}") from error
+
+
+def connect(properties: Mapping[str, Any]) -> AdminClient:
+    """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
+    return client_of(AdminClient, properties)
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
@@ -300,13 +312,6 @@ def _is_missing(error: KMigrateError) -> bool:
 def _error(refused: Any) -> KafkaError:
     error: KafkaError = refused.args[0] if isinstance(refused, KafkaException) else refused
     return error
-
-
-def silent_logger() -> logging.Logger:
-    """A logger without output: without one librdkafka writes to standard error. Our exceptions carry what matters of it."""
-    logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
-    logger.addHandler(logging.NullHandler())
-    return logger
 
 
 _BATCH: Final = 500  # partitions, or topics, of a request

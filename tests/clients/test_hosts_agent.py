@@ -36,7 +36,6 @@ from airflow_provider_kmigrate.exceptions import (
     Fenced,
     KMigrateError,
     Refused,
-    SpecError,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -174,11 +173,6 @@ def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
     assert patient.stop_timeout == 330.0
     assert replace(patient, role=NodeRole.CONTROLLER).stop_timeout == 60.0
     assert replace(node, role=NodeRole.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
-
-
-def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
-    with pytest.raises(SpecError, match="telnet"):
-        host_for(replace(node, hosts=replace(node.hosts, driver="telnet")), None, Agents(), CLUSTER)
 
 
 def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:

@@ -12,7 +12,7 @@ from typing import Never, Protocol
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
-from airflow_provider_kmigrate.exceptions import Refused, SpecError
+from airflow_provider_kmigrate.exceptions import Refused
 
 
 class HostObservation(Protocol):
@@ -118,15 +118,9 @@ class GoneHost:
 
 
 def host_for(node: NodeSpec, env: Mapping[str, str] | None, agents: Agents, cluster_id: str) -> Host:
-    """The driver that the cluster file names for `node`. Raises `SpecError` for an unknown one.
+    """The driver that the cluster file names for `node`.
 
     `env`: what its connection adds to the environment of `connect`; `agents`: the open connections; every change of an agent names
     `cluster_id`.
     """
-    if node.hosts.driver == "agent":
-        return AgentHost(agents(node, env), cluster_id)
-    if node.hosts.driver == "gone":
-        return GoneHost()
-    raise SpecError.because(
-        Reason("F04", f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or gone.")
-    )
+    return GoneHost() if node.hosts.driver == "gone" else AgentHost(agents(node, env), cluster_id)
