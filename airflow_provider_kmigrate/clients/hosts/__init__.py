@@ -67,7 +67,7 @@ class Host(Protocol):
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """The end of the node's log for a failure message."""
 
 
@@ -98,9 +98,8 @@ class GoneHost:
         """As `observe`."""
         return self.observe(node).files()
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """One sentence in place of a log."""
-        del lines
         return f"{node.name} is gone: it has no log"
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:

@@ -42,7 +42,7 @@ _MAX_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _SHOWN = 1_000
-_LAST = 3  # lines of a log
+_LOG_LINES, _LAST = 40, 3  # lines of a log: for a failure message, of a unit that starts again and again
 _RESTARTS, _YOUNG = 3, 60.0  # starts by systemd alone, and seconds since the last one, from which a unit is in a loop
 PATH = "/usr/local/sbin/kmigrate-node"
 SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
@@ -481,9 +481,9 @@ class AgentHost:
         """As `Host.remove`."""
         self._change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """The last lines of the node's log."""
-        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
+        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=_LOG_LINES)["log"])
 
     @contextlib.contextmanager
     def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Iterator[None]:
