@@ -22,7 +22,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from confluent_kafka import ElectionType, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -44,8 +44,6 @@ from airflow_provider_kmigrate.exceptions import (
     Unreachable,
     WrongCluster,
 )
-
-Client = TypeVar("Client")
 
 NOT_LEADER_OR_FOLLOWER: Final = 6
 NOT_COORDINATOR: Final = 16
@@ -131,7 +129,7 @@ _again_elsewhere = retry(
 )
 
 
-def client_of(kind: Callable[..., Client], properties: Mapping[str, Any]) -> Client:
+def client_of(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
     """A client of librdkafka. Raises ours for properties that it does not take.
 
     It logs nothing: without a logger librdkafka writes to standard error. Our exceptions carry what matters of it.
@@ -148,7 +146,8 @@ def client_of(kind: Callable[..., Client], properties: Mapping[str, Any]) -> Cli
 
 def connect(properties: Mapping[str, Any]) -> AdminClient:
     """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
-    return client_of(AdminClient, properties)
+    client: AdminClient = client_of(AdminClient, properties)
+    return client
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
@@ -277,9 +276,11 @@ class Admin:
             if self._client is not None:
                 self._client.poll(0)  # runs the callback that remembers errors
             refused, self._refused = self._refused, None
-            if refused is None and isinstance(error, KMigrateError):
-                raise
-            raise error_of(refused or error, where) from error
+            if refused is not None:
+                raise error_of(refused, where) from error
+            if isinstance(error, KafkaException):
+                raise error_of(error, where) from error
+            raise
 
 
 def _topic(found: Any, entries: Mapping[str, Any]) -> TopicMetadata:

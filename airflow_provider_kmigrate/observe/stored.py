@@ -404,7 +404,7 @@ def read_environment(
     servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
     ensemble, settings = questions.answer(servers) or (), _each(questions, taken, spec)
     return ClusterEnvironment(
-        releases={broker: found and found.defaults.get(_PROTOCOL) for broker, found in settings.items()},
+        releases={broker: found.defaults.get(_PROTOCOL) if found else None for broker, found in settings.items()},
         log_dirs=_each(questions, dirs, spec),
         taken=settings,
         moving=questions.answer(moving),

@@ -591,7 +591,9 @@ def test_a_program_takes_more_than_a_pipe_holds() -> None:
 
 
 def test_what_a_program_leaves_behind_does_not_hold_its_end() -> None:
-    pipe, began = Program(("sh", "-c", "sleep 30 & exec cat"), {"PATH": os.environ["PATH"]}), time.monotonic()
+    pipe = Program(("sh", "-c", "sleep 30 & echo up; exec cat"), {"PATH": os.environ["PATH"]})
+    assert pipe.read(30.0) == b"up\n"
+    began = time.monotonic()
     pipe.close()
     os.killpg(pipe._child.pid, signal.SIGKILL)
     assert time.monotonic() - began < 20
