@@ -15,13 +15,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import group_writes
-from airflow_provider_kmigrate.clients.admin import cluster_id, connect, log_starts
+from airflow_provider_kmigrate.clients.admin import cluster_id
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -32,8 +32,9 @@ from airflow_provider_kmigrate.clients.connections import (
     zookeeper_settings,
 )
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.group_reads import groups_in, seen, topic_settings
+from airflow_provider_kmigrate.clients.group_reads import groups_in, log_offsets, seen, topic_settings
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.wire import EARLIEST
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, MemberSeen, Store
@@ -91,22 +92,17 @@ def scanned(
     now = seen(zk, properties, names)
     took = time.monotonic() - asked
     gap = time.monotonic() - began if wait else None
-    settings, starts = _settings(properties, now), _starts(properties, now)
+    settings = topic_settings(properties, {topic for observed in now.values() for topic in topics(observed)})
+    starts = _starts(properties, now)
     scans = [
         scan(TwoObservations(observed, first.get(name), gap or 0.0, settings, starts)) for name, observed in sorted(now.items())
     ]
     return scans, gap, took
 
 
-def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[str, dict[str, str]] | None:
-    with suppress(Unavailable):
-        return topic_settings(properties, {topic for observed in now.values() for topic in topics(observed)})
-    return None
-
-
 def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
     try:
-        return log_starts(connect(properties), (where for observed in now.values() for where in wanted(observed)))
+        return log_offsets(properties, (where for observed in now.values() for where in wanted(observed)), EARLIEST)
     except Unavailable:
         return None  # then the ends are not known either (K30)
 

@@ -129,12 +129,25 @@ _again_elsewhere = retry(
 )
 
 
+def client_of(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
+    """A client of librdkafka. Raises ours for properties that it does not take.
+
+    It logs nothing: without a logger librdkafka writes to standard error. Our exceptions carry what matters of it.
+    """
+    logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
+    logger.addHandler(logging.NullHandler())
+    try:
+        return kind(dict(properties), logger=logger)
+    except KafkaException as error:
+        raise error_of(error, "the properties of a Kafka connection") from error
+    except (TypeError, ValueError) as error:
+        raise Failed(f"the properties of a Kafka connection: {error}") from error
+
+
 def connect(properties: Mapping[str, Any]) -> AdminClient:
     """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
-    try:
-        return AdminClient(dict(properties), logger=silent())
-    except KafkaException as error:
-        raise error_of(error.args[0], "the properties of a Kafka connection") from error
+    client: AdminClient = client_of(AdminClient, properties)
+    return client
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
@@ -144,7 +157,7 @@ def asked(what: str, future: Future[Any], timeout: float) -> Any:
     except FutureTimeoutError as error:
         raise TimedOut(f"{what}: no answer within {timeout:g} s") from error
     except KafkaException as error:
-        raise error_of(error.args[0], what) from error
+        raise error_of(error, what) from error
 
 
 def error_of(refused: KafkaError | KafkaException, where: str) -> KMigrateError:
@@ -192,19 +205,13 @@ class Admin:
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its id, partitions and overrides; topics deleted meanwhile are left out."""
         names = sorted(self._metadata())
-        overrides = self._configs(ResourceType.TOPIC, names)
-        described: dict[Any, Any] = {}
+        overrides: dict[str, Mapping[str, Any]] = {}
+        described: dict[str, Any] = {}
         for batch in batches(names, _TOPICS):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
+            overrides |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, resources)
             described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
-        return {found.name: _topic(found, overrides.get(found.name, {})) for found in described.values()}
-
-    def broker_config(self, broker_id: int) -> dict[str, str]:
-        """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send.
-
-        Tried once: only this broker can answer.
-        """
-        found = self._configs(ResourceType.BROKER, [str(broker_id)])[str(broker_id)]
-        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+        return {name: _topic(found, overrides.get(name, {})) for name, found in described.items()}
 
     def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
         """Add a partition for each list of replicas, its preferred leader first, to a topic that has `before`. Not retried."""
@@ -221,8 +228,8 @@ class Admin:
         failures = []
         for batch in batches(partitions, _ELECTIONS):
             wanted = [KafkaPartition(partition.topic, partition.index) for partition in batch]
-            with self._errors("ElectLeaders"):
-                outcomes = self._wait(self._admin().elect_leaders(ElectionType.PREFERRED, wanted))
+            with self._errors("ElectLeaders") as what:
+                outcomes = asked(what, self._admin().elect_leaders(ElectionType.PREFERRED, wanted), self._timeout)
             failures += [(where, _error(refused)) for where, refused in outcomes.items() if refused is not None]
         failures = [(where, refused) for where, refused in failures if refused.code() not in _NOTHING_TO_DO]
         if failures:
@@ -255,43 +262,25 @@ class Admin:
                 raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
         return dict(topics)
 
-    def _configs(self, kind: ResourceType, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        found: dict[Any, Mapping[str, Any]] = {}
-        for batch in batches(names, _TOPICS):
-            wanted = [ConfigResource(kind, name) for name in batch]
-            found |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, wanted)
-        return {resource.name: entries for resource, entries in found.items()}
-
-    def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[Any, Any]:
-        """The answer for each resource; topics deleted meanwhile are left out."""
-        answers = {}
-        with self._errors(what):
-            for key, future in ask(self._admin(), wanted, request_timeout=self._timeout).items():
-                with _unless_deleted():
-                    answers[key] = self._wait(future)
-        return answers
-
-    def _wait(self, future: Future[Any]) -> Any:
-        return future.result(timeout=self._timeout + 1.0)  # librdkafka's own limit comes first, with a better reason
+    def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[str, Any]:
+        with self._errors(what) as named:
+            return _each(named, ask(self._admin(), wanted, request_timeout=self._timeout), self._timeout)
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """The boundary: librdkafka's exceptions become ours."""
+    def _errors(self, what: str) -> Iterator[str]:
+        """The boundary: librdkafka's exceptions become ours, with where and what was asked. A refused identity is the reason of any."""
         where = f"{self._settings.bootstrap} {what}"
         try:
-            yield
-        except FutureTimeoutError as error:
-            raise TimedOut(f"{where}: no answer within {self._timeout:g} s") from error
-        except KafkaException as error:
-            raise self._blame(error.args[0], where) from error
-        except (TypeError, ValueError) as error:  # a property that librdkafka does not take
-            raise Failed(f"{where}: {error}") from error
-
-    def _blame(self, error: KafkaError, where: str) -> KMigrateError:
-        if self._client is not None:
-            self._client.poll(0)  # runs the callback that remembers errors
-        refused, self._refused = self._refused, None
-        return error_of(refused or error, where)
+            yield where
+        except (KafkaException, KMigrateError) as error:
+            if self._client is not None:
+                self._client.poll(0)  # runs the callback that remembers errors
+            refused, self._refused = self._refused, None
+            if refused is not None:
+                raise error_of(refused, where) from error
+            if isinstance(error, KafkaException):
+                raise error_of(error, where) from error
+            raise
 
 
 def _topic(found: Any, entries: Mapping[str, Any]) -> TopicMetadata:
@@ -310,27 +299,20 @@ def _partition(found: Any) -> PartitionMetadata:
 def _unless_deleted() -> Iterator[None]:
     try:
         yield
-    except (KafkaException, KMigrateError) as error:
+    except KMigrateError as error:
         if not _is_missing(error):
             raise
 
 
-def _is_missing(error: KafkaException | KMigrateError) -> bool:
-    """True if the topic or partition does not exist, by librdkafka's exception or the one that `asked` made of it."""
-    theirs = error.__cause__ if isinstance(error, KMigrateError) else error
+def _is_missing(error: KMigrateError) -> bool:
+    """True if the topic or partition does not exist, by the librdkafka exception that `asked` made ours of."""
+    theirs = error.__cause__
     return isinstance(theirs, KafkaException) and theirs.args[0].code() == UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _error(refused: Any) -> KafkaError:
     error: KafkaError = refused.args[0] if isinstance(refused, KafkaException) else refused
     return error
-
-
-def silent() -> logging.Logger:
-    """A logger without output: without one librdkafka writes to standard error. Our exceptions carry what matters of it."""
-    logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
-    logger.addHandler(logging.NullHandler())
-    return logger
 
 
 _BATCH: Final = 500  # partitions, or topics, of a request
@@ -345,7 +327,10 @@ def cluster_id(properties: Mapping[str, Any]) -> str:
 
 def topic_names(properties: Mapping[str, Any]) -> list[str]:
     """All topics of the cluster, internal ones too. Raises ours."""
-    return sorted(_topics(connect(properties)))
+    try:
+        return sorted(connect(properties).list_topics(timeout=REQUEST_TIMEOUT).topics)
+    except KafkaException as error:
+        raise error_of(error, "Metadata") from error
 
 
 def read_marks(
@@ -373,61 +358,25 @@ def read_marks(
     return marks
 
 
-def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The next offset of each log; partitions that do not exist, have no leader or are not reported are left out."""
-    return _led(admin, wheres, OffsetSpec.latest)
-
-
-def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset of each log; the same partitions are left out as by `log_ends`."""
-    return _led(admin, wheres, OffsetSpec.earliest)
-
-
-def _led(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
-    wanted = set(wheres)
-    if not wanted:
-        return {}
-    led = {
-        TopicPartition(name, index)
-        for name, topic in _topics(admin).items()
-        for index, one in topic.partitions.items()
-        if one.leader >= 0
-    }
-    return _reported(admin, led & wanted, spec)
-
-
-def _reported(admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any]) -> dict[TopicPartition, int]:
-    """The offset of each partition that is reported; -1 if no record is as new as the spec."""
-    answers: dict[TopicPartition, Any] = {}
-    for some in batches(sorted(set(wheres)), _BATCH):
-        answers |= _offsets(admin, some, spec)
-    return {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError)}
-
-
-def _topics(admin: AdminClient) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = admin.list_topics(timeout=REQUEST_TIMEOUT).topics
-    except KafkaException as error:
-        raise error_of(error.args[0], "Metadata") from error
-    return found
-
-
 def ends_at(properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int) -> dict[TopicPartition, int]:
     """Where each log ended at that time (ms since the epoch), by its records' timestamps.
 
     Leaves out partitions whose records are all older, and unreported ones. Raises ours if the cluster does not answer at all.
     """
-    found = _reported(connect(properties), wheres, partial(OffsetSpec.for_timestamp, t_ms))
-    return {where: offset for where, offset in found.items() if offset >= 0}
+    admin, found = connect(properties), dict[TopicPartition, Any]()
+    for some in batches(sorted(wheres), _BATCH):
+        found |= _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms))
+    answered = {where: answer.offset for where, answer in found.items() if not isinstance(answer, KMigrateError)}
+    return {where: offset for where, offset in answered.items() if offset >= 0}  # -1: all records are older
 
 
-def _each(what: str, futures: Mapping[Any, Future[Any]]) -> dict[str, Any]:
+def _each(what: str, futures: Mapping[Any, Future[Any]], timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
     """The answer for each topic by name, without topics that do not exist."""
     found = {}
     for key, future in futures.items():
         name = key.name if isinstance(key, ConfigResource) else key
         with _unless_deleted():
-            found[name] = asked(f"{what} of {name}", future, REQUEST_TIMEOUT)
+            found[name] = asked(f"{what} of {name}", future, timeout)
     return found
 
 

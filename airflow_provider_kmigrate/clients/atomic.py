@@ -15,17 +15,16 @@ _LOCK_TIMEOUT = 30.0  # seconds
 OWNER, ALL_USERS = 0o600, 0o666  # a new file's mode before the umask
 
 
-def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: int = OWNER, *, durable: bool = True) -> None:
+def replace(path: Path, data: bytes, mode: int = OWNER, *, durable: bool = True) -> None:
     """Write `data` to `path`: after a crash it has the old content or the new one, never a part. Raises `Failed`.
 
-    A new file is for its owner only (it may hold passwords), or has `mode` less the umask. `like` gives it another file's owner
-    and mode instead, so that a service that runs as its own user can still read it. `durable` false does not wait for the disk:
+    The file is for its owner only (it may hold passwords), or has `mode` less the umask. `durable` false does not wait for the disk:
     readers still see whole files, but the machine's crash may leave an empty one.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
     new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        _write(new, data, like, mode, durable=durable)
+        _write(new, data, mode, durable=durable)
         new.replace(path)
         if durable:
             _sync_folder(path.parent)
@@ -35,13 +34,9 @@ def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: i
         raise Failed(f"cannot write {path}: {error}") from error
 
 
-def _write(path: Path, data: bytes, like: os.stat_result | None, mode: int, *, durable: bool) -> None:
+def _write(path: Path, data: bytes, mode: int, *, durable: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as file:
-        if like is not None:
-            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-                os.fchown(handle, like.st_uid, like.st_gid)
-            os.fchmod(handle, like.st_mode & 0o777)
         file.write(data)
         file.flush()
         if durable:

@@ -12,15 +12,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
-_SHOWN = 2000  # characters of a failed program's last output
+BROKEN_CONNECTION = 255  # ssh's exit code for it
+_SHOWN = 2000  # characters of a program's last output
 
 
 def java() -> str | None:
@@ -55,86 +54,44 @@ def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
         raise Failed(f"{what} ended with {error.returncode}: {said}") from error
 
 
-_TAIL = 1_000
-_ENCODING = "iso-8859-1"  # any byte survives the round trip
+def command_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    """As `environment`, for a command of the cluster file; its messages are in English."""
+    return environment({"LC_ALL": "C"} | dict(extra or {}))
 
 
-@dataclass(frozen=True, slots=True)
-class CommandAnswer:
-    """How a command ended, and what it printed; not in `repr`, because it may hold passwords."""
+def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str]:
+    """Run a command in exactly this environment; returns its exit code, which is no error, and the end of its stderr.
 
-    code: int
-    out: str = field(repr=False, default="")
-    err: str = field(repr=False, default="")
-
-    @property
-    def err_tail(self) -> str:
-        """The end of stderr, for a message."""
-        return printable(self.err.strip()[-_TAIL:], "\n\t") or "nothing on stderr"
-
-
-class LocalRunner:
-    """Runs commands here, in the `environment` of this machine and `env`.
-
-    A call runs an argument list with a text as its standard input, for at most `timeout` seconds. Raises `TimedOut` (what the command
-    did is unknown), and `Failed` if there is no such program. An exit code is an answer, not an error.
+    Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """
+    with tempfile.TemporaryFile() as errors:  # not a pipe: a start command may leave a child that keeps it open forever
+        code = _wait(argv, env, timeout, errors)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN))
+        return code, printable(errors.read().decode(errors="replace").strip(), "\n\t") or "nothing on stderr"
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        self.env = environment({"LC_ALL": "C"} | dict(env or {}))  # C: messages in English
 
-    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> CommandAnswer:
-        # Files, not pipes: a start command may leave a child that keeps them open forever.
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(stdin.encode(_ENCODING))
-            given.seek(0)
-            code = self._wait(argv, timeout, given, out, err)
-            return CommandAnswer(code, _text(out), _text(err))
-
-    def _wait(self, argv: Sequence[str], timeout: float, given: IO[bytes], out: IO[bytes], err: IO[bytes]) -> int:
+def _wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: IO[bytes]) -> int:
+    null = subprocess.DEVNULL
+    try:
+        child = subprocess.Popen(argv, stdin=null, stdout=null, stderr=errors, env=env, start_new_session=True)
+    except (OSError, ValueError) as error:
+        raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+    with child:
         try:
-            child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=err, env=self.env, start_new_session=True)
-        except (OSError, ValueError) as error:
-            raise Failed(f"cannot run {argv[0]!r}: {error}") from error
-        with child:
-            try:
-                return child.wait(timeout)
-            except subprocess.TimeoutExpired as error:
-                child.kill()  # the command alone; a node that it started must survive
-                raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(_ENCODING)
-
-
-_PLACE = re.compile(r"\{(id|host|properties|cluster_id|release|group|instance|kind)\}")
+            return child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            child.kill()  # the command alone; a node that it started must survive
+            raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
 
 
 def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Fill the placeholders of `template`; each word stays one word, whatever the values hold.
+    """Fill the placeholders of a command; each word stays one word, whatever the values hold.
 
-    Other braces stay: Java and JSON arguments have their own. Raises `Refused` for a placeholder without a value in this command
-    (`{cluster_id}` in a start command, say).
+    Other braces stay: Java and JSON arguments have their own. The cluster file has no placeholder without a value.
     """
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            raise no_command(
-                f"the command {' '.join(template)!r} has the unknown placeholder {match[0]}; known: {sorted(values)}"
-            )
-        return values[match[1]]
-
-    template = tuple(template)
-    return tuple(_PLACE.sub(value, word) for word in template)
+    return tuple(re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), word) for word in template)
 
 
-def no_command(text: str) -> Refused:
-    """The refusal if there is no usable command for an act."""
-    return Refused.because(Reason("M02", f"{text}."))
-
-
-def node_values(node: NodeSpec) -> dict[str, str]:
-    """The values that every command of a node may use."""
-    return {"id": str(node.id), "host": node.host, "properties": node.hosts.properties}
+def connect_command(node: NodeSpec) -> tuple[str, ...]:
+    """The command of the cluster file that reaches a node's agent, filled in."""
+    return fill(node.hosts.connect, {"id": str(node.id), "host": node.host, "properties": node.hosts.properties})

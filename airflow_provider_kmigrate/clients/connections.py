@@ -21,7 +21,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -386,47 +385,40 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         brokers=brokers,
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
-        group_hosts={conn_id: _or_refusal(partial(_group_host, conn_id, lookup)) for conn_id in group_connections(spec)},
-        webhooks={conn_id: _or_refusal(partial(_webhook, spec, conn_id, lookup)) for conn_id in webhook_connections(spec)},
+        group_hosts={conn_id: _or_refusal(host_settings, conn_id, lookup) for conn_id in _group_connections(spec)},
+        webhooks={
+            conn_id: _or_refusal(webhook_settings, conn_id, lookup, tls=_tls_of_webhook(spec, conn_id))
+            for conn_id in _webhook_connections(spec)
+        },
         ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
     )
 
 
-def host_connections(spec: ClusterSpec) -> tuple[str, ...]:
+def host_connections(spec: ClusterSpec) -> list[str]:
     """The ids of the connections that nodes name for their commands, each once."""
-    return tuple(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}))
+    return sorted({node.hosts.conn_id for node in spec.nodes()} - {""})
 
 
-def group_connections(spec: ClusterSpec) -> tuple[str, ...]:
-    """The ids of the connections that consumer groups name for their commands, each once."""
-    return tuple(sorted({group.conn_id for group in spec.groups} - {""}))
-
-
-def ssh_connections(spec: ClusterSpec) -> tuple[str, ...]:
+def ssh_connections(spec: ClusterSpec) -> list[str]:
     """The ids of the SSH connections that nodes name, each once."""
-    return tuple(sorted({node.hosts.ssh_conn_id for node in spec.nodes()} - {""}))
+    return sorted({node.hosts.ssh_conn_id for node in spec.nodes()} - {""})
 
 
-def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
-    """The ids of the connections that instances name for their webhooks, each once."""
-    return tuple(sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""}))
+def _group_connections(spec: ClusterSpec) -> list[str]:
+    return sorted({group.conn_id for group in spec.groups} - {""})
 
 
-def _or_refusal(read: Callable[[], Settings]) -> Settings | Refused:
+def _webhook_connections(spec: ClusterSpec) -> list[str]:
+    return sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""})
+
+
+def _or_refusal(read: Callable[..., Settings], conn_id: str, lookup: Lookup, **given: bool) -> Settings | Refused:
     """Settings for groups, or why they cannot be used: that stops the groups that name them, and never a rollback of the cluster."""
     try:
-        return read()
+        return read(conn_id, lookup(conn_id), **given)
     except Refused as refused:
         return refused
-
-
-def _group_host(conn_id: str, lookup: Lookup) -> HostSettings:
-    return host_settings(conn_id, lookup(conn_id))
-
-
-def _webhook(spec: ClusterSpec, conn_id: str, lookup: Lookup) -> WebhookSettings:
-    return webhook_settings(conn_id, lookup(conn_id), tls=_tls_of_webhook(spec, conn_id))
 
 
 def _tls_of_webhook(spec: ClusterSpec, conn_id: str) -> bool:
@@ -444,9 +436,9 @@ def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
 def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     """Every connection id of a cluster file -> (the type that it must have, where it is named)."""
     where = f"in {spec.path}" if spec.path else "in the cluster file"
-    named = dict.fromkeys(webhook_connections(spec), (HTTP, f"a webhook {where}"))
-    named |= dict.fromkeys((group.conn_id for group in spec.groups if group.conn_id), (HOST, f"a group's conn_id {where}"))
-    named |= dict.fromkeys(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}), (HOST, f"hosts.conn_id {where}"))
+    named = dict.fromkeys(_webhook_connections(spec), (HTTP, f"a webhook {where}"))
+    named |= dict.fromkeys(_group_connections(spec), (HOST, f"a group's conn_id {where}"))
+    named |= dict.fromkeys(host_connections(spec), (HOST, f"hosts.conn_id {where}"))
     named |= dict.fromkeys(ssh_connections(spec), (SSH, f"hosts.ssh_conn_id {where}"))
     if spec.controller_conn_id:
         named[spec.controller_conn_id] = (CONTROLLER, f"quorum.conn_id {where}")

@@ -183,8 +183,7 @@ class Fence:
 
     def _raise(self, operations: list[Operation], *, shows_life: bool) -> int:
         """Commit the operations with a new token, which is returned. Raises `Changed` if another process was faster."""
-        life = self._zookeeper.read(self._life)
-        if shows_life and life is None:
+        if shows_life and self._zookeeper.read(self._life) is None:
             operations.append(Create(self._life, self._record(), ephemeral=True))
         _, version = self._zookeeper.read(self.path) or (b"", 0)
         *_, token = self._zookeeper.commit([*operations, Set(self.path, self._record(), version)])

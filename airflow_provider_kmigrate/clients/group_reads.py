@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, asked, connect, log_ends
-from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, asked, connect
+from airflow_provider_kmigrate.clients.wire import LATEST, Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, batches
 from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
@@ -45,9 +45,8 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     read_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
 _TOPICS: Final = "/brokers/topics"
 Parsed = TypeVar("Parsed")
@@ -64,9 +63,11 @@ def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, 
     progress, _ = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
     registrations, joined = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
     modes = dict(zk.nodes(path.mode for path in paths.values()))
-    owners = _places(zk, {name: f"{path.root}/owners" for name, path in paths.items()}, _thread)
-    offsets = _places(zk, {name: f"{path.root}/offsets" for name, path in paths.items()}, _stored)
-    resets = _places(zk, {name: path.resets for name, path in paths.items()}, _reset)
+    owned = {name: f"{path.root}/owners" for name, path in paths.items()}
+    owners = _places(zk, owned, lambda znode: printable(znode.data.decode(errors="replace")))
+    stored = {name: f"{path.root}/offsets" for name, path in paths.items()}
+    offsets = _places(zk, stored, lambda znode: StoredOffset(read_offset(znode.data), znode.changed_at))
+    resets = _places(zk, {name: path.resets for name, path in paths.items()}, lambda znode: read_offset(znode.data))
     holds = dict(zk.nodes(path.hold for path in paths.values()))
     selected = _selected(zk, registrations)
     found = {}
@@ -86,18 +87,6 @@ def groups_in(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str, 
             name in joined,
         )
     return found
-
-
-def _thread(znode: Znode) -> str:
-    return printable(znode.data.decode(errors="replace"))
-
-
-def _reset(znode: Znode) -> int | Unreadable:
-    return read_offset(znode.data)
-
-
-def _stored(znode: Znode) -> StoredOffset:
-    return StoredOffset(read_offset(znode.data), znode.changed_at)
 
 
 def _children(
@@ -150,9 +139,7 @@ def _selected(
 def _partitions(zk: ZooKeeper, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
     found = {}
     for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
-        topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
-        if isinstance(topic, Malformed):
-            raise Failed(f"{topic.path} does not have Kafka's format: {topic.content!r}")
+        topic = znodes.or_failed(znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data))
         found[topic.name] = [TopicPartition(topic.name, index) for index in topic.partitions]
     return found
 
@@ -265,14 +252,14 @@ def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int
         read = {name: found for name, found in offsets.items() if not isinstance(found, KMigrateError)}
         places = frozenset(chain.from_iterable(read.values()))
         leaders, deleted = _leaders(connections, addresses.values(), {place.topic for place in places})
-        ends = _ends(connections, addresses, leaders, places)
+        ends = _log_offsets(connections, addresses, leaders, places, committed=True)
     groups = {name: position for name, found in read.items() if (position := _position(found, ends, deleted)) is not None}
     return GroupSweep(groups, frozenset(offsets.keys() - groups.keys()), tuple(sorted(silent)), members)
 
 
 def _swept(wire: Wire, named: Collection[str], offsets: Answers[Offsets], members: dict[str, tuple[KafkaMember, ...]]) -> None:
     """Add what one broker has of its groups. An answer of another broker's stays if this one only kept an old copy."""
-    listed = wire.live_groups()
+    listed = wire.groups(live=True)
     for some in batches(listed, _SWEPT):
         for name, found in committed(wire, some).items():
             if name not in offsets or not isinstance(found, KMigrateError):
@@ -300,19 +287,22 @@ def _leaders(
     return found, missing if whole else ()
 
 
-def _ends(
+def _log_offsets(
     connections: Brokers,
     addresses: Mapping[int, Address],
     leaders: Mapping[tuple[str, int], int],
     places: Iterable[TopicPartition],
+    which: int = LATEST,
+    *,
+    committed: bool = False,
 ) -> dict[tuple[str, int], int]:
-    """The log end of each of these partitions; those without a leader, or whose leader does not answer, are left out."""
+    """As `Wire.log_offsets`, from the leaders; partitions without a leader, or whose leader does not answer, are left out."""
     led, found = defaultdict[int, list[TopicPartition]](list), dict[tuple[str, int], int]()
     for place in places:
         led[leaders.get(place, -1)].append(place)
     for broker in led.keys() & addresses.keys():
         with suppress(Unavailable):
-            found |= connections.at(*addresses[broker]).log_ends(led[broker])
+            found |= connections.at(*addresses[broker]).log_offsets(led[broker], which, committed=committed)
     return found
 
 
@@ -348,17 +338,23 @@ def seen(zk: ZooKeeper, properties: Mapping[str, Any], names: Collection[str] | 
     if kafka is None:
         return found
     places = {name: set(_places_of(observed)) for name, observed in found.items()}
-    ends = _if_available(lambda: log_ends(connect(properties), chain.from_iterable(places.values())))
+    ends = _if_available(lambda: log_offsets(properties, chain.from_iterable(places.values()), LATEST))
     if ends is None:
         return found
     return {name: replace(one, ends={where: ends[where] for where in places[name] & ends.keys()}) for name, one in found.items()}
 
 
-def topic_settings(properties: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out.
+def log_offsets(properties: Mapping[str, Any], places: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    """As `Wire.log_offsets`, of the whole cluster; what does not exist or is not reported is left out. Raises ours if no broker answers."""
+    wanted = set(places)
+    with Brokers(properties, REQUEST_TIMEOUT) as brokers:
+        there = brokers.first(lambda wire: wire.locations({place.topic for place in wanted}))
+        found = _log_offsets(brokers, there.brokers, there.leaders, wanted, which)
+    return {place: found[place] for place in wanted if place in found}
 
-    Raises ours if no broker answers.
-    """
+
+def topic_settings(properties: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out."""
     admin, found = connect(properties), dict[str, dict[str, str]]()
     for some in batches(sorted(set(topics)), _GROUP_READS_TOPICS):
         wanted = [ConfigResource(ResourceType.TOPIC, name) for name in some]

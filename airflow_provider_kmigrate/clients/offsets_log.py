@@ -14,7 +14,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.clients.admin import error_of, read_marks, silent
+from airflow_provider_kmigrate.clients.admin import client_of, error_of, read_marks
 from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark
@@ -71,7 +71,7 @@ class OffsetsLog:
             if error is not None:
                 refused.append(error)
 
-        producer, deadline = _client(Producer, {**self._properties, **_ADMIN}), time.monotonic() + timeout
+        producer, deadline = client_of(Producer, {**self._properties, **_ADMIN}), time.monotonic() + timeout
         late = TimedOut(
             f"not all copies in {OFFSETS_TOPIC} were removed within {timeout:g} s: find out why brokers are slow, and repeat it"
         )
@@ -137,7 +137,7 @@ def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True
     left = {place for place, mark in wanted.items() if mark.start < mark.end}
     if not left:
         return
-    with closing(_client(Consumer, {**properties, **_READS})) as consumer:
+    with closing(client_of(Consumer, {**properties, **_READS})) as consumer:
         consumer.assign([KafkaPartition(OFFSETS_TOPIC, place, wanted[place].start) for place in sorted(left)])
         deadline = time.monotonic() + timeout
         while left:
@@ -191,10 +191,3 @@ def _ended(message: Message) -> bool:
 
 def _raw(message: Any) -> RawRecord:
     return RawRecord(message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value())
-
-
-def _client(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
-    try:
-        return kind(dict(properties), logger=silent())
-    except KafkaException as error:
-        raise error_of(error, "the properties of a Kafka connection") from error

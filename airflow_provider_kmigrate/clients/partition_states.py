@@ -37,20 +37,21 @@ _AT_ONCE: Final = 500  # in one transaction, some 100 kB
 _TRIES: Final = 5  # for one transaction
 
 
-def half_made(zookeeper: ZooKeeper) -> tuple[str, ...]:
+def missing_states(zookeeper: ZooKeeper) -> tuple[str, ...]:
     """The paths of the missing states. A topic under creation misses some for a moment, too."""
     paths = zookeeper.state_paths()
     there = {path for path, _ in zookeeper.nodes(paths)}
     return tuple(path for path in paths if path not in there)
 
 
-def make_whole(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
+def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
     """Create these states and the znodes above them; returns how many. Raises `Changed` if another client created one meanwhile.
 
     A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until
     then the difference shows.
     """
-    epoch = zookeeper.read("/controller_epoch")
+    found = zookeeper.read("/controller_epoch")
+    epoch = (znodes.controller_epoch(found[0]) if found else None) or 0
     made = 0
     for path in states:
         topic, partition = path.removeprefix(_TOPICS).removesuffix("/state").split("/partitions/")
@@ -59,7 +60,7 @@ def make_whole(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) ->
         if known is None or isinstance(known, Malformed) or int(partition) not in known.partitions:
             continue  # deleted meanwhile
         state = {
-            "controller_epoch": int(epoch[0]) if epoch else 0,
+            "controller_epoch": epoch,
             "leader": -1,
             "version": 1,
             "leader_epoch": 0,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 import httpx
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.commands import LocalRunner, fill
+from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill, run_command
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
@@ -35,14 +35,13 @@ from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 
 Settings = TypeVar("Settings", HostSettings, WebhookSettings)
 
-_BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
 
 
@@ -74,13 +73,13 @@ class Instances:
             self._run(group, instance, body)
 
     def _run(self, group: GroupSpec, instance: InstanceSpec, places: Mapping[str, str]) -> None:
-        environment = _usable(self.hosts[group.conn_id]).environment if group.conn_id else None
-        answer = LocalRunner(environment)(fill(instance.switch, places), "", group.switch_timeout)
+        environment = command_environment(_usable(self.hosts[group.conn_id]).environment if group.conn_id else None)
+        code, said = run_command(fill(instance.switch, places), environment, group.switch_timeout)
         what = f"{instance.name} of group {group.name}: its switch command"
-        if answer.code == _BROKEN_CONNECTION:
-            raise Unreachable(f"{what} found no connection: {answer.err_tail}")
-        if answer.code != 0:
-            raise Failed(f"{what} ended with exit code {answer.code}: {answer.err_tail}")
+        if code == BROKEN_CONNECTION:
+            raise Unreachable(f"{what} found no connection: {said}")
+        if code != 0:
+            raise Failed(f"{what} ended with exit code {code}: {said}")
 
     def _post(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
         settings, what = (
@@ -160,10 +159,7 @@ class Tools:
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""
-        try:
-            return topic_settings(self.kafka, topics)
-        except Unavailable:
-            return {}
+        return topic_settings(self.kafka, topics)
 
 
 def connection_facts(settings: ClusterSettings) -> ConnectionFacts:

@@ -103,7 +103,7 @@ def authenticate(call: Call, security: WireSecurity, where: str) -> None:
     for _ in range(_MAX_ROUNDS):
         answer = call(SaslAuthenticateRequest(auth_bytes=mechanism.auth_bytes(), version=1))
         check(answer.error_code, f"{where} SaslAuthenticate", answer.error_message)
-        _believe(mechanism, answer.auth_bytes, where)
+        _check_proof(mechanism, answer.auth_bytes, where)
         if mechanism.is_done():
             return
     raise AuthenticationFailed(f"{where}: SASL {security.sasl_mechanism} did not end after {_MAX_ROUNDS} rounds")
@@ -122,7 +122,7 @@ def _mechanism(security: WireSecurity) -> Any:
     )
 
 
-def _believe(mechanism: Any, proof: bytes, where: str) -> None:
+def _check_proof(mechanism: Any, proof: bytes, where: str) -> None:
     rounds = _ROUNDS.search(proof)
     if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
         text = f"{where}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
@@ -293,7 +293,7 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
 
 
 _METADATA_LOG = "__cluster_metadata"
-_LATEST, _READ_COMMITTED = -1, 1  # ListOffsets
+LATEST, EARLIEST = -1, -2  # ListOffsets
 _Place = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _TOPIC = 2  # ConfigResource.Type of a topic
 _CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
@@ -459,17 +459,14 @@ class Wire:
         answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(keys), key_type=key_type)
         return {found.key: found for found in answer.coordinators}
 
-    def groups(self) -> tuple[str, ...]:
-        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups)."""
-        answer = self.ask(ListGroupsRequest, 0, 4)
-        check(answer.error_code, f"{self.endpoint} ListGroups")
-        return tuple(found.group_id for found in answer.groups)
+    def groups(self, *, live: bool = False) -> tuple[str, ...]:
+        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups).
 
-    def live_groups(self) -> tuple[str, ...]:
-        """The consumer groups that this broker has loaded and that have members; brokers before Kafka 2.6 list all."""
+        `live`: only those with members; brokers before Kafka 2.6 do not report that, and list all.
+        """
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
-        return tuple(found.group_id for found in answer.groups if found.group_state not in {"Empty", "Dead"})
+        return tuple(found.group_id for found in answer.groups if not (live and found.group_state in {"Empty", "Dead"}))
 
     def locations(self, topics: Collection[str]) -> TopicLocations:
         """Where the brokers are, and who leads the partitions of these topics."""
@@ -481,13 +478,18 @@ class Wire:
             frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
         )
 
-    def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The last stable offsets of partitions that this broker leads; those that it does not lead (any more) are left out."""
+    def log_offsets(
+        self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads; the others are left out.
+
+        `committed`: the last stable offset, where open transactions begin, instead of the next one.
+        """
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:
-            by_topic[topic].append(_Place(partition_index=index, timestamp=_LATEST))
+            by_topic[topic].append(_Place(partition_index=index, timestamp=which))
         wanted = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each) for topic, each in by_topic.items()]
-        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=_READ_COMMITTED, topics=wanted)
+        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=int(committed), topics=wanted)
         rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
         return {(name, each.partition_index): each.offset for name, each in rows if each.error_code == 0}
 
@@ -593,20 +595,12 @@ def _partition_leader(topic: str, answer: Any) -> PartitionLeader:
 _BROKER = 4  # ConfigResource.Type of a broker
 _STATIC = 4  # ConfigSource of the settings it read when it started
 OF_DEFAULT = 5  # ConfigSource of Kafka's defaults
-_PROTOCOL = "inter.broker.protocol.version"
 _LIST_MS = 10_000
 
 
-def release(wire: Wire, broker: int) -> str:
-    """The release line of a broker's software, such as `3.9-IV0`: the default of its protocol version.
-
-    No request returns the patch level. Raises `Failed` if the broker does not report the default.
-    """
-    for entry in broker_configs(wire, broker, [_PROTOCOL]):
-        found = [synonym.value for synonym in entry.synonyms if synonym.source == OF_DEFAULT and synonym.value]
-        if entry.name == _PROTOCOL and found:
-            return str(found[0])
-    raise Failed(f"{wire.endpoint} does not report the default of {_PROTOCOL}")
+def effective(wire: Wire, broker: int) -> dict[str, str]:
+    """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send."""
+    return {entry.name: entry.value for entry in broker_configs(wire, broker) if entry.value is not None}
 
 
 def taken(wire: Wire, broker: int) -> Taken:

@@ -103,22 +103,16 @@ def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
 
 def rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
     """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
-    found = parsed("rolled back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
-    if isinstance(found, Malformed):
-        why = "without it a roll may let the takeover isolate a broker that was rolled back"
-        raise Failed(
-            f'kmigrate\'s note of brokers that were rolled back holds {found.content}: {why}; correct it, such as {{"0": "zookeeper"}}'
-        )
-    return found
+    why = "a roll may let the takeover isolate a broker that was rolled back"
+    return _own_note(
+        ROLLED_BACK, data, lambda fields: {int(key): BrokerMode(mode) for key, mode in fields.items()}, why, '{"0": "zookeeper"}'
+    )
 
 
 def node_ids(path: str, data: bytes) -> frozenset[int]:
     """Our own note of nodes, such as [0, 1]. Raises `Failed` if it is unreadable."""
-    try:
-        return frozenset(map(_int, read_json(data)))
-    except (ValueError, TypeError) as error:
-        why = "without it the takeover may isolate a broker, or a lost migration flag may look like a finalization"
-        raise Failed(f"kmigrate's note {path} holds {readable(data)}: {why}; correct it, such as [0, 1]") from error
+    why = "the takeover may isolate a broker, or a lost migration flag may look like a finalization"
+    return _own_note(path, data, lambda ids: frozenset(map(_int, ids)), why, "[0, 1]")
 
 
 def expansion(data: bytes) -> Expansion:
@@ -127,11 +121,14 @@ def expansion(data: bytes) -> Expansion:
     def read(fields: Mapping[str, Any]) -> Expansion:
         return Expansion(_ints(fields["from"]), _int(fields["to"]), ExpansionStage(fields["stage"]))
 
-    found = parsed(EXPANSION, data, read)
+    why = "the offsets of groups that were deleted may never be imported"
+    return _own_note(EXPANSION, data, read, why, '{"from": [10], "to": 20, "stage": "deleting"}')
+
+
+def _own_note(path: str, data: bytes, build: Callable[[Any], Parsed], why: str, example: str) -> Parsed:
+    found = parsed(path, data, build)
     if isinstance(found, Malformed):
-        why = "without it the offsets of groups that were deleted may never be imported"
-        text = f"kmigrate's note {EXPANSION} holds {found.content}: {why}"
-        raise Failed(f'{text}; correct it, such as {{"from": [10], "to": 20, "stage": "deleting"}}')
+        raise Failed(f"kmigrate's note {path} holds {found.content}: without it {why}; correct it, such as {example}")
     return found
 
 
@@ -155,6 +152,13 @@ def parsed(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed])
         return build(read_json(data))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
         return Malformed(path, readable(data))
+
+
+def or_failed(found: Parsed | Malformed) -> Parsed:
+    """What was parsed. Raises `Failed` if the znode is malformed."""
+    if isinstance(found, Malformed):
+        raise Failed(f"{found.path} does not have Kafka's format: {found.content!r}")
+    return found
 
 
 def _int(value: object) -> int:
@@ -210,7 +214,7 @@ NOTES: Final = (ROLLED_BACK, REGISTERED, UNFLAGGED)
 #: no note about nodes: a handover leaves it.
 EXPANSION: Final = f"{ROOT}/offsets-topic"
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
-#: Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
+#: Kafka has left out (`missing_states`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")

@@ -16,8 +16,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, Self
 from urllib.parse import unquote
 
 from kazoo.client import TransactionRequest
@@ -40,6 +41,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     Operation,
     Set,
     check_allowed,
+    or_failed,
     outdated,
 )
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
@@ -60,7 +62,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, WrongCluster
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _COORDINATOR_TOPICS = {topic: f"/brokers/topics/{topic}" for topic in sorted(INTERNAL)}
@@ -97,140 +99,76 @@ _SRVR_TIMEOUT = 3.0  # seconds for each server
 _ANSWER = 65_536
 
 
-class _Reading:
-    """One pass over the tree; keeps the newest time in any stat, and the malformed znodes."""
+class _TreeReads:
+    """Reads beside a view; keeps the newest time that ZooKeeper gave to any znode, and the malformed znodes."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self.zookeeper = zookeeper
         self.latest = 0.0
         self.malformed: list[Malformed] = []
 
-    def children(self, *paths: str) -> list[list[str]]:
-        """The sorted names of the children of each path; empty if a path does not exist."""
-        found = self._session.read("children", *(ZnodeRead(ReadKind.CHILDREN, path) for path in paths))
-        return [sorted(names or ()) for names in found]
+    def nodes(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        """Each of these children of a folder that exists, by name."""
+        for path, znode in self.zookeeper.nodes(f"{folder}/{name}" for name in names):
+            self.latest = max(self.latest, znode.changed_at)
+            yield path.removeprefix(f"{folder}/"), znode
 
-    def data(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes, Any]]:
-        """(name, data, stat) of each child of `folder` that exists."""
-        for path, (data, stat) in self._session.stream(folder, ReadKind.DATA, (f"{folder}/{name}" for name in names)):
-            self._note_time(stat)
-            yield path.removeprefix(f"{folder}/"), data or b"", stat
-
-    def one(self, path: str) -> Any:
-        """The data and the stat of one znode; None if it does not exist."""
-        (found,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
-        if found:
-            self._note_time(found[1])
-        return found
-
-    def settings(self, folder: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    def settings(self, folder: str) -> dict[str, tuple[str, ...]]:
         """The keys set for each entity; entities without any are left out.
 
         An unreadable znode is only named: it may hold salted passwords.
         """
         found = {}
-        for name, data, _ in self.data(folder, names):
-            if not data:  # Kafka creates it as a parent, such as for a user whose quotas are all of single clients
+        for name, znode in self.nodes(folder, self.zookeeper.children(folder)):
+            if not znode.data:  # Kafka creates it as a parent, such as for a user whose quotas are all of single clients
                 continue
-            keys = znodes.configs(f"{folder}/{name}", data)
+            keys = znodes.configs(f"{folder}/{name}", znode.data)
             if isinstance(keys, Malformed):
                 self.malformed.append(Malformed(keys.path, ""))
             elif keys:
                 found[unquote(name)] = tuple(sorted(keys))
         return found
 
-    def _note_time(self, stat: Any) -> None:
-        self.latest = max(self.latest, stat.ctime / 1000, stat.mtime / 1000)
+    def acls(self) -> Iterator[ZkAcl]:
+        """The rules of `/kafka-acl/Topic` and, for other patterns, of `/kafka-acl-extended/prefixed/Topic`."""
+        patterns = self.zookeeper.children("/kafka-acl-extended")
+        extended = [(pattern.upper(), f"/kafka-acl-extended/{pattern}") for pattern in patterns]
+        for pattern, root in [("LITERAL", "/kafka-acl"), *extended]:
+            for folder, names in self.zookeeper.families(f"{root}/{kind}" for kind in self.zookeeper.children(root)):
+                resource = folder.removeprefix(f"{root}/")
+                for name, znode in self.nodes(folder, names):
+                    found = znodes.parsed(f"{folder}/{name}", znode.data, partial(_rules, resource, name, pattern))
+                    if isinstance(found, Malformed):
+                        self.malformed.append(found)
+                    else:
+                        yield from found
+
+    def changed(self) -> tuple[tuple[str, float], ...]:
+        """The newest notifications of changed settings and ACLs, newest first; Kafka keeps each for some 15 minutes."""
+        found = []
+        for folder in _CHANGES:
+            for _, znode in self.nodes(folder, self.zookeeper.children(folder)[-_NEWEST:]):
+                found.append((_entity(znode.data) if folder == _CHANGES[0] else "access rules", znode.changed_at))
+        return tuple(sorted(found, key=lambda change: -change[1])[:_NEWEST])
+
+    def registrations(self) -> dict[int, BrokerRegistration]:
+        """Each broker's registration, as the broker last wrote it: it does again if its listeners change."""
+        found = {}
+        for name, znode in self.nodes("/brokers/ids", filter(is_number, self.zookeeper.children("/brokers/ids"))):
+            broker_time = znodes.parsed(name, znode.data, lambda fields: int(fields["timestamp"]) / 1000)
+            if not isinstance(broker_time, Malformed):
+                found[int(name)] = BrokerRegistration(broker_time, znode.changed_at)
+        return found
 
 
-class _Rule(NamedTuple):
-    """A folder of ACLs: `/kafka-acl/Topic` and, for other patterns, `/kafka-acl-extended/prefixed/Topic`."""
-
-    folder: str
-    resource: str
-    pattern: str
-
-
-def tree(session: Session) -> ZooKeeperTree:
-    """Read all of it at about one time; raises as `Session.read`."""
-    reading = _Reading(session)
-    brokers, users, tokens, ids = reading.children("/config/brokers", "/config/users", "/delegation_token/tokens", "/brokers/ids")
-    seqid, feature = reading.one("/brokers/seqid"), reading.one("/feature")
-    scram = {
-        user: keys
-        for user, keys in reading.settings("/config/users", users).items()
-        if any(key.startswith("SCRAM-") for key in keys)
-    }
-    return ZooKeeperTree(
-        broker_settings=reading.settings("/config/brokers", brokers),
-        scram_users=tuple(scram),
-        tokens=len(tokens),
-        acls=tuple(_acls(reading)),
-        has_feature=feature is not None,
-        generated_ids=seqid[1].version if seqid else 0,
-        changed=_changed(reading),
-        registrations=_registrations(reading, ids),
-        guarded=_guarded(session),
-        malformed=tuple(reading.malformed),
-        latest=reading.latest,
-        cmak=_exists(session, _CMAK),
-    )
-
-
-def servers(settings: ZooKeeperSettings) -> tuple[ZooKeeperServer, ...]:
-    """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
-    addresses = settings.hosts.split(",")
-    with ThreadPoolExecutor(len(addresses), "srvr") as threads:
-        return tuple(threads.map(lambda address: _server(address, settings), addresses))
-
-
-def _acls(reading: _Reading) -> Iterator[ZkAcl]:
-    kinds, patterns = reading.children("/kafka-acl", "/kafka-acl-extended")
-    rules = [_Rule(f"/kafka-acl/{kind}", kind, "LITERAL") for kind in kinds]
-    for pattern in patterns:
-        folder = f"/kafka-acl-extended/{pattern}"
-        (kinds,) = reading.children(folder)
-        rules += [_Rule(f"{folder}/{kind}", kind, pattern.upper()) for kind in kinds]
-    for rule in rules:
-        (names,) = reading.children(rule.folder)
-        for name, data, _ in reading.data(rule.folder, names):
-            found = _rules(rule, name, data)
-            if isinstance(found, Malformed):
-                reading.malformed.append(found)
-            else:
-                yield from found
-
-
-def _rules(where: _Rule, name: str, data: bytes) -> list[ZkAcl] | Malformed:
-    return znodes.parsed(f"{where.folder}/{name}", data, lambda fields: [_acl(where, name, entry) for entry in fields["acls"]])
-
-
-def _acl(where: _Rule, name: str, entry: Mapping[str, Any]) -> ZkAcl:
-    principal, operation, permission = (str(entry[key]) for key in ("principal", "operation", "permissionType"))
-    return ZkAcl(where.resource, name, where.pattern, principal, operation, permission)
-
-
-def _changed(reading: _Reading) -> tuple[tuple[str, float], ...]:
-    """The newest notifications of changed settings and ACLs, newest first; Kafka keeps each for some 15 minutes."""
-    found = []
-    for folder, names in zip(_CHANGES, reading.children(*_CHANGES), strict=True):
-        for _, data, stat in reading.data(folder, names[-_NEWEST:]):
-            found.append((_entity(data) if folder == _CHANGES[0] else "access rules", stat.ctime / 1000))
-    return tuple(sorted(found, key=lambda change: -change[1])[:_NEWEST])
+def _rules(resource: str, name: str, pattern: str, fields: Mapping[str, Any]) -> list[ZkAcl]:
+    keys = ("principal", "operation", "permissionType")
+    return [ZkAcl(resource, name, pattern, *(str(entry[key]) for key in keys)) for entry in fields["acls"]]
 
 
 def _entity(data: bytes) -> str:
     named = znodes.parsed("notification", data, lambda fields: f"settings of {fields['entity_path']}")
     return "settings" if isinstance(named, Malformed) else named
-
-
-def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, BrokerRegistration]:
-    found = {}
-    for name, data, stat in reading.data("/brokers/ids", (name for name in ids if is_number(name))):
-        broker_time = znodes.parsed(name, data, lambda fields: int(fields["timestamp"]) / 1000)
-        if not isinstance(broker_time, Malformed):
-            found[int(name)] = BrokerRegistration(broker_time, stat.ctime / 1000)
-    return found
 
 
 def _guarded(session: Session) -> tuple[str, ...]:
@@ -274,9 +212,6 @@ def _all_of(stream: socket.socket) -> bytes:
     return data
 
 
-Parsed = TypeVar("Parsed")
-
-
 class Znode(NamedTuple):
     """A znode with parts of its stat: version of the data, zxid and time (seconds since the epoch) of their last change."""
 
@@ -306,12 +241,12 @@ def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
     """Every topic with its overrides and each partition's replicas, without leaders and ISRs. Raises `Failed` if a znode is malformed."""
     topics = {topic.name: topic for topic in _assignments(tree)}
     found = tree.each("/config/topics", topics)
-    overrides = {name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
+    overrides = {name: or_failed(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
     return {name: replace(topic, configs=overrides.get(name, {})) for name, topic in sorted(topics.items())}
 
 
 def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
-    return [_sound(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
+    return [or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
 
 
 class Holding(Protocol):
@@ -404,15 +339,33 @@ class ZooKeeper:
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
         states = self._session.stream("partition states", ReadKind.DATA, self.state_paths())
-        return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+        return max((or_failed(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
     def read_tree(self) -> ZooKeeperTree:
-        """Read what preflight needs beside a view."""
-        return tree(self._session)
+        """What preflight needs beside a view, read at about one time."""
+        reads = _TreeReads(self)
+        seqid = dict(reads.nodes("/brokers", ["seqid"]))
+        users = reads.settings("/config/users")
+        return ZooKeeperTree(
+            broker_settings=reads.settings("/config/brokers"),
+            scram_users=tuple(user for user, keys in users.items() if any(key.startswith("SCRAM-") for key in keys)),
+            tokens=len(self.children("/delegation_token/tokens")),
+            acls=tuple(reads.acls()),
+            has_feature=bool(dict(reads.nodes("", ["feature"]))),
+            generated_ids=seqid["seqid"].version if seqid else 0,
+            changed=reads.changed(),
+            registrations=reads.registrations(),
+            guarded=_guarded(self._session),
+            malformed=tuple(reads.malformed),
+            latest=reads.latest,
+            cmak=_exists(self._session, _CMAK),
+        )
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
-        """The servers of the connection, each asked for its version on a connection of its own."""
-        return servers(self._settings)
+        """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
+        addresses = self._settings.hosts.split(",")
+        with ThreadPoolExecutor(len(addresses), "srvr") as threads:
+            return tuple(threads.map(lambda address: _server(address, self._settings), addresses))
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
         """Every znode of the cluster, parents first; znodes that vanish meanwhile are left out. For backups.
@@ -521,7 +474,7 @@ class ZooKeeper:
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
         for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
             name, index = paths[path]
-            leader, isr, epoch = _sound(znodes.partition_state(path, _data(found)))
+            leader, isr, epoch = or_failed(znodes.partition_state(path, _data(found)))
             states[name][index] = replace(states[name][index], leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
@@ -568,9 +521,3 @@ def _written(stat: ZnodeStat) -> Written:
 
 def _state(topic: TopicMetadata, partition: int) -> str:
     return f"/brokers/topics/{topic.name}/partitions/{partition}/state"
-
-
-def _sound(parsed: Parsed | Malformed) -> Parsed:
-    if isinstance(parsed, Malformed):
-        raise Failed(f"{parsed.path} does not have Kafka's format: {parsed.content!r}")
-    return parsed

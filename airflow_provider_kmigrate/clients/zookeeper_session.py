@@ -234,11 +234,11 @@ class Session:
         return client
 
     def close(self) -> None:
-        """End the session and its ephemeral znodes; waits only a moment, since a hung server would block."""
+        """End the session and its ephemeral znodes."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            _drop(client)
+            drop(client)
 
     def read(self, what: str, *reads: ZnodeRead) -> list[Any]:
         """The answers to reads at one instant, not before this call even if a lagging follower answers."""
@@ -306,7 +306,7 @@ class Session:
         client = self._client
         if client is None or client.client_state not in self._over():
             return client
-        _drop(client)
+        drop(client)
         return None
 
     def _over(self) -> tuple[str, ...]:
@@ -330,7 +330,8 @@ def _value(result: Any, timeout: float) -> Any:
         return None
 
 
-def _drop(client: KazooClient) -> None:
+def drop(client: KazooClient) -> None:
+    """End a client's session and its ephemeral znodes; waits only a moment, since a hung server would block."""
     ending = threading.Thread(target=_end, args=(client,), daemon=True)
     ending.start()
     ending.join(_CLOSE_TIMEOUT)

@@ -697,10 +697,10 @@ class ZkAcl:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper created it; seconds."""
+    """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper stored it; seconds."""
 
     broker_time: float
-    created_at: float
+    stored_at: float
 
 
 @dataclass(frozen=True, slots=True)

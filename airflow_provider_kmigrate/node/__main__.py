@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
+from airflow_provider_kmigrate.clients.commands import command_environment, connect_command
 from airflow_provider_kmigrate.clients.connections import (
     Lookup,
+    host_connections,
     host_settings,
     lookup_in,
     named_connections,
@@ -29,13 +30,12 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, Agents, Pipe, Program
 from airflow_provider_kmigrate.clients.settings import SshSettings
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, machine
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.node import AGENT, gone, machines, version_of
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, SpecError, TimedOut
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
-from airflow_provider_kmigrate.node.script import InstallOptions, script
+from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
 from airflow_provider_kmigrate.spec import load
 
 _TIMEOUT = 60.0  # seconds for a line of the script's output
@@ -43,6 +43,27 @@ _AT_ONCE = 16  # machines
 _SHELL = ("/bin/sh", "-s")
 _BY_HAND = "Run what `install --script` prints as root of that machine, by configuration management or by hand."
 Machines = Mapping[str, tuple[NodeSpec, ...]]
+
+
+def machines(spec: ClusterSpec) -> Machines:
+    """The nodes of each machine, by its `host` as it is written first; none that is declared gone.
+
+    Raises `SpecError` for nodes that no agent can serve.
+    """
+    found: dict[str, tuple[NodeSpec, ...]] = {}
+    names: dict[str, str] = {}
+    for node in (node for node in spec.nodes() if node not in gone(spec)):
+        host = names.setdefault(machine(node.host), node.host)
+        if any(other.role is node.role for other in found.get(host, ())):
+            text = f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine."
+            raise SpecError.because(Reason("F04", text))
+        found[host] = (*found.get(host, ()), node)
+    return found
+
+
+def gone(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
+    """The nodes whose machines the cluster file declares dead for good (`driver: gone`): there is nothing to reach."""
+    return tuple(node for node in spec.nodes() if node.hosts.driver == "gone")
 
 
 class Reach(NamedTuple):
@@ -63,7 +84,7 @@ class Reach(NamedTuple):
         """A pipe to a shell of root. Raises `Refused` if the node's command leads to `kmigrate-node` alone."""
         if node.hosts.ssh_conn_id:
             return _open_ssh(self.ssh[node.hosts.ssh_conn_id], node.host, ("sudo", "-n", *_SHELL))
-        return Program(shell_in(fill(node.hosts.connect, node_values(node))), LocalRunner(self.environment(node)).env)
+        return Program(shell_in(connect_command(node)), command_environment(self.environment(node)))
 
 
 def _open_ssh(settings: SshSettings, host: str, argv: tuple[str, ...] = ("sudo", "-n", PATH, "serve")) -> Pipe:
@@ -79,14 +100,13 @@ def shell_in(argv: Sequence[str]) -> tuple[str, ...]:
     if re.search(r"kmigrate-node serve$", argv[-1]):
         return (*argv[:-1], re.sub(r"\S*kmigrate-node serve$", shlex.join(_SHELL), argv[-1]))
     text = f"the command {shlex.join(argv)} does not end with `kmigrate-node serve`: no script can be sent through it. {_BY_HAND}"
-    raise Refused.because(Reason("M02", text))
+    raise Refused.because(Reason("M03", text))
 
 
 def reach_of(spec: ClusterSpec, lookup: Lookup) -> Reach:
     """Raises `Refused` for a connection that is missing or wrong."""
-    environments = {node.hosts.conn_id for node in spec.nodes()} - {""}
     return Reach(
-        {conn_id: host_settings(conn_id, lookup(conn_id)).environment for conn_id in sorted(environments)},
+        {conn_id: host_settings(conn_id, lookup(conn_id)).environment for conn_id in host_connections(spec)},
         {conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
     )
 

@@ -16,7 +16,6 @@ from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 
 _TOKEN = 0
-_LOG_LINES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def _prove(host: AgentHost, node: NodeSpec, facts: dict[str, Any], worked: Calla
     """Try each verb, and name those that `worked`. Raises `KMigrateError` for the first one that did not."""
     host.files(node)
     worked("facts")
-    host.log_tail(node, _LOG_LINES)
+    host.log_tail(node)
     worked("read_log")
     try:
         if facts["file"]:

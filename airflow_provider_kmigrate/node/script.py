@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, PROTOCOL
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.node import version_of
 
+AGENT = Path(__file__).with_name("kmigrate-node")
 _DIRECTORIES = "of its properties file"  # in the place of a broker's log_dirs, which the script reads on the machine
 _END = "END_OF_KMIGRATE_NODE"
 
@@ -120,6 +121,12 @@ class InstallOptions:
     user: str = "kafka"
     storage_tool: str = "/opt/kafka/bin/kafka-storage.sh"
     login: str = "kmigrate"
+
+
+def version_of(agent: str) -> str:
+    """The version in the text of an agent's file."""
+    found = re.search(r'^VERSION = "(.+)"$', agent, re.MULTILINE)
+    return found[1] if found else "unknown"
 
 
 def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: InstallOptions, agent: str) -> str:

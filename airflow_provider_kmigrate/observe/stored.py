@@ -52,6 +52,9 @@ _ANY = 1
 _OF_ONE, _OF_ALL = 2, 3  # DescribeConfigs' sources: dynamic of one broker, dynamic default of all
 _SECURITY_DISABLED = 54
 _TOKENS_NOT_HERE, _TOKENS_OFF = 64, 61
+_PROTOCOL = (
+    "inter.broker.protocol.version"  # its default is the release line of the broker's software; nothing reports the patch level
+)
 _TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")
 
 _RESOURCES: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
@@ -394,17 +397,16 @@ def read_environment(
 
         return {node.id: ask(node.name, what, patience, read_node, node) for node in alive}
 
-    releases = ask_each("release", wire.release)
     dirs = ask_each("log directories", lambda broker, _: wire.log_dirs(broker))
     taken = ask_each("configuration", wire.taken)
     moving = ask("the controller", "reassignments", long, Reads(alive, tools).moving)
     tree = ask("ZooKeeper", "settings, users and rules", long, tools.zk.read_tree)
     servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
-    ensemble = questions.answer(servers) or ()
+    ensemble, settings = questions.answer(servers) or (), _each(questions, taken, spec)
     return ClusterEnvironment(
-        releases=_each(questions, releases, spec),
+        releases={broker: found.defaults.get(_PROTOCOL) if found else None for broker, found in settings.items()},
         log_dirs=_each(questions, dirs, spec),
-        taken=_each(questions, taken, spec),
+        taken=settings,
         moving=questions.answer(moving),
         tree=questions.answer(tree),
         servers=ensemble,

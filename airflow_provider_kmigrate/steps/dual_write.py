@@ -105,17 +105,17 @@ def recover(context: StepContext, name: str, verb: Verb) -> None:
 
 
 def _complete(context: StepContext, name: str) -> None:
-    from airflow_provider_kmigrate.clients.partition_states import half_made  # noqa: PLC0415  # each task of a roll would import it
+    from airflow_provider_kmigrate.clients.partition_states import missing_states  # noqa: PLC0415  # each task of a roll would import it
 
-    found = half_made(context.tools.zk)
+    found = missing_states(context.tools.zk)
     if found:
         context.clock.sleep(_BEING_MADE)
-        found = tuple(path for path in half_made(context.tools.zk) if path in found)
+        found = tuple(path for path in missing_states(context.tools.zk) if path in found)
     if not found:
         context.say("ZooKeeper holds every topic with all its partitions.")
         return
     made = sum(_created(context, path) for path in found)
-    left = tuple(path for path in half_made(context.tools.zk) if path in found)
+    left = tuple(path for path in missing_states(context.tools.zk) if path in found)
     text = f"Created {made} missing partition-state znodes; each new controller failed on them"
     context.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
     if left:
@@ -124,10 +124,10 @@ def _complete(context: StepContext, name: str) -> None:
 
 
 def _created(context: StepContext, path: str) -> int:
-    from airflow_provider_kmigrate.clients.partition_states import make_whole  # noqa: PLC0415  # each task of a roll would import it
+    from airflow_provider_kmigrate.clients.partition_states import create_states  # noqa: PLC0415  # each task of a roll would import it
 
     try:
-        return make_whole(context.tools.zk, (path,), context.fence)
+        return create_states(context.tools.zk, (path,), context.fence)
     except Changed:  # another client created it, or deleted the topic
         return 0
 

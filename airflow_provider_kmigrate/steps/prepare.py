@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from airflow_provider_kmigrate.clients.wire import effective
 from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
@@ -68,17 +70,17 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
 
 
 def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
-    configs = {node.id: _config(context, node.id) if view.answered(node.id) else None for node in context.spec.brokers}
+    configs = {node.id: _config(context, node) if view.answered(node.id) else None for node in context.spec.brokers}
     own = journal_lines.times_of(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
     tools = context.tools
     return PreflightFacts(context.spec, tools.chroot, configs, view.metadata_version, own_acts=own, connections=tools.connections)
 
 
-def _config(context: StepContext, broker: int) -> dict[str, str] | None:
+def _config(context: StepContext, broker: NodeSpec) -> dict[str, str] | None:
     try:
-        return context.tools.admin.broker_config(broker)
+        return effective(context.tools.wire(broker), broker.id)
     except (Unavailable, AuthenticationFailed) as error:
-        context.say(f"Could not read the configuration of broker {broker}: {error}")
+        context.say(f"Could not read the configuration of {broker.name}: {error}")
         return None
 
 

@@ -1,4 +1,4 @@
-"""The znodes of consumer groups in memory, as `clients.group_reads` reads them."""
+"""Znodes in memory, as `clients.zookeeper` reads them."""
 
 from __future__ import annotations
 

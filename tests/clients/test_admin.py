@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, stop_after_delay, wait_fixed, wait_none
 
-from airflow_provider_kmigrate.clients.admin import Admin, _topic, cluster_id, error_of
+from airflow_provider_kmigrate.clients.admin import Admin, _topic, cluster_id, error_of, known_id
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.core.model import Partition
 from airflow_provider_kmigrate.exceptions import (
@@ -75,6 +75,13 @@ class TestTopicIds:
             name, topic_id, partitions = "t", "tcAZIQy2/cmHdv0I+67XWA", ()
 
         assert _topic(Described, {}).topic_id == "tcAZIQy2_cmHdv0I-67XWA"
+
+    @pytest.mark.parametrize("message", ["", "None", "AAAAAAAAAAAAAAAAAAAAAA"])
+    def test_a_topic_that_has_no_id_yet_is_not_another_topic(self, message: str) -> None:
+        assert known_id(message) is None
+
+    def test_an_id_is_one(self) -> None:
+        assert known_id("Z7GS0b0QTJ2J4tLkGGVZ8w") == "Z7GS0b0QTJ2J4tLkGGVZ8w"
 
 
 class TestErrors:
@@ -159,13 +166,6 @@ class TestRealBrokers:
         found = admin.topics()[topic]
         assert found.configs == {"min.insync.replicas": "2", "retention.ms": "7"}
         assert set(found.partitions[1].replicas) == {0, 1, 2}
-
-    def test_a_brokers_configuration(self, admin: Admin) -> None:
-        assert admin.broker_config(1)["broker.id"] == "1"
-
-    def test_a_broker_that_does_not_exist(self, settings: KafkaSettings) -> None:
-        with Admin(settings, timeout=1.0) as client, pytest.raises(Unavailable):
-            client.broker_config(77)
 
     def test_electing_those_that_lead_already_is_fine(self, admin: Admin, topic: str) -> None:
         wanted = [partition for partition in admin.partitions() if partition.topic == topic]

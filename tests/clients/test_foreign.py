@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.events import LogExtent, Stamp
 from airflow_provider_kmigrate.core.spark import hold
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.observe import stored
+from tests.clients.group_tree import GroupTree
 
 DEEP = 100_000
 _EXTENT = json.loads(encode(LogExtent(Stamp("w", 0, 1), "t", 0, 0, 5)))
@@ -90,6 +91,11 @@ def _understood(parse: Callable[[Any], Any]) -> Callable[[bytes], Any]:
     return lambda data: stored._understood("/p", parse, data)
 
 
+def _acls(data: bytes) -> list[object]:
+    reads = zk._TreeReads(GroupTree({"/kafka-acl/Topic/n": data}))  # type: ignore[arg-type]
+    return [*reads.acls(), *reads.malformed]
+
+
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "/cluster/id": znodes.cluster_id,
     "/controller": lambda data: znodes.controller(data, ephemeral=True),
@@ -101,7 +107,7 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "configs": lambda data: znodes.configs("/p", data),
     "rolled back": znodes.rolled_back,
     "node ids": lambda data: znodes.node_ids("/p", data),
-    "ACL": lambda data: zk._rules(zk._Rule("/kafka-acl/Topic", "Topic", "LITERAL"), "n", data),
+    "ACL": _acls,
     "changed entity": zk._entity,
     "registration": registration.read_registration,
     "member's progress": registration.read_progress,

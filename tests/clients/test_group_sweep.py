@@ -13,7 +13,8 @@ from kafka.protocol.admin import ListGroupsResponse
 from kafka.protocol.consumer import ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
-from airflow_provider_kmigrate.clients.group_reads import sweep
+from airflow_provider_kmigrate.clients.group_reads import log_offsets, sweep
+from airflow_provider_kmigrate.clients.wire import EARLIEST
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -107,6 +108,15 @@ def test_groups_with_members_their_commits_and_ends(start: Start) -> None:
     assert found == GroupSweep({"g": at(p0=3_009, p1=7_007), "new": GroupPosition()})
     assert broker.asked(FIND_COORDINATOR) == broker.asked(DESCRIBE_GROUPS) == 0
     assert broker.asked(OFFSET_FETCH) == broker.asked(LIST_OFFSETS) == 1
+    assert [request.isolation_level for request in broker.node.seen if request.API_KEY == LIST_OFFSETS] == [1]
+
+
+def test_the_first_offsets_of_logs_that_exist_and_have_a_leader(start: Start) -> None:
+    broker = start({}, {0: 9})
+    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
+    assert log_offsets(broker.properties, places, EARLIEST) == {places[0]: 9}
+    asked = broker.node.seen[-1]
+    assert (asked.isolation_level, [each.timestamp for topic in asked.topics for each in topic.partitions]) == (0, [EARLIEST])
 
 
 def test_members_of_the_named_groups_only(start: Start) -> None:

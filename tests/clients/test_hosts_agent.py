@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pytest
 
@@ -36,12 +36,11 @@ from airflow_provider_kmigrate.exceptions import (
     Fenced,
     KMigrateError,
     Refused,
-    SpecError,
     TimedOut,
     Unavailable,
     Unreachable,
 )
-from airflow_provider_kmigrate.node import version_of
+from airflow_provider_kmigrate.node.script import version_of
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
 
@@ -174,11 +173,6 @@ def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
     assert patient.stop_timeout == 330.0
     assert replace(patient, role=NodeRole.CONTROLLER).stop_timeout == 60.0
     assert replace(node, role=NodeRole.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
-
-
-def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
-    with pytest.raises(SpecError, match="telnet"):
-        host_for(replace(node, hosts=replace(node.hosts, driver="telnet")))
 
 
 def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:
@@ -354,10 +348,10 @@ def test_a_worker_that_is_killed_leaves_no_node_down(machine: Node, node: NodeSp
     host.start(node, 7)
     first = host.observe(node).process().pid
     program = (
-        "import sys, time; from airflow_provider_kmigrate.clients.hosts import Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
+        "import sys, time; from airflow_provider_kmigrate.clients.hosts import Agents, Restart, host_for; from tests.clients.test_hosts_agent import node_of; "
         "from tests.node.machine import CLUSTER; from types import SimpleNamespace; "
         "node = node_of(SimpleNamespace(config=sys.argv[1], properties=sys.argv[2])); "
-        "host_for(node, None, None, CLUSTER).restart(node, Restart(while_down=lambda _: (print('down', flush=True), time.sleep(600))), 7)"
+        "host_for(node, None, Agents(), CLUSTER).restart(node, Restart(while_down=lambda _: (print('down', flush=True), time.sleep(600))), 7)"
     )
     argv = [sys.executable, "-c", program, str(machine.config), str(machine.properties)]
     worker = subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
@@ -582,12 +576,35 @@ def test_one_connection_serves_many_threads(host: AgentHost, node: NodeSpec, age
     assert len(agents._connections) == 1
 
 
+def test_a_program_that_takes_no_more_is_not_waited_for_without_end() -> None:
+    pipe = Program(("sleep", "60"), {"PATH": os.environ["PATH"]})
+    with closing(pipe), pytest.raises(TimeoutError):
+        pipe.write(bytes(1 << 20), 0.2)
+
+
+def test_a_program_takes_more_than_a_pipe_holds() -> None:
+    pipe = Program(("wc", "-c"), {"PATH": os.environ["PATH"]})
+    with closing(pipe):
+        pipe.write(bytes(1 << 20), 30.0)
+        cast(IO[bytes], pipe._child.stdin).close()
+        assert pipe.read(30.0).split() == [b"1048576"]
+
+
+def test_what_a_program_leaves_behind_does_not_hold_its_end() -> None:
+    pipe = Program(("sh", "-c", "sleep 30 & echo up; exec cat"), {"PATH": os.environ["PATH"]})
+    assert pipe.read(30.0) == b"up\n"
+    began = time.monotonic()
+    pipe.close()
+    os.killpg(pipe._child.pid, signal.SIGKILL)
+    assert time.monotonic() - began < 20
+
+
 class FakePipe:
     """A pipe whose answers are written by the test; an empty one is its end."""
 
     command = "sudo -n kmigrate-node serve"
 
-    def __init__(self, *answers: bytes | Exception, code: int | None = None, said: str = "") -> None:
+    def __init__(self, *answers: bytes | BaseException, code: int | None = None, said: str = "") -> None:
         self.answers, self.code, self.said, self.open = list(answers), code, said, True
 
     def is_open(self) -> bool:
@@ -602,7 +619,7 @@ class FakePipe:
     def read(self, timeout: float) -> bytes:
         assert timeout >= 0
         answer = self.answers.pop(0) if self.answers else b""
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -637,6 +654,15 @@ def test_a_pipe_that_broke_is_opened_again_by_the_next_request_only() -> None:
         connection.ask("facts")
 
 
+def test_a_request_that_was_interrupted_ends_its_pipe() -> None:
+    first, second = FakePipe(KeyboardInterrupt()), FakePipe(b'{"id": 2, "ok": {}}\n')
+    connection, _ = behind(first, second)
+    with pytest.raises(KeyboardInterrupt):
+        connection.ask("facts")
+    assert not first.open
+    assert connection.ask("facts") == {}
+
+
 def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
     first, second = FakePipe(TimeoutError(), b'{"id": 1, "ok": {}}\n'), FakePipe(b'{"id": 2, "ok": {"new": 1}}\n')
     connection, _ = behind(first, second)
@@ -647,14 +673,8 @@ def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("code", ["failed", "protocol"])
-def test_an_error_names_the_node_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_an_error_names_the_node_that_was_asked_for(code: str) -> None:
     connection, _ = behind(FakePipe(b'{"id": 1, "error": {"code": "%s"}}\n' % code.encode()))
-
-    class Asked(AbstractContextManager[None]):
-        def __exit__(self, *_: object) -> None:
-            connection._name = "controller 3000"  # what another thread leaves there
-
-    monkeypatch.setattr(connection, "_lock", Asked())
     with pytest.raises((Failed, Refused), match="broker 7: "):
         connection.ask("facts", who="broker 7")
 

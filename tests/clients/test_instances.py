@@ -82,7 +82,6 @@ class TestCommand:
             (("sh", "-c", "echo lost >&2; exit 255"), Unreachable, "no connection: lost"),
             (("no-such-program-here",), Failed, "no-such-program-here"),
             (("sleep", "60"), TimedOut, "did not end within 0 s"),
-            (("x", "{properties}"), Refused, "properties"),
         ],
     )
     def test_what_it_may_answer(self, words: tuple[str, ...], error: type[Exception], text: str) -> None:

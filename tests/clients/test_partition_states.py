@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
-from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
+from airflow_provider_kmigrate.clients.partition_states import create_states, missing_states, raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
@@ -86,10 +86,10 @@ def test_what_is_missing_of_a_topic_is_made(own_chroot: ZooKeeperSettings, kazoo
     kazoo_client.set_acls(T, rights)
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        missing = half_made(client)
+        missing = missing_states(client)
         assert missing == tuple(f"{T}/partitions/{index}/state" for index in range(there, 2))
-        assert make_whole(client, missing, Held()) == 2 - there
-        assert half_made(client) == ()
+        assert create_states(client, missing, Held()) == 2 - there
+        assert missing_states(client) == ()
         seen = client.topics()["t"].partitions
     found = {(one.leader, one.isr, one.controller_epoch) for index, one in seen.items() if index >= there}
     assert found <= {(-1, (2, 0, 1), 3)}
@@ -104,15 +104,15 @@ def test_nothing_is_made_of_a_topic_that_is_gone_by_whoever_lost_the_fence_or_tw
     topic(kazoo_client, 1, 0)
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        missing = half_made(client)
-        assert make_whole(client, ["/brokers/topics/gone/partitions/0/state", f"{T}/partitions/7/state"], Held()) == 0
-        assert make_whole(client, missing, Held()) == 1
+        missing = missing_states(client)
+        assert create_states(client, ["/brokers/topics/gone/partitions/0/state", f"{T}/partitions/7/state"], Held()) == 0
+        assert create_states(client, missing, Held()) == 1
         with pytest.raises(Changed):
-            make_whole(client, missing, Held())
+            create_states(client, missing, Held())
         kazoo_client.delete(f"{T}/partitions", recursive=True)
         lose(client)
         with pytest.raises(Fenced):
-            make_whole(client, missing, Held())
+            create_states(client, missing, Held())
         for operation in (Create(missing[0]), Create(f"{T}/partitions"), Create(T, like=T), Create(f"{T}/other", like=T)):
             with pytest.raises(Forbidden):
                 client.commit([operation], Held())

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +20,14 @@ from kafka.protocol.admin import (
 
 from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.wire import Wire, log_dirs, reassignments, release, taken
+from airflow_provider_kmigrate.clients.wire import Wire, effective, log_dirs, reassignments, taken
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
+from airflow_provider_kmigrate.core.model import BrokerRegistration, LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node
 from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
+from tests.clients.group_tree import GroupTree
 
 SERVED = {**ZOOKEEPER, 35: (0, 4), 46: (0, 0)}
 NOT_CONTROLLER, STORAGE_ERROR = 41, 56
@@ -69,22 +69,17 @@ def configs(*synonyms: tuple[str, int]) -> Any:
 
 
 class TestBroker:
-    def test_its_release_is_the_default_of_its_protocol_version(self, node: FakeNode, wire: Wire) -> None:
-        node.handlers[32] = configs(("3.8", 4), ("3.9-IV0", 5))
-        assert release(wire, 1) == "3.9-IV0"
+    def test_what_is_in_force(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.7", 1), ("3.8", 4))
+        assert effective(wire, 1) == {"inter.broker.protocol.version": "3.8"}
         asked = node.seen[-1].resources[0]
-        assert (asked.resource_type, asked.resource_name, node.seen[-1].include_synonyms) == (4, "1", True)
-
-    def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
-        node.handlers[32] = configs(("3.8", 4))
-        with pytest.raises(Failed, match="does not report"):
-            release(wire, 1)
+        assert (asked.resource_type, asked.resource_name, asked.configuration_keys) == (4, "1", None)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
         key = "inter.broker.protocol.version"
         assert taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
-        assert node.seen[-1].resources[0].configuration_keys is None
+        assert node.seen[-1].include_synonyms
 
     def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.9-IV0", 5))
@@ -153,35 +148,44 @@ class TestServers:
         with server(answer) as address:
             mode = "leader" if b"Mode: leader" in answer else None
             expected = ZooKeeperServer(address, version, mode)
-            assert zookeeper.servers(ZooKeeperSettings(address)) == (expected,)
+            assert zookeeper.ZooKeeper(ZooKeeperSettings(address)).servers() == (expected,)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
-            found = zookeeper.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
+            found = zookeeper.ZooKeeper(ZooKeeperSettings(f"127.0.0.1:1,{address}")).servers()
         assert [each.version for each in found] == [None, "3.8.4"]
 
 
-class TestSettings:
+def reads(**znodes: bytes) -> zookeeper._TreeReads:
+    return zookeeper._TreeReads(GroupTree(znodes))  # type: ignore[arg-type]
+
+
+class TestTree:
     def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
-        stat = SimpleNamespace(ctime=1, mtime=1)
-        torn = [("/config/users/alice", (b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY', stat))]
-        reading = zookeeper._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
-        assert reading.settings("/config/users", ["alice"]) == {}
-        assert reading.malformed == [Malformed("/config/users/alice", "")]
+        found = reads(**{"/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY'})
+        assert found.settings("/config/users") == {}
+        assert found.malformed == [Malformed("/config/users/alice", "")]
 
-
-class TestRules:
-    WHERE = zookeeper._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
-
-    def test_a_rule(self) -> None:
+    def test_rules_of_both_kinds(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
-        assert zookeeper._rules(self.WHERE, "t", data) == [ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+        found = reads(**{"/kafka-acl/Topic/t": data, "/kafka-acl-extended/prefixed/Group/g": data})
+        assert tuple(found.acls()) == (
+            ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny"),
+            ZkAcl("Group", "g", "PREFIXED", "User:a", "All", "Deny"),
+        )
+        assert found.malformed == []
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
-        found = zookeeper._rules(self.WHERE, "t", data)
-        assert isinstance(found, Malformed)
-        assert found.path == "/kafka-acl/Topic/t"
+        found = reads(**{"/kafka-acl/Topic/t": data})
+        assert tuple(found.acls()) == ()
+        assert [each.path for each in found.malformed] == ["/kafka-acl/Topic/t"]
+
+    def test_a_registration_that_was_written_again_has_the_time_of_the_last_write(self) -> None:
+        """A broker whose listeners change writes its clock's time into the znode that it created when it started."""
+        found = reads(**{"/brokers/ids/7": b'{"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
+        assert found.registrations() == {7: BrokerRegistration(9.0, 99.0)}
+        assert found.latest == 99.0
 
 
 class TestOneMachine:

@@ -26,10 +26,12 @@ from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed,
 from airflow_provider_kmigrate.core.model import (
     Age,
     BrokerMode,
+    BrokerRegistration,
     LiveMembers,
     Malformed,
     Migration,
     PartitionMetadata,
+    ZkAcl,
     ZkController,
 )
 from airflow_provider_kmigrate.exceptions import (
@@ -388,6 +390,28 @@ class TestRealTree:
             tree = dict(client.tree())
         assert tree["/a/b/c"] == b"7"
         assert set(tree) == {"/", "/a", "/a/b", "/a/b/c", "/cluster", "/cluster/id", "/controller", "/controller_epoch"}
+
+    def test_what_preflight_reads_beside_a_view(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        rule = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","operation":"Read","host":"*"}]}'
+        for path, data in {
+            "/brokers/ids/7": b'{"timestamp":"1000"}',
+            "/brokers/seqid": b"",
+            "/brokers/topics/t": b"{}",
+            "/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"salt=x"}}',
+            "/config/brokers/7": b'{"version":1,"config":{"num.io.threads":"9"}}',
+            "/kafka-acl-extended/prefixed/Topic/t": rule,
+            "/config/changes/config_change_1": b'{"version":2,"entity_path":"brokers/7"}',
+        }.items():
+            kazoo_client.create(path, data, makepath=True)
+        again = kazoo_client.set("/brokers/ids/7", b'{"timestamp":"2000"}')  # its listeners changed
+        with ZooKeeper(own_chroot) as client:
+            tree = client.read_tree()
+        assert tree.registrations == {7: BrokerRegistration(2.0, again.mtime / 1000)}
+        assert (tree.scram_users, tree.broker_settings, tree.has_feature) == (("alice",), {"7": ("num.io.threads",)}, False)
+        assert tree.acls == (ZkAcl("Topic", "t", "PREFIXED", "User:a", "Read", "Allow"),)
+        assert [what for what, _ in tree.changed] == ["settings of brokers/7"]
+        assert (tree.tokens, tree.malformed, tree.guarded, tree.cmak) == (0, (), (), False)
+        assert tree.latest >= again.mtime / 1000
 
     def test_the_same_answers_one_by_one(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         kazoo_client.create("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"x"}', makepath=True)

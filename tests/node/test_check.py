@@ -16,9 +16,9 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.core import agent as decisions
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.node import AGENT, version_of
 from airflow_provider_kmigrate.node.__main__ import Reach, check
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
+from airflow_provider_kmigrate.node.script import AGENT, version_of
 from tests.node.machine import CLUSTER, META, OLD, Node
 
 VERSION = version_of(AGENT.read_text())
@@ -48,7 +48,7 @@ def checked(*nodes: NodeSpec, version: str = VERSION, ahead: float = 0.0) -> lis
 
 
 def test_a_node_that_runs_is_tried_and_not_changed(machine: Node) -> None:
-    host_for(spec(machine), None, None, CLUSTER).start(spec(machine), 0)
+    host_for(spec(machine), None, Agents(), CLUSTER).start(spec(machine), 0)
     text, pid = machine.properties.read_text(), machine.pid()
     [found] = checked(spec(machine))
     for tried in ("hello", "facts", "read_log", "install_file (the same bytes)", "start (it runs)"):
@@ -70,7 +70,7 @@ def identity(machine: Node) -> tuple[int, int]:
 
 
 def test_where_a_run_has_acted_nothing_is_written(machine: Node) -> None:
-    host_for(spec(machine), None, None, CLUSTER).put_properties(spec(machine), machine.properties.read_text() + "a=1\n", 7)
+    host_for(spec(machine), None, Agents(), CLUSTER).put_properties(spec(machine), machine.properties.read_text() + "a=1\n", 7)
     before = identity(machine)
     [found] = checked(spec(machine))
     assert "no write, because a run of kmigrate has acted here" in found.seen

@@ -14,9 +14,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
-from airflow_provider_kmigrate.node import AGENT, __main__, gone, machines, version_of
-from airflow_provider_kmigrate.node.__main__ import Reach, install, main, shell_in
-from airflow_provider_kmigrate.node.script import InstallOptions, script
+from airflow_provider_kmigrate.node import __main__
+from airflow_provider_kmigrate.node.__main__ import Reach, gone, install, machines, main, shell_in
+from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.test_hosts_agent import FakePipe
 
@@ -160,7 +160,7 @@ def test_it_goes_the_way_of_the_agent(argv: tuple[str, ...], shell: tuple[str, .
 
 @pytest.mark.parametrize("argv", [("ssh", "k"), ("serve",), ("ssh", "k", "kmigrate-node serve --config x")])
 def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> None:
-    with pytest.raises(Refused, match=r"M02.*--script"):
+    with pytest.raises(Refused, match=r"M03.*--script"):
         shell_in(("x", *argv))
 
 

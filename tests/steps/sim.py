@@ -478,6 +478,11 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[NodeRole.BROKER, broker].running or ""))
 
+    def _described(self, broker: int) -> SimpleNamespace:
+        """DescribeConfigs of a broker."""
+        configs = [SimpleNamespace(name=name, value=value) for name, value in self.broker_config(broker).items()]
+        return SimpleNamespace(results=[SimpleNamespace(error_code=0, error_message=None, configs=configs)])
+
     def locations(self, topics: Iterable[str]) -> TopicLocations:
         return TopicLocations({}, {}, frozenset(topics) - {"t"})
 
@@ -494,10 +499,14 @@ class SimCluster:
             *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
         )
         lags = dict.fromkeys(places, self.behind)
-        wire = SimpleNamespace(replica_lags=lambda: lags, locations=self.locations)
         tools = SimpleNamespace(
             host=lambda node: SimHost(self),
-            wire=lambda node: wire,
+            wire=lambda node: SimpleNamespace(
+                replica_lags=lambda: lags,
+                locations=self.locations,
+                endpoint=node.name,
+                ask=lambda *_, **__: self._described(node.id),
+            ),
             groups_at=lambda node: SimGroupsAt(self, node.id),
             offsets_log=lambda: self.log,
             admin=self,

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.clients.hosts import Host, Restart, host_for
+from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
@@ -25,7 +26,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.provider.simulated import document
 from tests.steps.phases import all_in_migration, all_kraft, check_back, forward, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import parse
+from tests.steps.sim_nodes import CLUSTER_ID, parse
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
 
@@ -42,7 +43,7 @@ def stand_in() -> NodeSpec:
 
 
 def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
-    host = host_for(stand_in)
+    host = host_for(stand_in, None, Agents(), CLUSTER_ID)
     assert host.observe(stand_in).process().state is ProcessState.STOPPED
     files = host.files(stand_in)
     assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
@@ -51,7 +52,7 @@ def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSp
 def test_a_rollback_needs_nothing_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
     cluster = SimCluster()
     all_kraft(cluster, cluster.context(tmp_path))
-    host = host_for(stand_in)
+    host = host_for(stand_in, None, Agents(), CLUSTER_ID)
     gone = Controller(3002, host.observe(stand_in).process(), answers=False, files=host.files(stand_in))
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
@@ -77,11 +78,11 @@ CHANGES: tuple[Callable[[Host, NodeSpec], object], ...] = (
 @pytest.mark.parametrize("change", CHANGES)
 def test_whatever_needs_its_machine_is_refused(stand_in: NodeSpec, change: Callable[[Host, NodeSpec], object]) -> None:
     with pytest.raises(Refused, match=r"M07.*controller 3002 is declared gone"):
-        change(host_for(stand_in), stand_in)
+        change(host_for(stand_in, None, Agents(), CLUSTER_ID), stand_in)
 
 
 def test_it_has_no_log(stand_in: NodeSpec) -> None:
-    assert "it has no log" in host_for(stand_in).log_tail(stand_in)
+    assert "it has no log" in host_for(stand_in, None, Agents(), CLUSTER_ID).log_tail(stand_in)
 
 
 def test_a_controller_with_a_new_machine_is_refused_until_it_runs_and_then_goes_on(tmp_path: Path) -> None:

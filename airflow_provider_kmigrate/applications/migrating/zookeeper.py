@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -27,7 +26,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper_session import access, error_for
+from airflow_provider_kmigrate.clients.zookeeper_session import access, drop, error_for
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, foreign, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
@@ -49,7 +48,6 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, T
 
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 4.0
-_CLOSE_S: Final = 3.0
 _NEGOTIATED: Final = "Session created"  # kazoo keeps the timeout that the server granted only in this log line
 
 StateChanged = Callable[[bool], None]  # true: the session is lost; false: only the connection
@@ -107,14 +105,7 @@ class GroupSession:
 
     def close(self) -> None:
         """End the session, and with it all our ephemeral znodes."""
-        ending = threading.Thread(target=self._end, daemon=True, name="kmigrate-zookeeper-close")
-        ending.start()
-        ending.join(_CLOSE_S)
-
-    def _end(self) -> None:
-        with contextlib.suppress(KazooException, OSError):
-            self._client.stop()
-            self._client.close()
+        drop(self._client)
 
     def _on_state(self, state: str) -> None:
         if self._client.client_state == KeeperState.AUTH_FAILED:

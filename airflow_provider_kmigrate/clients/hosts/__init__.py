@@ -12,7 +12,7 @@ from typing import Never, Protocol
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
-from airflow_provider_kmigrate.exceptions import Refused, SpecError
+from airflow_provider_kmigrate.exceptions import Refused
 
 
 class HostObservation(Protocol):
@@ -67,7 +67,7 @@ class Host(Protocol):
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """The end of the node's log for a failure message."""
 
 
@@ -98,9 +98,8 @@ class GoneHost:
         """As `observe`."""
         return self.observe(node).files()
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """One sentence in place of a log."""
-        del lines
         return f"{node.name} is gone: it has no log"
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
@@ -117,16 +116,10 @@ class GoneHost:
     format_storage = put_meta = wipe_storage = remove = refuse
 
 
-def host_for(node: NodeSpec, env: Mapping[str, str] | None = None, agents: Agents | None = None, cluster_id: str = "") -> Host:
-    """The driver that the cluster file names for `node`; `env`: what its connection adds to the environment of `connect`.
+def host_for(node: NodeSpec, env: Mapping[str, str] | None, agents: Agents, cluster_id: str) -> Host:
+    """The driver that the cluster file names for `node`.
 
-    `agents`: the open connections; without it the host has one of its own. `cluster_id`: every change of an agent names it.
-    Raises `SpecError` for an unknown driver.
+    `env`: what its connection adds to the environment of `connect`; `agents`: the open connections; every change of an agent names
+    `cluster_id`.
     """
-    if node.hosts.driver == "agent":
-        return AgentHost((agents or Agents())(node, env), cluster_id)
-    if node.hosts.driver == "gone":
-        return GoneHost()
-    raise SpecError.because(
-        Reason("F04", f"{node.name}: there is no host driver {node.hosts.driver!r}. Write driver: agent or gone.")
-    )
+    return GoneHost() if node.hosts.driver == "gone" else AgentHost(agents(node, env), cluster_id)

@@ -9,7 +9,6 @@ so that one process is never stopped twice.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import selectors
@@ -18,12 +17,12 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
-from airflow_provider_kmigrate.clients.commands import LocalRunner, fill, node_values
+from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
@@ -39,12 +38,11 @@ _JOB_WAIT = 5.0  # seconds for which one request waits for a job
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
 _SAY_EVERY = 60.0
 _TRIES = 3  # of a job that was killed on its machine
-_BROKEN_CONNECTION = 255  # ssh's exit code for it
 _MAX_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _SHOWN = 1_000
-_LAST = 3  # lines of a log
+_LOG_LINES, _LAST = 40, 3  # lines of a log: for a failure message, of a unit that starts again and again
 _RESTARTS, _YOUNG = 3, 60.0  # starts by systemd alone, and seconds since the last one, from which a unit is in a loop
 PATH = "/usr/local/sbin/kmigrate-node"
 SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
@@ -53,7 +51,7 @@ INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
 _UNKNOWN = frozenset({"busy", "unknown"})
 _KILLED = frozenset({"timeout", "signal", "core-dump", "watchdog", "oom-kill"})  # SERVICE_RESULT in systemd.exec(5)
-_WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "protocol", "role", "state", "unit", "verb"})
+_WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "role", "state", "unit", "verb"})
 
 
 MetaTexts = Mapping[str, str]  # log directory -> the text of its meta.properties
@@ -118,19 +116,18 @@ class Program:
         """True while the program runs."""
         return self._child.poll() is None
 
-    def write(self, data: bytes, timeout: float) -> None:  # noqa: ARG002  # a program that takes nothing ends with its connection
-        """Write to the program's input. Raises `OSError` if it has ended."""
-        stdin = cast(IO[bytes], self._child.stdin)
-        stdin.write(data)
-        stdin.flush()
+    def write(self, data: bytes, timeout: float) -> None:
+        """Write to the program's input. Raises `OSError` if it has ended, or does not take all within `timeout` seconds."""
+        stdin, deadline = cast(IO[bytes], self._child.stdin), time.monotonic() + timeout
+        os.set_blocking(stdin.fileno(), False)  # a pipe holds 64 kB: a connection that hangs would block for ever
+        while data:
+            _wait_for(stdin, selectors.EVENT_WRITE, deadline - time.monotonic())
+            data = data[os.write(stdin.fileno(), data) :]
 
     def read(self, timeout: float) -> bytes:
         """What the program printed; empty at its end. Raises `TimeoutError` after `timeout` seconds of silence."""
         out = cast(IO[bytes], self._child.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            if not selector.select(timeout):
-                raise TimeoutError
+        _wait_for(out, selectors.EVENT_READ, timeout)
         return os.read(out.fileno(), _CHUNK)
 
     def ending(self) -> tuple[int | None, str]:
@@ -139,14 +136,21 @@ class Program:
             self._child.wait(_END)
         self._errors.seek(0)
         code = self._child.returncode
-        lost = code is None or code < 0 or code == _BROKEN_CONNECTION
+        lost = code is None or code < 0 or code == BROKEN_CONNECTION
         return None if lost else code, self._errors.read().decode(errors="replace")
 
     def close(self) -> None:
         """Kill the program."""
-        self._child.kill()
-        self._child.communicate()
+        with self._child:  # its output is not read to the end: what the program left behind may keep it open
+            self._child.kill()
         self._errors.close()
+
+
+def _wait_for(pipe: IO[bytes], event: int, timeout: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, event)
+        if not selector.select(timeout):
+            raise TimeoutError
 
 
 class Connection:
@@ -157,7 +161,7 @@ class Connection:
     """
 
     def __init__(self, name: str, opens: Callable[[], Pipe]) -> None:
-        self._host, self._name, self._opens = name, name, opens
+        self._host, self._opens = name, opens
         self._lock = threading.Lock()
         self._pipe: Pipe | None = None
         self._number = 0
@@ -179,16 +183,17 @@ class Connection:
 
     def ask(self, verb: str, timeout: float = _TIMEOUT, who: str = "", **fields: object) -> dict[str, Any]:
         """The agent's answer. Raises what its error means (`_error_of`), `Unreachable` or `TimedOut`."""
+        name = who or self._host
         with self._lock:
-            self._number, self._name = self._number + 1, who or self._name
+            self._number += 1
             request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
             try:
-                answer = self._answer(request, timeout)
-            except KMigrateError:
+                answer = self._answer(name, request, timeout)
+            except BaseException:
                 self._end()  # the next answer would be the one to this request
                 raise
         if "ok" not in answer:
-            error, name = answer.get("error") or {}, who or self._host  # another thread may ask for another node by now
+            error = answer.get("error") or {}
             raise self._of_protocol(name, answer, error) if error.get("code") == "protocol" else _error_of(name, error)
         return cast(dict[str, Any], answer["ok"])
 
@@ -201,18 +206,18 @@ class Connection:
         text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
         return Refused.because(Reason("M03", text))
 
-    def _answer(self, request: bytes, timeout: float) -> dict[str, Any]:
+    def _answer(self, name: str, request: bytes, timeout: float) -> dict[str, Any]:
         pipe = self._opened()
         deadline = time.monotonic() + timeout  # opening it has time limits of its own
         with contextlib.suppress(OSError):  # the agent may have refused its configuration: read why
             pipe.write(request, timeout)
-        line = self._line(pipe, deadline)
+        line = _line(name, pipe, deadline)
         try:
             answer = read_json(line)
         except ValueError as error:
-            raise Failed(f"{self._name}: what answers is no kmigrate-node: {line[:200]!r}") from error
+            raise Failed(f"{name}: what answers is no kmigrate-node: {line[:200]!r}") from error
         if not isinstance(answer, dict) or answer.get("id") not in (self._number, None):
-            raise Failed(f"{self._name}: kmigrate-node answered another request: {line[:200]!r}")
+            raise Failed(f"{name}: kmigrate-node answered another request: {line[:200]!r}")
         return answer
 
     def _opened(self) -> Pipe:
@@ -220,26 +225,6 @@ class Connection:
             self._end()
             self._pipe = self._opens()
         return self._pipe
-
-    def _line(self, pipe: Pipe, deadline: float) -> bytes:
-        data = b""
-        while not data.endswith(b"\n"):
-            try:
-                chunk = pipe.read(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                raise TimedOut(f"{self._name}: kmigrate-node did not answer in time") from None
-            data += chunk
-            if not chunk or len(data) > _MAX_ANSWER:
-                raise self._ended(pipe)
-        return data
-
-    def _ended(self, pipe: Pipe) -> KMigrateError:
-        code, text = pipe.ending()
-        said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
-        if not code:
-            return Unreachable(f"{self._name}: the connection to kmigrate-node ended: {said}")
-        text = f"{self._name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
-        return Refused.because(Reason("M03", text))
 
     def _end(self) -> None:
         pipe, self._pipe = self._pipe, None
@@ -250,6 +235,28 @@ class Connection:
         """End the pipe."""
         with self._lock:
             self._end()
+
+
+def _line(name: str, pipe: Pipe, deadline: float) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        try:
+            chunk = pipe.read(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise TimedOut(f"{name}: kmigrate-node did not answer in time") from None
+        data += chunk
+        if not chunk or len(data) > _MAX_ANSWER:
+            raise _ended(name, pipe)
+    return data
+
+
+def _ended(name: str, pipe: Pipe) -> KMigrateError:
+    code, text = pipe.ending()
+    said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
+    if not code:
+        return Unreachable(f"{name}: the connection to kmigrate-node ended: {said}")
+    text = f"{name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
+    return Refused.because(Reason("M03", text))
 
 
 def _advice(said: str) -> str:
@@ -271,8 +278,6 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
         return TimedOut(text)
     if code in _NOT_OURS:
         return Refused.because(Reason("M01", text))
-    if code == "protocol":
-        text = f"{text}: `{INSTALL}`. If the agent is the newer one, update kmigrate on this worker instead."
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
 
 
@@ -299,8 +304,8 @@ class Agents:
             raise no_ssh(node.hosts.ssh_conn_id)
         if node.hosts.ssh_conn_id and self._ssh is not None:
             return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
-        argv = fill(node.hosts.connect, node_values(node))
-        return argv, partial(Program, argv, LocalRunner(env).env)
+        argv = connect_command(node)
+        return argv, partial(Program, argv, command_environment(env))
 
     def close(self) -> None:
         """Close every connection."""
@@ -394,18 +399,13 @@ class AgentHost:
         left = self.observe(node).facts.get("job", {})
         if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nothing else ends it
             self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
-        failed = self._start_at_boot(node, token, enabled=True)
-        self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
-        if failed is not None:
-            raise failed
+        with self._start_at_boot(node, token, enabled=True):
+            self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
     def stop(self, node: NodeSpec, token: int) -> float:
         """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
-        failed = self._start_at_boot(node, token, enabled=False)
-        seconds = _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
-        if failed is not None:
-            raise failed
-        return seconds
+        with self._start_at_boot(node, token, enabled=False):
+            return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
@@ -469,10 +469,8 @@ class AgentHost:
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         """As `Host.wipe_storage`; the controller will not start at boot afterwards."""
-        failed = self._start_at_boot(node, token, enabled=False)  # one that was down when the others were stopped
-        self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
-        if failed is not None:
-            raise failed
+        with self._start_at_boot(node, token, enabled=False):  # one that was down when the others were stopped
+            self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path)."""
@@ -483,26 +481,30 @@ class AgentHost:
         """As `Host.remove`."""
         self._change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+    def log_tail(self, node: NodeSpec) -> str:
         """The last lines of the node's log."""
-        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=lines)["log"])
+        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=_LOG_LINES)["log"])
 
-    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Failed | None:
+    @contextlib.contextmanager
+    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Iterator[None]:
         """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's.
 
-        Returns the error if the machine cannot switch it: that keeps no controller down, and none up. It is raised afterwards.
+        If the machine cannot switch it, that keeps no controller down, and none up: the error is raised at the end.
         """
+        failed: Failed | None = None
         try:
             if node.role is NodeRole.CONTROLLER:
                 self._change(node, "boot", token, {"enabled": enabled})
         except Failed as error:
-            return error
-        return None
+            failed = error
+        yield
+        if failed is not None:
+            raise failed
 
     def _process_id(self, node: NodeSpec) -> str:
         """What identifies the process that is to be stopped; a stopped node has none, and each attempt is one of its own."""
         birth = self.observe(node).facts["process"]["birth"]
-        return hashlib.sha256(birth.encode()).hexdigest()[:16] if birth else str(uuid.uuid4())
+        return files.sha256(birth)[:16] if birth else str(uuid.uuid4())
 
     def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:
         named = {"cluster": self._cluster_id, "role": node.role, "token": token}
@@ -563,5 +565,4 @@ def _seconds(record: Mapping[str, Any], act: str) -> float:
 
 
 def _content(text: str) -> dict[str, object]:
-    data = text.encode(files.ENCODING)
-    return {"content": text, "length": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return {"content": text, "length": len(text), "sha256": files.sha256(text)}

@@ -143,7 +143,7 @@ def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     environment, tree = facts.environment, facts.environment.tree
     if tree is None:
         return
-    skews = {broker: each.broker_time - each.created_at for broker, each in sorted(tree.registrations.items())}
+    skews = {broker: each.broker_time - each.stored_at for broker, each in sorted(tree.registrations.items())}
     if off := [f"broker {broker} {skew:+.1f} s" for broker, skew in skews.items() if abs(skew) > _SKEW]:
         yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {summarize(off)}")
     if tree.latest - environment.now > _SKEW:

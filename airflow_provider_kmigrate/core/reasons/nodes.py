@@ -31,12 +31,6 @@ never: Stop a process before you know whose it is. Use `kafka-storage.sh format 
 source: reliability: every act is identified; measured: a rollback moved a running broker's data
 ask: See whether the controller has a network of its own (a pod, or a container with published ports); else choose another port.
 
-M02 A command is missing or wrong
-means: A command has an unknown placeholder in braces. Nothing was run.
-meanwhile: Yes. Nothing was changed.
-do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`. Correct the command; the message lists the known placeholders.
-never: Write `true` as the command: kmigrate would take it for success.
-
 M03 The agent on a node's machine refuses
 means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
 meanwhile: Yes: nothing was stopped or written.

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.commands import LocalRunner
+from airflow_provider_kmigrate.clients.commands import command_environment, run_command
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
@@ -109,6 +109,6 @@ def _check(found: Runtime, archive: Path) -> None:
         f"-XX:SharedArchiveFile={archive}",
         "-version",
     ]
-    answer = LocalRunner(found.env)(argv, "", _TIMEOUT)
-    if answer.code != 0:
-        raise Failed(f"Java does not accept its own class archive {archive.name}: {answer.out[-500:]} {answer.err_tail}")
+    code, said = run_command(argv, command_environment(found.env), _TIMEOUT)
+    if code != 0:
+        raise Failed(f"Java does not accept its own class archive {archive.name}: {said}")
