@@ -106,7 +106,7 @@ class StepOperator(BaseOperator):
             with self.step_context(context) as step_context:
                 decision = self.run_in(step_context, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
-            self.refused(context, getattr(error, "reasons", ()))
+            self.refused(context, error.reasons)
             raise AirflowFailException(str(error)) from None
         finally:
             self._stored.save(self._progress)
