@@ -110,19 +110,19 @@ class StageTasks(NamedTuple):
 def chain_plan(
     spec: ClusterSpec,
     plan: Plan,
-    approve: Callable[[str], BaseOperator],
+    approve: Callable[..., BaseOperator],
     given: Callable[[PlanStep, int | None], Arguments],
     around: Mapping[str, StageTasks],
 ) -> None:
     """Make the tasks of a plan in the current DAG, chained.
 
-    `approve` makes the approval task, from its id. `given`: further arguments of the task of a step, and of its node. `around`:
+    `approve` makes the approval task, from its `task_id`. `given`: further arguments of the task of a step, and of its node. `around`:
     tasks around a stage of the plan, by the stage's name.
     """
 
     def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
         if step.kind == APPROVE:
-            return approve(task_id)
+            return approve(task_id=task_id)
         arguments = {**_going_on(plan, step), **given(step, node)}
         return _task(step, node, cluster_file=spec.path, task_id=task_id, deferrable=True, **arguments)
 

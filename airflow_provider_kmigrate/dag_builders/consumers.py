@@ -198,9 +198,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         default_args=RETRIED,
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
-        approve = ApproveGroupsRollbackOperator(
-            task_id="approve", plan="{{ ti.xcom_pull(task_ids='plan') }}", evidence_tasks=["plan"], **asked_of(spec)
-        )
+        approve = ApproveGroupsRollbackOperator(task_id="approve", **asked_of(spec, "plan"))
         backs = [
             RollbackGroupsOperator(
                 cluster_file=spec.path,

@@ -64,7 +64,7 @@ def parameters(of: type[Any]) -> set[str]:
         for name, parameter in inspect.signature(vars(each)["__init__"]).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    return takes if of.__name__ in FOR_ANY else takes - {"step", "step_kwargs", "skip_if", "subject", "body"}
+    return takes if of.__name__ in FOR_ANY else takes - {"step", "step_kwargs", "skip_if", "words"}
 
 
 def test_every_public_class_stands_on_the_page_and_can_be_imported_from_there() -> None:
