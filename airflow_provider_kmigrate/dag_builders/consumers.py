@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.operators.groups import (
     SetModeOperator,
     SwitchInstanceOperator,
 )
-from airflow_provider_kmigrate.sensors.window import WindowSensor
+from airflow_provider_kmigrate.sensors.waits import WindowSensor
 
 _DOC = """\
 ### {name}: consumer groups off ZooKeeper

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.plan import EXPANSION, PlanStep
 from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import expansion_doc
 from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, asked_of
-from airflow_provider_kmigrate.operators.offsets_repair import RepairOffsetsOperator
+from airflow_provider_kmigrate.operators.migration import RepairOffsetsOperator
 
 _DOC = """\
 ### {name}: more partitions for __consumer_offsets

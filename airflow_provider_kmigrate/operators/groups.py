@@ -284,7 +284,6 @@ class GroupPlanOperator(StepOperator):
     :param rollback: plan the rollback to the run's conf `goal`, not the migration.
     """
 
-    kind = "plan groups"
     read_only = in_one_process = True
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
@@ -320,8 +319,6 @@ class GroupsDoneOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     """
-
-    kind = "done"
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Release the cluster."""

@@ -1,11 +1,10 @@
-"""The operators of a migration and of its rollback: one for any step of the plan, and the named ones for DAGs of your own."""
+"""The operators of a migration, its rollback and `__consumer_offsets`: one for any step of a plan, and named ones for DAGs of your own."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, 
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_rest, terms_of
@@ -60,7 +59,7 @@ _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
 _TERMS = ("skip_failover", "accept_loss", "partitions", "undo")  # of the conf of a run: a rollback's, an expansion's
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
-_LOOKING = "#e6e6fa"
+_OBSERVING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
 
@@ -122,9 +121,8 @@ class PreflightOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "preflight"
     read_only = True
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
@@ -148,8 +146,7 @@ class BackupOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "backup"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Save the originals and ZooKeeper's tree."""
@@ -284,16 +281,12 @@ class RollbackPlanOperator(StepOperator):
     :param in_migration: asked during the migration: a finalization that has happened already is no refusal then.
     """
 
-    kind = "plan"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
+    asks = True
 
     def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.in_migration, self.over_waiting = in_migration, not in_migration
-
-    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
-        """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
-        return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The terms of the rollback; none during a migration."""
@@ -324,8 +317,7 @@ class ReadinessOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "readiness"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
 
     def execute(self, context: Context) -> str:
@@ -365,7 +357,6 @@ class RollbackOperator(StepOperator):
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
-    kind = "rollback"
     ui_color = _RESTARTING
     over_waiting = in_one_process = True
 
@@ -389,12 +380,8 @@ class ExpansionPlanOperator(StepOperator):
     """
 
     kind = "expansion plan"
-    ui_color = _LOOKING
-    in_one_process = True
-
-    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
-        """A read-only context, as for the plan of a rollback."""
-        return asking(self.cluster_file, context, self.log.info)
+    ui_color = _OBSERVING
+    asks = in_one_process = True
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The run's terms."""
@@ -413,7 +400,6 @@ class ExpandOffsetsTopicOperator(StepOperator):
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
-    kind = "expansion"
     ui_color = _RESTARTING
     in_one_process = True
 
@@ -430,6 +416,35 @@ class ExpandOffsetsTopicOperator(StepOperator):
         return done
 
 
+class RepairOffsetsOperator(StepOperator):
+    """Leave one copy of each commit in `__consumer_offsets`: the newest by commit time, in its group's partition.
+
+    For a topic whose brokers have used different counts of its partitions (KIP-895). All brokers must use its count by now (K01). Groups
+    that have copies must be stopped: it waits for that (K91). What time does not settle is refused with all values (K90); `decisions`,
+    also those of a run's conf, settle it. Afterwards every broker must restart.
+
+    :param decisions: group -> `topic-partition` -> the offset that is right; None: it stays removed. (templated)
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "decisions")
+    kind = "repair offsets"
+    in_one_process = True  # only this process knows the log that it read
+
+    def __init__(self, *, decisions: Mapping[str, Mapping[str, int | None]] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decisions = dict(decisions or {})
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Repair, then release the cluster."""
+        done = super().run_in(step_context, arguments)
+        step_context.fence.release()
+        return done
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """The decisions: this operator's, or the run's."""
+        return {"decisions": self.decisions or context["params"].get("decisions") or {}}
+
+
 class WatchOperator(StepOperator):
     """Report where the cluster stands and whether a rollback is assured; fail on alarms, and on what does not pass by itself.
 
@@ -440,8 +455,7 @@ class WatchOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "watch"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
     _alarms: Alarms
     _spec: ClusterSpec
@@ -498,8 +512,7 @@ class LeftoversOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "leftovers"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -515,7 +528,6 @@ class CleanUpOperator(StepOperator):
     :param listed_by: id of the `LeftoversOperator` whose list was approved.
     """
 
-    kind = "clean up"
     ui_color = _RESTARTING
     in_one_process = True
     answer = REMOVE
