@@ -463,7 +463,7 @@ class WatchOperator(StepOperator):
 
     def execute(self, context: Context) -> str:
         """Watch once, and report each alarm that has begun or ended since the last watch."""
-        from airflow_provider_kmigrate.hooks.alarms import kept_alarms
+        from airflow_provider_kmigrate.hooks.notify import kept_alarms
 
         ti: Any = context["ti"]
         self._shown = _Shown(context)
@@ -501,7 +501,7 @@ class WatchOperator(StepOperator):
 
     def _report(self, context: Context, seen: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
-        from airflow_provider_kmigrate.hooks.alarms import report_alarms
+        from airflow_provider_kmigrate.hooks.notify import report_alarms
 
         report_alarms(context, self._spec, self._alarms.observe(seen, whole=self._whole), time.time())
 
