@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFi
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
-from airflow_provider_kmigrate.hooks.spark_jobs import marks
+from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.sparkjobs.fakes import FakeStream
@@ -160,14 +160,14 @@ def living(folder: Path) -> Iterator[FakeStream]:
 
 
 @pytest.fixture
-def kafka(connection: Callable[..., str]) -> Iterator[dict[TopicPartition, LogMark]]:
+def kafka(connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, LogMark]:
     """The ends of logs that Kafka tells; connections that reach nobody."""
     connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
     connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
     ends = {TopicPartition("t", 0): LogMark(0, 10**9, 0, "id")}
-    token = marks.set(lambda _, topics: {where: mark for where, mark in ends.items() if where.topic in set(topics)})
-    yield ends
-    marks.reset(token)
+    read = lambda _, topics: {where: mark for where, mark in ends.items() if where.topic in set(topics)}  # noqa: E731
+    monkeypatch.setattr(spark_jobs, "read_marks", read)
+    return ends
 
 
 class TestRuns:

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
 from airflow_provider_kmigrate.operators import spark_audit as module
 from airflow_provider_kmigrate.operators import spark_jobs as operators
@@ -208,8 +209,11 @@ class TestSilence:
         yield f"file://{tmp_path}/pipe"
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
 
-    @pytest.mark.parametrize("read", [lambda path: stored(path, limit=0.1), lambda path: ObjectFiles(None, 0.1).read(path)])
-    def test_verdicts_and_hold_folders_are_read_with_a_limit(self, unresponsive: str, read: Callable[[str], object]) -> None:
+    @pytest.mark.parametrize("read", [stored, ObjectFiles(None).read])
+    def test_verdicts_and_hold_folders_are_read_with_a_limit(
+        self, unresponsive: str, read: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spark_jobs, "LIMIT", 0.1)
         with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
             read(unresponsive)
 
