@@ -59,7 +59,7 @@ def as_document(result: Preflight) -> dict[str, Any]:
     }
 
 
-_LOOKS = {PreflightOutcome.BLOCKED: "fail", PreflightOutcome.OPEN: "inconclusive", PreflightOutcome.READY: "pass"}
+_STYLES = {PreflightOutcome.BLOCKED: "fail", PreflightOutcome.OPEN: "inconclusive", PreflightOutcome.READY: "pass"}
 _SIGNS = {"fail": "\N{MULTIPLICATION X}", "inconclusive": "?", "pass": "\N{CHECK MARK}", "none": "!"}
 _MEANING = {
     PreflightOutcome.BLOCKED: "The migration would refuse to begin. Every problem that must be fixed is below.",
@@ -83,15 +83,15 @@ def render(facts: Mapping[str, Any], json_name: str) -> str:
 
 def _header(facts: Mapping[str, Any]) -> str:
     outcome = PreflightOutcome(facts["outcome"])
-    look = _LOOKS[outcome]
+    style = _STYLES[outcome]
     about = {
         "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",
         "Observed at": date(facts["made_ms"]),
         "In": duration(facts["took_s"] * 1000),
     }
     return (
-        f'<header class="verdict {look}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
-        f'<p class="outcome"><span aria-hidden="true">{_SIGNS[look]}</span> {outcome}</p>'
+        f'<header class="verdict {style}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<p class="outcome"><span aria-hidden="true">{_SIGNS[style]}</span> {outcome}</p>'
         f'<p class="headline">{_MEANING[outcome]}</p><dl class="facts">{_terms(about)}</dl></header>'
     )
 
@@ -112,19 +112,21 @@ def _terms(pairs: Mapping[str, object]) -> str:
 
 
 def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
-    look, title, meaning = _GROUPS[severity]
+    style, title, meaning = _GROUPS[severity]
     mine = [finding for finding in findings if finding["severity"] == severity]
     if not mine:
         return ""
-    articles = "".join(_finding(finding, look) for finding in mine)
+    articles = "".join(_finding(finding, style) for finding in mine)
     name = severity.replace(" ", "-")
     return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{articles}</section>'
 
 
-def _finding(finding: Mapping[str, str], look: str) -> str:
+def _finding(finding: Mapping[str, str], style: str) -> str:
     parts = {"Why it matters": finding["why"], "What to do": finding["remedy"], "Source": finding["source"]}
     lines = "".join(f'<p><span class="soft">{name}:</span> {prose(text)}</p>' for name, text in parts.items() if text)
-    sign = f'<span class="mark {look}"><span aria-hidden="true">{_SIGNS[look]}</span> <code>{safe(finding["code"])}</code></span>'
+    sign = (
+        f'<span class="mark {style}"><span aria-hidden="true">{_SIGNS[style]}</span> <code>{safe(finding["code"])}</code></span>'
+    )
     return f'<article class="finding"><h3>{sign} {safe(_sentence(finding["seen"]))}</h3>{lines}</article>'
 
 
