@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.triggers import step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 from tests.provider.simulated import Rehearsal
 
@@ -24,8 +25,13 @@ Rehearse = Callable[..., Rehearsal]
 
 
 def trigger(sim: Rehearsal, kind: str = "registered", progress: StepProgress = FRESH, **changes: Any) -> StepTrigger:
-    given = {name: changes.pop(name) for name in ("interval", "watch_for", "longest") if name in changes}
-    return StepTrigger(str(sim.path), kind, changes, progress.to_json(), **{"watch_for": 60.0, **given})
+    return StepTrigger(str(sim.path), kind, changes, progress.to_json())
+
+
+@pytest.fixture(autouse=True)
+def a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a trigger watches here."""
+    monkeypatch.setattr(step, "_WATCH_FOR", 60.0)
 
 
 def event(watch: StepTrigger) -> dict[str, Any]:
@@ -177,10 +183,13 @@ def test_progress_of_a_newer_version_is_refused_and_handed_back_as_it_is(rehears
     assert sim.opened == 0
 
 
-def test_an_observation_that_hangs_is_given_up_and_its_clients_are_closed_when_it_ends(rehearse: Rehearse) -> None:
+def test_an_observation_that_hangs_is_given_up_and_its_clients_are_closed_when_it_ends(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sim, progress = rehearse(), StepProgress(healthy_seconds=7.0)
     sim.hanging = 1
-    found = event(trigger(sim, progress=progress, longest=0.05))
+    monkeypatch.setattr(step, "_LONGEST", 0.05)
+    found = event(trigger(sim, progress=progress))
     assert (found["outcome"], kept(found)) == ("unavailable", progress)
     assert not sim.closed.is_set()
     sim.released.set()
