@@ -115,7 +115,7 @@ class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
 
     Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
-    (`preflight.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
+    (`preflight.page.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
     behind this task is skipped, whatever its trigger rule, and the run ends well.
 
     :param cluster_file: path of the cluster file. (templated)
@@ -126,7 +126,7 @@ class PreflightOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
-        from airflow_provider_kmigrate.preflight import write
+        from airflow_provider_kmigrate.preflight.page import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
         if done := nothing_left(step_context.observer.observe(Fields.POSITION), step_context.spec):
@@ -134,9 +134,7 @@ class PreflightOperator(StepOperator):
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
         place = folder() / "preflight" / step_context.spec.name
-        found = run_preflight(
-            step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place).html)
-        )
+        found = run_preflight(step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place)))
         return json.dumps([as_json(finding) for finding in found])
 
 

@@ -5,18 +5,22 @@ The page has the style of the audit's report, no script, and fetches nothing.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.text import date, duration, number, prose, safe
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 
 SCHEMA: Final = 1
+_HTML, _JSON = "preflight.html", "preflight.json"
 
 
 class PreflightOutcome(StrEnum):
@@ -73,11 +77,26 @@ _GROUPS = {
 }
 
 
-def render(facts: Mapping[str, Any], json_name: str) -> str:
-    """The page of a `document`; it names `json_name` as the file with the same facts, in the same folder."""
+_ABOUT = (
+    '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
+    f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{_JSON}">{_JSON}</a>.</p></section>'
+)
+
+
+def write(result: Preflight, folder: Path) -> Path:
+    """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page."""
+    atomic.make_folder(folder)
+    facts, page = as_document(result), folder / _HTML
+    atomic.replace(page, render(facts).encode())
+    atomic.replace(folder / _JSON, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
+    return page
+
+
+def render(facts: Mapping[str, Any]) -> str:
+    """The page of a document; it names the file with the same facts, in the same folder."""
     template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
     groups = (_group(severity, facts["findings"]) for severity in _GROUPS)
-    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _about(json_name)))
+    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _ABOUT))
     return template.substitute(title=safe(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
 
 
@@ -137,10 +156,3 @@ def _sentence(text: str) -> str:
 def _unread(texts: Iterable[str]) -> str:
     lines = "".join(f"<li>{safe(text)}</li>" for text in texts)
     return f'<section id="unread"><h2>What did not answer</h2><ul>{lines}</ul></section>' if lines else ""
-
-
-def _about(json_name: str) -> str:
-    return (
-        '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
-        f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
-    )
