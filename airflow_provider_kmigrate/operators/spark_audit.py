@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.connections import SPARK
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, may_change, outcome_of
 from airflow_provider_kmigrate.core.foreign_json import read_json
@@ -222,14 +224,14 @@ def _variables(environment: str) -> dict[str, str]:
 
 
 def package_archive(where: Path) -> Path:
-    """A zip file of this package for `--py-files`; made again each time, replaced as a whole."""
-    where.mkdir(parents=True, exist_ok=True)
+    """A zip file of this package for `--py-files`; made again each time, replaced as a whole: all workers may share the folder."""
+    atomic.make_folder(where)
     root = Path(airflow_provider_kmigrate.__file__).parent
     target = where / f"airflow_provider_kmigrate-{airflow_provider_kmigrate.__version__}.zip"
-    part = target.with_suffix(f".{os.getpid()}.part")
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted([*root.glob("*.py"), *(path for name in _SHIPPED for path in (root / name).rglob("*"))]):
             if file.suffix in {".py", ".html"}:
                 archive.write(file, file.relative_to(root.parent))
-    part.replace(target)
+    atomic.replace(target, content.getvalue(), mode=atomic.ALL_USERS)
     return target

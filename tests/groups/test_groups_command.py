@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kazoo.client import KazooClient
 
+from airflow_provider_kmigrate import groups as command
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
@@ -121,6 +122,18 @@ def test_what_cannot_be_reached_is_no_finding(tmp_path: Path, capsys: pytest.Cap
     assert "N03" in capsys.readouterr().err
     (tmp_path / "connections.json").write_text("{}")
     assert main(["scan", str(tmp_path / "absent.yaml"), "--connections", str(tmp_path / "connections.json")]) == 2
+
+
+def test_a_file_that_cannot_be_written_loses_no_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "scanned", lambda *_: (SCANS, 5.0, 0.1))
+    monkeypatch.setattr(command, "_identify", lambda *_, **__: None)
+    argv = ["scan", "--zookeeper", "127.0.0.1:1", "--bootstrap", "127.0.0.1:1", "--json", str(tmp_path / "none" / "scan.json")]
+    assert main(argv) == 2
+    said = capsys.readouterr()
+    assert said.out == table(SCANS)
+    assert said.err.startswith(f"cannot write {tmp_path / 'none' / 'scan.json'}: ")
 
 
 # ------------------------------------------------------------------------------------------------------ a real cluster

@@ -393,6 +393,23 @@ class TestAudit:
             monkeypatch.undo()
             importlib.reload(module)
 
+    def test_two_workers_whose_processes_have_one_id_make_the_archive_at_the_same_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Containers number their processes alike, and all workers may share the folder."""
+        write, others = zipfile.ZipFile.write, [module.package_archive]
+
+        def interrupted(archive: zipfile.ZipFile, *file: Any) -> None:
+            while others:
+                others.pop()(tmp_path)
+            write(archive, *file)
+
+        monkeypatch.setattr(zipfile.ZipFile, "write", interrupted)
+        with zipfile.ZipFile(made := module.package_archive(tmp_path)) as archive:
+            assert archive.testzip() is None
+            assert "airflow_provider_kmigrate/__init__.py" in archive.namelist()
+        assert list(tmp_path.iterdir()) == [made]
+
     def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
         """The archive alone is enough for what the job imports, as far as it needs no engine."""
         archive = module.package_archive(tmp_path)
