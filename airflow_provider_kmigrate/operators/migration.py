@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
@@ -317,10 +318,11 @@ class ReadinessOperator(StepOperator):
 
     ui_color = _OBSERVING
     read_only = in_one_process = True
+    _ti: Any
 
     def execute(self, context: Context) -> str:
-        """Keep the task's context for its XComs."""
-        self._shown = _Shown(context)
+        """Keep the task for its XComs."""
+        self._ti = context["ti"]
         return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -328,20 +330,15 @@ class ReadinessOperator(StepOperator):
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
         verdict, now = require_rollback_assured(step_context), step_context.clock.now()
-        self._shown(verdict, now)
+        _show(self._ti, verdict, now)
         return readiness.as_markdown(verdict, now)
 
 
-class _Shown:
-    """Leaves a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
-
-    def __init__(self, context: Context) -> None:
-        self._ti: Any = context["ti"]
-
-    def __call__(self, verdict: Readiness, now: float) -> None:
-        self._ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
-        self._ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
-        self._ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
+def _show(ti: Any, verdict: Readiness, now: float) -> None:
+    """Leave a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
+    ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
+    ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
+    ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
 
 
 class RollbackOperator(StepOperator):
@@ -455,6 +452,7 @@ class WatchOperator(StepOperator):
 
     ui_color = _OBSERVING
     read_only = in_one_process = True
+    _ti: Any
     _alarms: Alarms
     _spec: ClusterSpec
     _whole = False  # everything that alarms depend on was read
@@ -463,8 +461,7 @@ class WatchOperator(StepOperator):
         """Watch once, and report each alarm that has begun or ended since the last watch."""
         from airflow_provider_kmigrate.hooks.notify import kept_alarms
 
-        ti: Any = context["ti"]
-        self._shown = _Shown(context)
+        self._ti = context["ti"]
         self._spec = load(self.cluster_file)
         self._alarms = kept_alarms(self._spec.name)
         try:
@@ -472,7 +469,7 @@ class WatchOperator(StepOperator):
         except AirflowFailException:  # `refused` has reported it
             raise
         except Exception as error:
-            if ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
+            if self._ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
                 self.refused(context, getattr(error, "reasons", ()))
             raise
         self._report(context, ())
@@ -495,7 +492,7 @@ class WatchOperator(StepOperator):
             self._alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
             return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
 
-        return run_watch(step_context, self._shown, late)
+        return run_watch(step_context, partial(_show, self._ti), late)
 
     def _report(self, context: Context, seen: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
