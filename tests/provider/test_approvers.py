@@ -35,6 +35,7 @@ from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOper
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
+from tests.provider.test_dags import tasks
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
@@ -119,10 +120,6 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
     return begun(all_kraft)[0]
 
 
-def states(run: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-
-
 def test_a_person_who_is_not_an_approver_cannot_finalize(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
 ) -> None:
@@ -130,7 +127,7 @@ def test_a_person_who_is_not_an_approver_cannot_finalize(
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("ann", FINALIZE, "the soak is over")]).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [403, 200], "Airflow itself refuses the answer of a user whom the file does not name"
-    assert states(run)["act"] == "success"
+    assert tasks(run)["act"] == "success"
     [line] = journal(tmp_path, "approval")
     assert (line["answers"][0]["user"], line["answers"][0]["reason"]) == ("ann", "the soak is over")
     assert line["shown"]["run"] == f"{dag.dag_id}/{run.run_id}"
@@ -145,7 +142,7 @@ def test_where_airflow_lets_every_admin_answer_his_answer_still_does_not_count(
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("eve", STAY, ""), ("ann", STAY, "")]).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [200, 200, 200]
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
     refused = journal(tmp_path, "answer refused")
     assert ["(eve)" in line["text"] and "H10" in line["text"] for line in refused] == [True, True]
     assert "by ann (ann)" in journal(tmp_path, "answered")[0]["text"], "it was asked until an approver answered"
@@ -157,7 +154,7 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     with Users(api, dag.dag_id, given).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [200] * 4
-    assert states(run)["act"] == "success"
+    assert tasks(run)["act"] == "success"
     assert ["(ann) gave no reason" in line["text"] for line in journal(tmp_path, "answer refused")] == [True, False]
     [line] = journal(tmp_path, "approval")
     assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
@@ -167,7 +164,7 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
     dag = gate(TWO, sim)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "all is well"), ("bob", STAY, "")]).at_work():
         run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
 @pytest.mark.parametrize("user", ["bob", "ann"])
@@ -181,7 +178,7 @@ def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
     given = [("ann", FINALIZE, "all is well"), (user, ROLL_BACK, "it is slow")]
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
+    assert tasks(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
 
 
 def demanded_back(**context: Any) -> None:
@@ -199,7 +196,7 @@ def test_an_answer_to_what_is_not_so_any_more_is_refused(
     dag = gate(ONE, sim)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
         run = run_dag(dag)
-    assert states(run)["approve"] == "failed"
+    assert tasks(run)["approve"] == "failed"
 
 
 def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
@@ -210,7 +207,7 @@ def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehear
         dag.get_task("act").set_downstream(later)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
         run = run_dag(dag)
-    assert (states(run)["act"], states(run)["later"]) == ("success", "failed")
+    assert (tasks(run)["act"], tasks(run)["later"]) == ("success", "failed")
 
 
 def changed(**context: Any) -> None:
@@ -256,7 +253,7 @@ def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
     monkeypatch.setattr(sim.cluster, "observe", lambda *given: dataclasses.replace(observe(*given), zk=None))
     dag = gate(ONE, sim)
     run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
 @pytest.mark.parametrize(("user", "hours", "counts"), [("ann", 0.9, True), ("ann", 1.1, False), ("eve", 0.0, False)])
@@ -330,7 +327,7 @@ def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothin
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
-    assert states(run)["act"] == "success"
+    assert tasks(run)["act"] == "success"
     assert len(TOLD) == 2, "the second approver is told, too"
     to, subject, body = TOLD[0]
     assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")

@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.probe.latency import FILE
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
+from tests.provider.test_dags import tasks
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import check_back, some_kraft
 
@@ -101,10 +102,6 @@ def rendered(request: dict[str, Any]) -> dict[str, Any]:
     demand = request["policy"]["required_evidence"]
     assert "xcom_pull" in demand["since"]
     return request | {"policy": request["policy"] | {"required_evidence": demand | {"since": "1795000000000"}}}
-
-
-def states(run: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
 
 
 class TestShape:
@@ -372,7 +369,7 @@ class TestRuns:
         audited(sim, spark)
         spark.concludes(AuditOutcome.PASS, AuditOutcome.FAIL)
         dag = migration(sim)
-        found = states(run_dag(dag, run_conf=APPROVED))
+        found = tasks(run_dag(dag, run_conf=APPROVED))
         assert found["audit_after_first_roll.verdict"] == "success"
         assert (found["audit_after_second_roll.audit"], found["audit_after_second_roll.verdict"]) == ("success", "failed")
         assert found["soak"] == "upstream_failed"
@@ -401,7 +398,7 @@ class TestRuns:
         sim = rehearse()
         audited(sim, spark, retries=1, retry_delay=0.1)
         spark.concludes(AuditOutcome.INCONCLUSIVE)
-        found = states(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
+        found = tasks(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
         assert found == {"audit": "success", "verdict": "failed"}
         assert spark.runs() == 2
 
@@ -441,7 +438,7 @@ class TestRollback:
         spark.concludes(outcome)
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID})
         check_back(sim.cluster)
-        assert (str(run.state), states(run)["audit_after_rollback.verdict"]) == (
+        assert (str(run.state), tasks(run)["audit_after_rollback.verdict"]) == (
             ("success", "success") if outcome is AuditOutcome.PASS else ("failed", "failed")
         )
         if outcome is AuditOutcome.PASS:
@@ -455,7 +452,7 @@ class TestRollback:
     ) -> None:
         sim, dag = back
         spark.broken.touch()
-        found = states(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
+        found = tasks(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
         check_back(sim.cluster)
         assert (found["evidence.fingerprint_logs"], found["evidence.taken"], found["rolled_back"]) == (
             "failed",
@@ -470,7 +467,7 @@ class TestRollback:
         sim, dag = back
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID, "skip_audit": True})
         check_back(sim.cluster)
-        found = states(run)
+        found = tasks(run)
         skipped = [task for task, state in found.items() if state == "skipped" and ("evidence" in task or "audit" in task)]
         assert (str(run.state), len(skipped), spark.runs()) == ("success", 4, 0)
 
@@ -479,7 +476,7 @@ class TestRollback:
     ) -> None:
         sim, dag = back
         dag.task_dict["approve"].execute = refuse  # type: ignore[method-assign]
-        found = states(run_dag(dag))
+        found = tasks(run_dag(dag))
         assert {state for task, state in found.items() if task.startswith(("controller_failover", "to_", "rolled"))} == {
             "upstream_failed"
         }

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
 from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
+from tests.provider.test_dags import tasks
 from tests.sparkjobs.fakes import FakeStream
 from tests.steps.sim_nodes import CLUSTER_ID
 
@@ -109,7 +110,7 @@ class TestShape:
             dag.task_dict["plan"].pre_execute = _skip
         with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run" if conf else "-"):
             run = run_dag(dag, run_conf=conf)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["plan" if conf else "controller_failover.restore_flag_3000"] == "failed"
         assert states["hold_for_to_migration.job"] == "upstream_failed"
         assert not (tmp_path / "job" / "_kmigrate").exists()
@@ -183,7 +184,7 @@ class TestRuns:
         with living(tmp_path / "risk") as held, living(tmp_path / "safe") as free:
             run = run_dag(dag, run_conf=APPROVED)
             assert (held.started, free.started) == (3, 1), "at risk: held twice; safe: never"
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert str(run.state) == "success"
         skipped = {task for task, state in states.items() if state == "skipped" and "hold_for" in task}
         assert skipped == {"hold_for_first_roll.safe", "hold_for_second_roll.safe"}
@@ -201,7 +202,7 @@ class TestRuns:
         dag = listed(sim, job)
         dag.task_dict["progress_after_first_roll.dead"].retries = 0
         run = run_dag(dag, run_conf=APPROVED)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["progress_after_first_roll.dead"] == "failed"
         assert states["first_roll.registered"] == "success"
         assert states["copy.copied"] == "upstream_failed"
@@ -220,7 +221,7 @@ class TestRuns:
         with living(tmp_path / "job") as stream:
             stream.end = 1
             run = run_dag(dag, run_conf=APPROVED)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["resume_after_copy.job"] == "failed"
         assert states["second_roll.broker_0"] == "upstream_failed"
         assert (tmp_path / "job" / "_kmigrate" / "hold.json").exists()

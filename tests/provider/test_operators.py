@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.provider.simulated import Rehearsal
+from tests.provider.test_dags import tasks
 from tests.provider.test_hooks import closed_port
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed
@@ -552,6 +553,6 @@ def test_a_finalization_compares_with_the_readiness_that_was_approved(
         meanwhile = PythonOperator(task_id="meanwhile", python_callable=lambda: seen.append(later))
         acts = FinalizeControllerOperator(task_id="acts", cluster_file=str(sim.path), controller=3001, readiness="readiness")
         shown >> meanwhile >> acts
-    states = {instance.task_id: str(instance.state) for instance in run_dag(dag).get_task_instances()}
+    states = tasks(run_dag(dag))
     assert states == {"readiness": "success", "meanwhile": "success", "acts": state}
     assert sim.cluster.nodes[NodeRole.CONTROLLER, 3001].stops == (state == "success")
