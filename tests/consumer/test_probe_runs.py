@@ -53,7 +53,7 @@ def test_one_that_writes_on_another_machine_is_left_to_that_machine(tmp_path: Pa
         assert str(folder) in str(refused.value)
 
 
-def test_one_that_is_silent_there_has_ended(tmp_path: Path) -> None:
+def test_one_that_writes_nothing_there_has_ended(tmp_path: Path) -> None:
     folder = left_behind(tmp_path, "run", "worker-7")
     long_ago = time.time() - 61
     for path in (folder / "events").iterdir():

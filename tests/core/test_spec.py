@@ -237,7 +237,7 @@ spark_jobs:
         code = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.parent.name != "spec")
         assert [field.name for field in fields(kind) if not re.search(rf"\w\.{field.name}\b", code)] == []
 
-    def test_who_approves_who_is_told_and_when_restarts_may_begin(self) -> None:
+    def test_approvers_notifiers_and_when_restarts_may_begin(self) -> None:
         people = (
             "approvers: {users: [ann, 7], required: 2, reason: true, expires: 2d}\n"
             "notify: [{notifier: a.b.C, arguments: {to: ops, tries: 3}}]\nrunbook_url: https://wiki/runbook/\nrehearsal: true\n"
@@ -250,7 +250,7 @@ spark_jobs:
         assert (cluster.windows, cluster.stop_after) == (("22:00-04:00",), (StopPoint.FIRST_ROLL,))
         assert cluster.deadlines == {"copy": 1800.0}
 
-    def test_without_a_word_about_people_anybody_may_approve_and_no_conf_may(self) -> None:
+    def test_without_approvers_any_user_may_approve_and_no_conf_may(self) -> None:
         cluster = spec.loads(GOOD)
         assert (cluster.approvers, cluster.notify, cluster.rehearsal) == (None, (), False)
         assert (cluster.windows, cluster.stop_after, cluster.deadlines) == ((), (), {})

@@ -165,7 +165,7 @@ def made(clusters: Path, opens: Callable[[Any], Any]) -> Callable[..., GroupRehe
 
 @pytest.fixture
 def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., tuple[Rehearsal, DAG]]:
-    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that takes it back."""
+    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that rolls it back."""
 
     def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
         sim = rehearse()

@@ -123,7 +123,7 @@ def test_without_an_answer_it_waits(run_dag: RunDag, monkeypatch: pytest.MonkeyP
         run_dag(gate())
 
 
-def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
+def test_stay_fails_without_asking_again(run_dag: RunDag) -> None:
     state, _, instance = answered(run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
 

@@ -120,9 +120,7 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
     return begun(all_kraft)[0]
 
 
-def test_a_person_who_is_not_an_approver_cannot_finalize(
-    api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
-) -> None:
+def test_a_user_who_is_not_an_approver_cannot_finalize(api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
     dag = gate(ONE, sim)
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("ann", FINALIZE, "the soak is over")]).at_work() as users:
         run = run_dag(dag)
@@ -245,7 +243,7 @@ def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, 
         demand_answer(context, "approve", FINALIZE)
 
 
-def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
+def test_no_request_is_made_while_it_is_unknown_which_migration_is_under_way(
     sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An approval that is bound to no migration would hold for the next one, too."""
@@ -275,7 +273,7 @@ def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does
     assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
 
 
-TOLD: list[tuple[str, str, str]] = []
+SENT: list[tuple[str, str, str]] = []
 
 
 class Mail(BaseNotifier):
@@ -288,7 +286,7 @@ class Mail(BaseNotifier):
         self.to, self.subject, self.body = to, subject, body
 
     def notify(self, context: Context) -> None:
-        TOLD.append((self.to, self.subject, self.body))
+        SENT.append((self.to, self.subject, self.body))
 
 
 class Broken(BaseNotifier):
@@ -315,21 +313,21 @@ def broken(name: str) -> NotifierSpec:
     return NotifierSpec(f"{__name__}.{name}")
 
 
-def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothing(
+def test_a_message_reports_that_a_request_waits_and_a_broken_notifier_stops_nothing(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
-    told = ClusterNotifier(
+    notifier = ClusterNotifier(
         (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
     )
-    dag = gate(TWO, sim, notifiers=[told])
+    dag = gate(TWO, sim, notifiers=[notifier])
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
     assert tasks(run)["act"] == "success"
-    assert len(TOLD) == 2, "the second approver is told, too"
-    to, subject, body = TOLD[0]
+    assert len(SENT) == 2, "the second approver gets a message, too"
+    to, subject, body = SENT[0]
     assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
     assert "soak: healthy" in body
     assert "https://wiki/runbook#g05" in body
@@ -347,22 +345,22 @@ def test_a_message_was_sent_if_any_notifier_sent_it(
 
 
 def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
     assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
     assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
-    assert [subject for _, subject, _ in TOLD] == ["first", "second"]
+    assert [subject for _, subject, _ in SENT] == ["first", "second"]
 
 
 def test_a_message_shows_no_secret_and_says_so_if_a_worker_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "redact", lambda text: text.replace("hunter22", "***"))
     [notifier] = notify.on_failure(SPEC)["on_failure_callback"]
     where = {"ti": SimpleNamespace(task_id="backup"), "dag": DAG("migrate", schedule=None)}
     notifier({**where, "exception": ValueError("the password hunter22 was refused")})
     notifier(where)
-    assert [(subject, body.strip()) for _, subject, body in TOLD] == [
+    assert [(subject, body.strip()) for _, subject, body in SENT] == [
         ("kmigrate: task backup of migrate failed", "the password *** was refused"),
         (
             "kmigrate: task backup of migrate failed",

@@ -41,7 +41,7 @@ def class_of(name: str) -> type[Any]:
 
 
 def public() -> list[type[Any]]:
-    """Every class of operators and sensors that no underscore begins, by the modules that Airflow is told of."""
+    """Every class of operators and sensors that no underscore begins, by the modules that the provider info names."""
     info = get_provider_info()
     modules = [name for kind in ("operators", "sensors") for entry in info[kind] for name in entry["python-modules"]]
     return [

@@ -1,4 +1,4 @@
-"""Audits in the DAGs: only where the cluster file asks for them; what each verdict does to a run. Spark is a script that concludes as told."""
+"""Audits in the DAGs: only where the cluster file asks for them; what each verdict does to a run. Spark is a script with a given conclusion."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class TestShape:
         assert (logs.topics, logs.exclude_topics) == (topics, tuple(keys.get("exclude_topics", ())))
         assert (logs.sample.share, logs.sample.tail, logs.block) == hashed
 
-    def test_an_empty_list_of_topics_asks_for_no_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_an_empty_list_of_topics_takes_no_fingerprint(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, topics=[])
         tasks = migration(sim).task_dict
@@ -277,7 +277,7 @@ class TestShape:
             assert parse(rendered(request)).policy.required_evidence == Demand(1_795_000_000_000)
 
     @pytest.mark.parametrize(("left", "since"), [(1_795_000_000_000, 1_795_000_000_000), (None, 1_794_000_000_500)])
-    def test_a_step_that_a_person_marked_as_done_began_with_its_run(
+    def test_a_step_that_was_marked_as_success_began_with_its_run(
         self, rehearse: Callable[..., Rehearsal], left: int | None, since: int
     ) -> None:
         sim = rehearse()
@@ -340,7 +340,7 @@ class TestRuns:
         assert len(set(times)) == len(GATES)
 
     @pytest.mark.slow
-    def test_logs_are_looked_at_once_before_the_first_roll_and_compared_in_every_gate(
+    def test_logs_are_fingerprinted_once_before_the_first_roll_and_compared_in_every_gate(
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark, connection: Callable[..., str]
     ) -> None:
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cr3t"})
@@ -447,7 +447,7 @@ class TestRollback:
             assert "fingerprint_logs" in request.logs.before
             assert request.policy.required_evidence.since is not None
 
-    def test_it_goes_on_if_spark_is_down_and_ends_unproven(
+    def test_it_continues_if_spark_is_down_and_ends_unproven(
         self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
         sim, dag = back
@@ -461,9 +461,7 @@ class TestRollback:
         )
         assert found["audit_after_rollback.audit"] == "failed"
 
-    def test_a_person_in_a_hurry_leaves_it_out(
-        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
-    ) -> None:
+    def test_an_operator_may_leave_it_out(self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark) -> None:
         sim, dag = back
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID, "skip_audit": True})
         check_back(sim.cluster)

@@ -79,13 +79,13 @@ class TestShape:
         ]
         assert [task for task in order if task in expected] == expected
 
-    def test_a_roll_waits_for_every_hold_and_goes_on_after_skipped_ones(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_a_roll_waits_for_every_hold_and_begins_after_skipped_ones(self, rehearse: Callable[..., Rehearsal]) -> None:
         dag = listed(rehearse(), {"name": "one", "checkpoint": "/a"}, {"name": "two", "checkpoint": "/b"})
         first = dag.task_dict["first_roll.broker_0"]
         assert first.upstream_task_ids == {"hold_for_first_roll.one", "hold_for_first_roll.two"}
         assert first.trigger_rule == TriggerRule.NONE_FAILED
 
-    def test_on_the_way_back_a_run_owns_the_cluster_before_it_holds_jobs_and_proves_itself_beside_them(
+    def test_a_rollback_owns_the_cluster_before_it_holds_jobs_and_proves_itself_beside_them(
         self, rehearse: Callable[..., Rehearsal]
     ) -> None:
         sim = rehearse()
@@ -97,8 +97,8 @@ class TestShape:
         assert dag.task_dict["to_migration.broker_0"].upstream_task_ids == {hold.task_id}
         assert proof.upstream_task_ids == dag.task_dict["resume_after_to_zookeeper.job"].upstream_task_ids
 
-    @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "nobody approved"])
-    def test_a_way_back_that_may_not_act_holds_no_job(
+    @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "not approved"])
+    def test_a_rollback_that_may_not_act_holds_no_job(
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], tmp_path: Path, conf: dict[str, str]
     ) -> None:
         sim = rehearse()
@@ -128,7 +128,7 @@ class TestShape:
 
 
 def _skip(_: object) -> None:
-    raise AirflowSkipException("a person set it to skipped")
+    raise AirflowSkipException("an operator set it to skipped")
 
 
 class Ticking:
@@ -162,7 +162,7 @@ def living(folder: Path) -> Iterator[FakeStream]:
 
 @pytest.fixture
 def kafka(connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, LogMark]:
-    """The ends of logs that Kafka tells; connections that reach nobody."""
+    """The ends of logs, as Kafka reports them; connections without a server."""
     connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
     connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
     ends = {TopicPartition("t", 0): LogMark(0, 10**9, 0, "id")}
@@ -208,7 +208,7 @@ class TestRuns:
         assert states["copy.copied"] == "upstream_failed"
 
     @pytest.mark.slow
-    def test_a_truncated_log_keeps_the_job_held_and_the_run_red(
+    def test_a_truncated_log_keeps_the_job_held_and_fails_the_run(
         self,
         rehearse: Callable[..., Rehearsal],
         run_dag: Callable[..., Any],

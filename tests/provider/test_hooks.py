@@ -201,7 +201,7 @@ class TestTestButton:
             ("kmigrate_controller", {"host": "127.0.0.1:{port}"}),
         ],
     )
-    def test_nobody_there(self, conn_type: str, fields: dict[str, str]) -> None:
+    def test_an_address_without_a_server(self, conn_type: str, fields: dict[str, str]) -> None:
         port = closed_port()
         found = Connection(conn_id="c", conn_type=conn_type, **{name: text.format(port=port) for name, text in fields.items()})
         ok, text = found.test_connection()
@@ -249,7 +249,7 @@ BY_TYPE: dict[str, Any] = {hook.conn_type: hook for hook in (*HOOKS, KafkaConnec
 
 
 class TestCanaries:
-    """Secrets planted in every place of every connection; nothing that anybody can read may have them."""
+    """Secrets planted in every place of every connection; nothing that users can read may have them."""
 
     @pytest.mark.parametrize("conn_id", SECRETIVE)
     def test_no_secret_in_answers_reprs_logs_or_output(
@@ -267,7 +267,7 @@ class TestCanaries:
         seen += [caplog.text, captured.out, captured.err]
         assert [text for text in seen if CANARY in text] == []
 
-    def test_librdkafka_tells_no_secret(
+    def test_librdkafka_logs_no_secret(
         self, connection: Define, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
     ) -> None:
         """It logs by itself, and at `debug` it logs much."""
@@ -295,13 +295,13 @@ class TestCanaries:
         @dag(dag_id="canaries", schedule=None)
         def canaries() -> None:
             @task
-            def look() -> list[str]:
+            def test() -> list[str]:
                 hooks = [BY_TYPE[fields["conn_type"]](conn_id) for conn_id, fields in SECRETIVE.items()]
                 answers = [str(hook.test_connection()) for hook in hooks]
                 hooks[0].log.info("The answers: %s", answers)
                 return answers
 
-            look()
+            test()
 
         run = run_dag(canaries())
         assert run.state == "success"

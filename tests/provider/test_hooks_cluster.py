@@ -48,7 +48,7 @@ def test_a_wrong_chroot_is_named_and_not_created(local: LocalCluster, connection
     answers = [ZooKeeperHook("wrong").test_connection() for _ in range(2)]
     assert [ok for ok, _ in answers] == [False, False]
     assert all(chroot in text for _, text in answers)
-    assert answers[0] == answers[1], "the first look must not have made what it did not find"
+    assert answers[0] == answers[1], "the first test must not have created what it did not find"
 
 
 def test_the_tools_of_a_cluster_file_see_the_cluster(cluster: ClusterSpec) -> None:

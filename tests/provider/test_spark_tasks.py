@@ -62,7 +62,7 @@ def resumed(sim: Rehearsal) -> Any:
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
-    """A cluster file with a job that has ended, one that is never held, and one that nobody runs."""
+    """A cluster file with a job that has ended, one that is never held, and one that does not run."""
     jobs = [
         {"name": "orders", "checkpoint": str(tmp_path / "orders")},
         {"name": "watched", "hold": "never"},
@@ -115,7 +115,7 @@ class TestHolding:
         sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": [known, unknown]}))
         with pytest.raises(AirflowSkipException):
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="known")
-        with pytest.raises(KMigrateError):  # it is to be held, and nobody runs it
+        with pytest.raises(KMigrateError):  # it is to be held, and does not run
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="unknown")
 
     @pytest.mark.parametrize(("urgent", "arguments"), [(False, {}), (True, {}), (False, {"approved_by": "approve"})])
@@ -130,7 +130,7 @@ class TestHolding:
         monkeypatch.setattr(operators, "demand_answer", Mock())
         monkeypatch.setattr(operators, "where", lambda _: ClusterPosition(Phase.SPLIT if urgent else Phase.HYBRID))
         waits = not urgent and not arguments
-        with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # nobody runs the job
+        with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # the job does not run
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="orders", risky=True, **arguments)
         if isinstance(raised.value, TaskDeferred):
             assert raised.value.trigger.serialize()[1]["moment"].strftime("%H:%M") == window[:5]
@@ -148,11 +148,11 @@ class TestHolding:
         else:
             assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark jobs, 1 warnings."
 
-    def test_a_job_without_progress_is_told(self, job_file: Path) -> None:
+    def test_a_job_without_progress_is_reported(self, job_file: Path) -> None:
         with pytest.raises(TimedOut, match="J11"):
             executed(SparkJobProgressOperator, cluster_file=str(job_file), job="gone")
 
-    def test_a_job_that_nobody_runs_is_named_and_the_wish_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
+    def test_a_job_that_does_not_run_is_named_and_the_request_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
         with pytest.raises(TimedOut, match="J05"):
             executed(HoldSparkJobOperator, cluster_file=str(job_file), job="gone", risky=True)
         assert list((tmp_path / "gone" / "_kmigrate").iterdir()) == []
@@ -164,9 +164,7 @@ class TestHolding:
     def test_a_job_that_was_not_held_is_left_alone(self, job_file: Path) -> None:
         assert executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="gone")
 
-    def test_a_job_that_somebody_ran_meanwhile_stays_held(
-        self, job_file: Path, tmp_path: Path, connection: Callable[..., str]
-    ) -> None:
+    def test_a_job_that_ran_meanwhile_stays_held(self, job_file: Path, tmp_path: Path, connection: Callable[..., str]) -> None:
         self.test_a_job_that_says_it_is_held(job_file, tmp_path)
         for log in ("offsets", "commits"):
             (tmp_path / "orders" / log / "1").write_text("v1\n{}\n-")
@@ -201,7 +199,7 @@ class TestFiles:
 
 
 class TestSilence:
-    """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nobody writes."""
+    """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nothing is written."""
 
     @pytest.fixture
     def unresponsive(self, tmp_path: Path) -> Iterator[str]:
@@ -217,7 +215,7 @@ class TestSilence:
         with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
             read(unresponsive)
 
-    def test_a_gate_looks_again(self, tmp_path: Path) -> None:
+    def test_a_gate_reads_again(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="IsADirectory"):
             stored(f"file://{tmp_path}")
         assert not AuditVerdictSensor(task_id="verdict", path=f"file://{tmp_path}").poke({"ti": Mock()})
@@ -275,7 +273,7 @@ class TestQuietSensor:
         rows = [{"run": "dag/run", "step": "broker 0 to kraft", "text": "restart: x", **line} for line in lines]
         (folder / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def test_without_a_run_it_costs_one_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_without_a_run_it_costs_one_observation(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         assert self.poke(sim)
         assert sim.opened == 1

@@ -1,4 +1,4 @@
-"""The one trigger: it survives Airflow's way through the database, looks, never acts, holds nobody else up, and says why it woke the task."""
+"""The one trigger: it survives Airflow's database, observes, never acts, delays no other, and reports why the task resumes."""
 
 from __future__ import annotations
 
@@ -135,13 +135,13 @@ class TestSoak:
         """Or a triggerer that dies before its watch is over would leave the task with time that is void."""
         began, alarm = sim.cluster.clock.time, sim.observations + 12
 
-        def look(*asked: Any) -> ClusterView:
+        def observe(*asked: Any) -> ClusterView:
             if sim.observations == alarm:
                 for node in sim.cluster.spec.controllers[:2]:
                     sim.cluster.stop(node)
             return seen(*asked)
 
-        seen, sim.cluster.observe = sim.cluster.observe, look  # type: ignore[method-assign]
+        seen, sim.cluster.observe = sim.cluster.observe, observe  # type: ignore[method-assign]
         found = event(trigger(sim, "soak", StepProgress(healthy_seconds=before)))
         assert (found["outcome"], kept(found).healthy_seconds) == ("waiting", 0.0)
         assert "[G23]" in found["text"], "it says what is not healthy"
@@ -152,16 +152,16 @@ class TestSoak:
     ("failure", "outcome"),
     [
         (Refused("[N01] no such connection"), "refused"),
-        (Unreachable("nobody there"), "unavailable"),
+        (Unreachable("no server there"), "unavailable"),
         (OSError(28, "No space left on device"), "unavailable"),
     ],
 )
-def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
+def test_what_stops_it_is_reported(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
     sim, progress = rehearse(), StepProgress(waited_seconds=5.0, restart_begun=True)
     sim.failure = failure
     watch = trigger(sim, progress=progress)
-    told = {"outcome": outcome, "text": str(failure), "progress": progress.to_json(), "arguments": watch.arguments}
-    assert event(watch) == told
+    expected = {"outcome": outcome, "text": str(failure), "progress": progress.to_json(), "arguments": watch.arguments}
+    assert event(watch) == expected
 
 
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
@@ -213,7 +213,7 @@ def test_clusters_that_hang_hold_no_other_up(rehearse: Rehearse) -> None:
     assert asyncio.run(found()) == ("ready", 40)
 
 
-def test_a_cancelled_trigger_stops_looking_and_closes_its_clients(rehearse: Rehearse) -> None:
+def test_a_cancelled_trigger_stops_observing_and_closes_its_clients(rehearse: Rehearse) -> None:
     sim = rehearse()
     sim.hanging = 1
 
