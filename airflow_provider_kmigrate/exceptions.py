@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class KMigrateError(Exception):
     """Root of the tree; never raised itself. `reasons`: what was seen, why it matters and what to do, if that is known."""
 
+    retriable = False
+
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
         super().__init__(text)
         self.reasons = tuple(reasons)
@@ -23,6 +25,8 @@ class KMigrateError(Exception):
 
 class Unavailable(KMigrateError):
     """The other side gave no usable answer, nothing is known; observe again before acting."""
+
+    retriable = True
 
 
 class Unreachable(Unavailable):

@@ -24,7 +24,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.exceptions import Unavailable
 
 COORDINATOR_MOVED: Final = frozenset(
     {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
@@ -256,4 +255,4 @@ def place(one: KafkaPartition) -> TopicPartition:
 
 
 def _passing(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and isinstance(error_of(error.args[0], ""), Unavailable)
+    return isinstance(error, KafkaException) and error_of(error.args[0], "").retriable

@@ -72,5 +72,6 @@ def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_
     for controller in cluster.observe(None).controllers.values():
         if controller.migration_flag is False:
             note_unflagged(context, controller.id)
-    with pytest.raises(Unavailable, match="G05"):  # the task observes again, twice
+    with pytest.raises(Unavailable, match="G05") as later:
         run_watch(context)
+    assert later.value.retriable, "the task looks again, twice"
