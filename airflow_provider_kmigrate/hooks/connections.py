@@ -9,7 +9,6 @@ from abc import abstractmethod
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk import Connection as AirflowConnection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
@@ -54,17 +53,14 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     Raises `Refused` if there is none; `named_in` says what needs it.
     """
     try:
-        found = _fields(BaseHook.get_connection(conn_id))
+        connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise missing(conn_id, conn_type, named_in) from error
+    # not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact
+    found = {name: getattr(connection, name) for name in _FIELDS}
     for secret in secrets_of(found):
         mask_secret(secret)
     return found
-
-
-def _fields(connection: AirflowConnection) -> dict[str, Any]:
-    """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
-    return {name: getattr(connection, name) for name in _FIELDS}
 
 
 _SERVE = ("sudo", "-n", PATH, "serve")
