@@ -6,7 +6,6 @@ Brokers have the type `kafka`, whose hook and *Test* are those of Airflow's Kafk
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
