@@ -251,7 +251,7 @@ class RollBroker(NodeStep):
             run_step(RollBackCanary(self.node, mode, self._policy), context)
             end = (roll.rolled_back(context.observer.observe(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
-            end = (roll.not_rolled_back(self.node.id, str(error)), *error.reasons)
+            end = (roll.not_rolled_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def metas(self, _context: StepContext) -> MetaTexts:
