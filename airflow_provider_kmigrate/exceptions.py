@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class KMigrateError(Exception):
-    """Root of the tree; never raised itself."""
+    """Root of the tree; never raised itself. `reasons`: what was seen, why it matters and what to do, if that is known."""
 
     retriable = False
-
-
-class Unavailable(KMigrateError):
-    """The other side gave no usable answer, nothing is known; observe again before acting. `reasons`: what was seen, if that is known."""
-
-    retriable = True
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
         super().__init__(text)
         self.reasons = tuple(reasons)
+
+
+class Unavailable(KMigrateError):
+    """The other side gave no usable answer, nothing is known; observe again before acting."""
+
+    retriable = True
 
 
 class Unreachable(Unavailable):
@@ -38,11 +38,7 @@ class TimedOut(Unavailable):
 
 
 class Refused(KMigrateError):
-    """Continuing would be wrong, and nothing was changed; `reasons` says what was seen, why it matters and what to do."""
-
-    def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
-        super().__init__(text)
-        self.reasons = tuple(reasons)
+    """Continuing would be wrong, and nothing was changed."""
 
     @classmethod
     def because(cls, *reasons: Reason) -> Self:

@@ -47,7 +47,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, pla
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, topics, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
-from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.spec import load
 
 _TAKEN = (
@@ -109,9 +109,12 @@ def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict
 
 def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
     scans, gap, took = scanned(zk, properties, chosen.group, chosen.wait)
-    if chosen.json:
-        chosen.json.write_text(json.dumps(document(scans, gap, took), indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(table(scans, members=chosen.group is not None))
+    if chosen.json:
+        try:
+            chosen.json.write_text(json.dumps(document(scans, gap, took), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise Failed(f"cannot write {chosen.json}: {error}") from error
     return 1 if any(one.blocked for one in scans) else 0
 
 

@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.preflight import as_document, render
+from airflow_provider_kmigrate.preflight.page import as_document, render
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
@@ -121,7 +121,7 @@ def _decided(result: Preflight) -> dict[str, float]:
     began = time.monotonic()
     preflight.findings(result.view, result.facts)
     decided = time.monotonic()
-    page = render(as_document(result), "preflight.json")
+    page = render(as_document(result))
     return {"decide": decided - began, "page": time.monotonic() - decided, "page_bytes": len(page)}
 
 

@@ -93,7 +93,6 @@ class Policy:
     canary_bake: float = 600.0
     stable_samples: int = 3
     sample_interval: float = 0.2
-    max_parallel: int = 1
     fast_failover: bool = False
     elect_batch: int = 10  # partitions per preferred election
     start_timeout: float = 600.0  # a broker with large logs may need long to come back into every ISR

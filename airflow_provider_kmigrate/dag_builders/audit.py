@@ -18,7 +18,7 @@ from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chai
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
-from airflow_provider_kmigrate.dag_builders.chaining import cluster_dag, goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 
 _DOC = """\
@@ -118,7 +118,7 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
-    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probes, **goes_on())]
+    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probes, **AFTER_SKIPS)]
 
 
 def fingerprint(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:

@@ -51,6 +51,9 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
 RETRIED: Final = {"retries": 1, "retry_delay": timedelta(seconds=15)}
 """Default arguments of the tasks that act."""
 
+AFTER_SKIPS: Final[Mapping[str, Any]] = {"trigger_rule": TriggerRule.NONE_FAILED}
+"""Arguments of a task that runs although one before it was skipped (a postponed node, an unwanted step); a failed one stops it."""
+
 ASKED_WITH_PLAN: Final = "Leave it empty to see the plan and be asked before anything is changed."
 
 
@@ -110,20 +113,20 @@ class StageTasks(NamedTuple):
 def chain_plan(
     spec: ClusterSpec,
     plan: Plan,
-    approve: Callable[[str], BaseOperator],
+    approve: Callable[..., BaseOperator],
     given: Callable[[PlanStep, int | None], Arguments],
     around: Mapping[str, StageTasks],
 ) -> None:
     """Make the tasks of a plan in the current DAG, chained.
 
-    `approve` makes the approval task, from its id. `given`: further arguments of the task of a step, and of its node. `around`:
+    `approve` makes the approval task, from its `task_id`. `given`: further arguments of the task of a step, and of its node. `around`:
     tasks around a stage of the plan, by the stage's name.
     """
 
     def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
         if step.kind == APPROVE:
-            return approve(task_id)
-        arguments = {**_going_on(plan, step), **given(step, node)}
+            return approve(task_id=task_id)
+        arguments = {**_rules_of(plan, step), **given(step, node)}
         return _task(step, node, cluster_file=spec.path, task_id=task_id, deferrable=True, **arguments)
 
     line: list[Any] = []
@@ -163,21 +166,16 @@ def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
     return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if=step.skip_if, **arguments)
 
 
-def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
+def _rules_of(plan: Plan, step: PlanStep) -> Arguments:
     """Further arguments of a step's task. After the approval an act requires its answer; only some steps may follow a skip."""
     if step in after_approval(plan):
-        return goes_on() if step.kind in OBSERVING else approved(EXPAND if plan is EXPANSION else None)
-    return goes_on() if step.last else {}
+        return AFTER_SKIPS if step.kind in OBSERVING else approved(EXPAND if plan is EXPANSION else None)
+    return AFTER_SKIPS if step.last else {}
 
 
 def approved(answer: str | None = None) -> dict[str, Any]:
-    """As `goes_on`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required.
+    """As `AFTER_SKIPS`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required.
 
     `answer`: the one that it must be, if the step belongs to other plans, too.
     """
-    return {"approved_by": APPROVE, **({"answer": answer} if answer else {}), **goes_on()}
-
-
-def goes_on() -> dict[str, Any]:
-    """A skipped task (a postponed node, an unwanted step) must not skip the later ones; a failed one stops them."""
-    return {"trigger_rule": TriggerRule.NONE_FAILED}
+    return {"approved_by": APPROVE, **({"answer": answer} if answer else {}), **AFTER_SKIPS}

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
-from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, cluster_dag, goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, ASKED_WITH_PLAN, RETRIED, approval_param, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator, asked_of
 from airflow_provider_kmigrate.operators.groups import (
@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.operators.groups import (
     SetModeOperator,
     SwitchInstanceOperator,
 )
-from airflow_provider_kmigrate.sensors.window import WindowSensor
+from airflow_provider_kmigrate.sensors.waits import WindowSensor
 
 _DOC = """\
 ### {name}: consumer groups off ZooKeeper
@@ -86,7 +86,7 @@ def build(spec: ClusterSpec) -> DAG | None:
             first, last = _group(spec, group)
             before.set_downstream(first)
             before = last
-        before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
+        before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
     return dag
 
 
@@ -101,7 +101,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
             groups=[group.name],
             mode=Mode.KAFKA,
             wave=group.wave,
-            **goes_on(),
+            **AFTER_SKIPS,
             **audit.begins(spec),
         )
         way = [
@@ -119,7 +119,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
 
 def _given(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any]:
     """Arguments of each task of a group."""
-    return {"cluster_file": spec.path, "group": group.name, "wave": group.wave, **goes_on()}
+    return {"cluster_file": spec.path, "group": group.name, "wave": group.wave, **AFTER_SKIPS}
 
 
 def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
@@ -198,21 +198,19 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         default_args=RETRIED,
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
-        approve = ApproveGroupsRollbackOperator(
-            task_id="approve", plan="{{ ti.xcom_pull(task_ids='plan') }}", evidence_tasks=["plan"], **asked_of(spec)
-        )
+        approve = ApproveGroupsRollbackOperator(task_id="approve", **asked_of(spec, "plan"))
         backs = [
             RollbackGroupsOperator(
                 cluster_file=spec.path,
                 task_id=f"rollback_{name}".replace(".", "_"),
                 groups=[name],
                 priority_weight=weight,
-                **goes_on(),
+                **AFTER_SKIPS,
             )
             for weight, name in enumerate(reversed(groups), 1)
         ]
         # no group waits for another one's failed rollback; but one acts at a time, since each task that acts fences the one before
-        chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
+        chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
     return dag
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param
+from airflow.sdk import DAG, Param
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.plan import EXPANSION, PlanStep
 from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import expansion_doc
 from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, asked_of
-from airflow_provider_kmigrate.operators.offsets_repair import RepairOffsetsOperator
+from airflow_provider_kmigrate.operators.migration import RepairOffsetsOperator
 
 _DOC = """\
 ### {name}: more partitions for __consumer_offsets
@@ -64,18 +64,14 @@ def build_repair(spec: ClusterSpec) -> DAG:
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_offsets_topic__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.EXPANSION`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
+    approve = partial(ApproveExpansionOperator, **asked_of(spec, EXPANSION[0].full_id()))
     with cluster_dag(spec, "kmigrate_offsets_topic", text, expansion_doc, params=_params(spec), default_args=RETRIED) as dag:
-        chain_plan(spec, EXPANSION, partial(_approve, spec), _given, {})
+        chain_plan(spec, EXPANSION, approve, _given, {})
     return dag
 
 
 def _given(step: PlanStep, _node: int | None) -> dict[str, Any]:
     return {"retries": 0} if step is EXPANSION[0] else {}
-
-
-def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
-    shown = f"{{{{ ti.xcom_pull(task_ids='{EXPANSION[0].full_id()}') }}}}"
-    return ApproveExpansionOperator(task_id=task_id, plan=shown, evidence_tasks=[EXPANSION[0].full_id()], **asked_of(spec))
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param
+from airflow.sdk import DAG, Param
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, PlanStep, find
@@ -52,8 +52,9 @@ _FIRST = find(ROLLBACK, "roll back broker", "to_migration")
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
+    approve = partial(ApproveRollbackOperator, **asked_of(spec, ROLLBACK[0].full_id()))
     with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, params=_params(spec), default_args=RETRIED) as dag:
-        chain_plan(spec, ROLLBACK, partial(_approve, spec), partial(_given, spec), _around(spec))
+        chain_plan(spec, ROLLBACK, approve, partial(_given, spec), _around(spec))
         # `evidence` between them ends whatever the answer is
         dag.task_dict[APPROVE] >> dag.task_group.children["controller_failover"]
     return dag
@@ -73,11 +74,6 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
     if step.kind == "plan":
         return {"retries": 0}
     return audit.begins(spec) if step == _FIRST and node == spec.brokers[0].id else {}
-
-
-def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
-    shown = f"{{{{ ti.xcom_pull(task_ids='{ROLLBACK[0].full_id()}') }}}}"
-    return ApproveRollbackOperator(task_id=task_id, plan=shown, evidence_tasks=[ROLLBACK[0].full_id()], **asked_of(spec))
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:

@@ -6,7 +6,7 @@ import re
 
 from airflow_provider_kmigrate.core.reasons.registry import entry
 
-_RED = (
+_FAILED = (
     "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `python -m airflow_provider_kmigrate.runbook CODE` "
     "prints the whole entry. Fix the cause, then clear this task: it observes the cluster and does only what is left."
 )
@@ -258,7 +258,7 @@ def expansion_doc(task_id: str) -> str:
 
 def _page(text: str, name: str) -> str:
     stops = "\n".join(f"* **{code}** {entry(code).title}: {entry(code).remedy}" for code in _STOPS.get(name, ()))
-    return "\n\n".join(part for part in (text, _RED, f"**Often stops with:**\n\n{stops}" if stops else "") if part)
+    return "\n\n".join(part for part in (text, _FAILED, f"**Often stops with:**\n\n{stops}" if stops else "") if part)
 
 
 def _name(task_id: str) -> str:

@@ -16,7 +16,14 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, StopPo
 from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, StageTasks, approval_param, chain_plan, cluster_dag, goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import (
+    AFTER_SKIPS,
+    RETRIED,
+    StageTasks,
+    approval_param,
+    chain_plan,
+    cluster_dag,
+)
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import (
     ApproveFinalizationOperator,
@@ -125,7 +132,7 @@ def _stop(spec: ClusterSpec, point: StopPoint) -> list[BaseOperator]:
     """The request behind a stage at which the cluster file stops the migration; none if it does not."""
     if point not in spec.stop_after:
         return []
-    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, **asked_of(spec), **goes_on())]
+    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, **asked_of(spec), **AFTER_SKIPS)]
 
 
 def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
@@ -153,7 +160,7 @@ def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
         cluster=spec.name,
         cluster_file=spec.path,
         answered_by=task_id,
-        **goes_on(),
+        **AFTER_SKIPS,
     )
     asked.set_downstream(starts)
     return asked

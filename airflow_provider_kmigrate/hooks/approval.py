@@ -32,10 +32,10 @@ def shown_now(
         with asking(cluster_file, context, say, over_waiting=over_waiting) as step_context:
             cluster = fingerprint(step_context.observer.observe(Fields.POSITION), step_context.spec.cluster_id)
         require_gate(not_yet_if(not cluster, could_not_read("ZooKeeper, which shows to which migration an approval belongs")))
-    return Shown(run_of(context), cluster, evidence_now(context, evidence))
+    return Shown(run_of(context), cluster, _evidence(context, evidence))
 
 
-def evidence_now(context: Context, tasks: Sequence[str]) -> dict[str, str]:
+def _evidence(context: Context, tasks: Sequence[str]) -> dict[str, str]:
     """The digest of what each of these tasks of the run returned."""
     ti: Any = context["ti"]
     return {task: digest(ti.xcom_pull(task_ids=task)) for task in tasks}
@@ -79,7 +79,7 @@ def demand_answer(context: Context, task: str, wanted: str) -> Approval:
         raise AirflowFailException(
             format_reasons((Reason("H06", f"Task {task!r} of this run left no approval to {wanted.lower()}."),))
         )
-    shown = Shown(run_of(context), found.shown.cluster, evidence_now(context, tuple(found.shown.evidence)))
+    shown = Shown(run_of(context), found.shown.cluster, _evidence(context, tuple(found.shown.evidence)))
     gate = still_holds(found, shown, None, datetime.now(UTC))
     if not gate.met:
         raise AirflowFailException(format_reasons(gate.reasons))

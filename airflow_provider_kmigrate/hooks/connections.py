@@ -1,29 +1,24 @@
-"""Airflow's connections, with every secret masked: one hook for each type with its *Test*, and all settings of a cluster file.
+"""Airflow's connections, with every secret masked: one hook for each type of ours with its *Test*, and all settings of a cluster file.
 
-Type `kafka` is the one that Airflow's Kafka provider registers: the same connections serve both packages.
+Brokers have the type `kafka`, whose hook and *Test* are those of Airflow's Kafka provider: the same connections serve both packages.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk import Connection as AirflowConnection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.connections import (
     CONTROLLER,
     HOST,
-    KAFKA,
     ZOOKEEPER,
     Connection,
     controller_address,
     controller_security,
     host_settings,
-    kafka_settings,
     missing,
     named_connections,
     secrets_of,
@@ -34,20 +29,17 @@ from airflow_provider_kmigrate.clients.hosts.agent import PATH, Pipe
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
-    KafkaSettings,
     SshSettings,
     WireSecurity,
     ZooKeeperSettings,
 )
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import Malformed, Reason, ZkView
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
-_TEST_TIMEOUT = 5.0  # seconds for each bootstrap server
 _NEXT = {
     AuthenticationFailed: "Next: check this connection's user, password and TLS files, and what that user may do.",
     Unavailable: "Next: check the address and the port, and that this machine may reach them.",
@@ -60,17 +52,14 @@ def get(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     Raises `Refused` if there is none; `named_in` says what needs it.
     """
     try:
-        found = _fields(BaseHook.get_connection(conn_id))
+        connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise missing(conn_id, conn_type, named_in) from error
+    # not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact
+    found = {name: getattr(connection, name) for name in _FIELDS}
     for secret in secrets_of(found):
         mask_secret(secret)
     return found
-
-
-def _fields(connection: AirflowConnection) -> dict[str, Any]:
-    """The connection's fields. Not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact."""
-    return {name: getattr(connection, name) for name in _FIELDS}
 
 
 _SERVE = ("sudo", "-n", PATH, "serve")
@@ -152,43 +141,6 @@ def _summary(view: ZkView) -> str:
     else:
         who = f"controller {controller.broker_id} ({'KRaft' if controller.is_kraft else 'ZooKeeper mode'})"
     return f"Kafka cluster {view.cluster_id}: {brokers}, {who}"
-
-
-class KafkaAdminHook(_TestedHook):
-    """The brokers, through librdkafka. *Test* asks a bootstrap server through both of our clients: the wire's, which knows at once, too.
-
-    Not a subclass of the provider's `KafkaAdminClientHook`: that one resolves callbacks and managed clouds' tokens, which the wire
-    client could not share, hides `get_conn` behind a property, and reports a missing server as a ValueError.
-    """
-
-    conn_name_attr = "kafka_config_id"
-    default_conn_name = "kafka_default"
-    conn_type = KAFKA
-    hook_name = "Apache Kafka"
-
-    def __init__(self, kafka_config_id: str = default_conn_name) -> None:
-        super().__init__()
-        self.kafka_config_id = kafka_config_id
-
-    def settings(self) -> KafkaSettings:
-        """Kafka's settings; raises `Refused` for a missing or wrong connection."""
-        return kafka_settings(self.kafka_config_id, get(self.kafka_config_id, self.conn_type))
-
-    def get_conn(self) -> Admin:
-        """A client that connects at its first call; close it."""
-        return Admin(self.settings())
-
-    def _test(self) -> str:
-        settings = self.settings()
-        with Brokers(settings.properties, _TEST_TIMEOUT) as brokers:
-            metadata = brokers.first(lambda wire: wire.metadata())
-        with Admin(settings) as client:
-            partitions = client.partitions()
-        leaderless = sum(partition.leader < 0 for partition in partitions)
-        short = sum(partition.under_replicated for partition in partitions)
-        ids = ", ".join(map(str, sorted(metadata.broker_ids)))
-        health = f"{len(partitions)} partitions, {leaderless} without leader, {short} under-replicated"
-        return f"{settings.bootstrap} answers: cluster {metadata.cluster_id}, brokers {ids}, {health}."
 
 
 class KRaftControllerHook(_TestedHook):

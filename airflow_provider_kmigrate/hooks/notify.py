@@ -2,23 +2,37 @@
 
 Requests for an approval, failed tasks, and alarms when they begin and end. A notifier is made for each message: Airflow renders a
 notifier's templates in place. One that fails or hangs is logged; it keeps no message from the others, and no task from its work.
+
+Which alarms were reported is kept in a file beside the journals, for the next watch. An XCom would not do: Airflow sorts those of
+earlier runs by their logical date, and PostgreSQL puts a run without one (`airflow dags trigger`) before all others, for good.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseNotifier, Context
 from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.reasons.registry import links
+from airflow_provider_kmigrate.core.watch import AlarmChange, Alarms
+from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.hooks.step_context import folder
 from airflow_provider_kmigrate.observe.reads import THREADS
+
+_log = logging.getLogger(__name__)
 
 SEND_WITHIN = 30.0
 """Seconds for one message through all notifiers. Their own timeouts are longer, or none: Airflow's SMTP notifier tries 6 times, for 30 s each."""
@@ -110,3 +124,34 @@ def on_failure(spec: ClusterSpec) -> dict[str, Any]:
     """Default arguments of a DAG's tasks: a failed one is reported, with its error."""
     found = notifiers_of(spec, _FAILED, _ERROR)
     return {"on_failure_callback": found} if found else {}
+
+
+def kept_alarms(cluster: str) -> Alarms:
+    """What the last watch of a cluster kept."""
+    try:
+        return Alarms.from_json(read_json(_path(cluster).read_bytes()))
+    except (OSError, ValueError):
+        return Alarms()
+
+
+def report_alarms(context: Context, spec: ClusterSpec, change: AlarmChange, now: float) -> None:
+    """Send a message for each alarm that began or ended, then keep which were sent: a kill between repeats a message and loses none.
+
+    `now`: seconds since the epoch.
+    """
+    notifier, head = ClusterNotifier(spec.notify, spec.runbook_url, "", ""), f"kmigrate: {spec.name}:"
+    messages = {name: (f"{head} alarm {reason.code} begins", str(reason)) for name, reason in change.begun.items()}
+    for name, alarm in change.ended.items():
+        since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
+        messages[name] = (f"{head} an alarm has ended", f"Since {since}, not seen any more: {alarm.text}")
+    sent = [name for name, (title, text) in messages.items() if notifier.send(context, title, text)]
+    path, kept = _path(spec.name), change.reported(sent, now)
+    try:
+        atomic.make_folder(path.parent)
+        atomic.replace(path, json.dumps(kept.to_json()).encode())
+    except Failed as error:
+        _log.warning("Which alarms were reported could not be kept; the next watch reports them again: %s", error)
+
+
+def _path(cluster: str) -> Path:
+    return folder() / "alarms" / f"{cluster}.json"

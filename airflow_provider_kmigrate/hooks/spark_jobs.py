@@ -5,31 +5,30 @@ Airflow's object storage is asked with a limit: some of the libraries behind it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from threading import Thread
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_kmigrate.applications.spark_hold import Files, LocalFiles
 from airflow_provider_kmigrate.clients.admin import read_marks
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import settings_of
 from airflow_provider_kmigrate.steps.spark_jobs import JobControl, Logs
 
-LIMIT: Final = 60.0  # seconds for one call: they read and write files of a few kB
+LIMIT = 60.0  # seconds for one call: they read and write files of a few kB
 
 Value = TypeVar("Value")
 
 
-def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value], limit: float) -> Value:
-    """Call `act` on that path of Airflow's object storage, for at most `limit` seconds.
+def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value]) -> Value:
+    """Call `act` on that path of Airflow's object storage, for at most `LIMIT` seconds.
 
     Raises `FileNotFoundError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
     error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
@@ -45,21 +44,16 @@ def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Val
 
     Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
     try:
-        return answer.result(limit)
+        return answer.result(LIMIT)
     except (FileNotFoundError, ImportError):
         raise
     except TimeoutError:
-        raise Unavailable(f"{path}: no answer within {limit:g} s") from None
+        raise Unavailable(f"{path}: no answer within {LIMIT:g} s") from None
     except Exception as error:  # each store's library has classes of its own
         raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
 
 
 _SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage names otherwise
-
-marks: ContextVar[Callable[[Mapping[str, Any], Iterable[str]], dict[TopicPartition, LogMark]]] = ContextVar(
-    "marks", default=read_marks
-)
-"""How the logs' ends are read; a rehearsal sets another function, in its own context only."""
 
 
 def control_of(
@@ -90,14 +84,14 @@ def files_of(job: SparkJobSpec) -> Files:
 
 def logs_of(spec: ClusterSpec) -> Logs:
     """The logs of topics as their leaders report them."""
-    return lambda topics: marks.get()(settings_of(spec).kafka.properties, topics)
+    return lambda topics: read_marks(settings_of(spec).kafka.properties, topics)
 
 
 class ObjectFiles:
-    """Airflow's object storage; any library's errors, and `limit` seconds without an answer, are `Unavailable`."""
+    """Airflow's object storage; any library's errors, and `LIMIT` seconds without an answer, are `Unavailable`."""
 
-    def __init__(self, conn_id: str | None, limit: float = LIMIT) -> None:
-        self._conn_id, self._limit = conn_id, limit
+    def __init__(self, conn_id: str | None) -> None:
+        self._conn_id = conn_id
 
     def read(self, path: str) -> str | None:
         """The text of a file; None if there is none."""
@@ -120,7 +114,7 @@ class ObjectFiles:
     def _asked(self, path: str, act: Callable[[Any], Any], missing: Any) -> Any:
         scheme, _, rest = path.partition("://")
         try:
-            return asked(f"{_SAME.get(scheme, scheme)}://{rest}", self._conn_id, act, self._limit)
+            return asked(f"{_SAME.get(scheme, scheme)}://{rest}", self._conn_id, act)
         except FileNotFoundError:
             return missing
         except ImportError as error:
@@ -128,14 +122,13 @@ class ObjectFiles:
             raise Refused.because(Reason("J14", text)) from error
 
 
-def stored(path: str, conn_id: str | None = None, limit: float = LIMIT) -> Mapping[str, Any] | None:
+def stored(path: str, conn_id: str | None = None) -> Mapping[str, Any] | None:
     """The verdict in a file of an audit; None while there is none. A report contains its verdict.
 
-    An incomplete file, on a store that shows such, is none either. Raises `Unavailable` if the store does not answer within
-    `limit` seconds.
+    An incomplete file, on a store that shows such, is none either. Raises as `asked`.
     """
     try:
-        document = read_json(asked(path, conn_id, lambda place: place.read_bytes(), limit))
+        document = read_json(asked(path, conn_id, lambda place: place.read_bytes()))
     except (FileNotFoundError, ValueError):
         return None
     found = document.get("verdict", document) if isinstance(document, dict) else {}

@@ -5,8 +5,9 @@ The kill switch is an Airflow Variable that stops every act of kmigrate on a clu
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -17,15 +18,16 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from airflow.configuration import conf
 from airflow.sdk import Context, Variable
+from airflow.sdk.observability import stats
 
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.gauges import Gauge
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.model import Fields, ProbeFigures, Reason
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
-from airflow_provider_kmigrate.hooks.gauges import exporter
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore, rollback_prerequisites
@@ -34,6 +36,7 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
 
+_log = logging.getLogger(__name__)
 _ALL: Final = "kmigrate_stop"
 _SHOWN: Final = 300  # characters of what the Variable says that a message carries
 
@@ -210,6 +213,25 @@ def _probe_of(spec: ClusterSpec, clock: StepClock) -> Callable[[], ProbeFigures 
     from airflow_provider_kmigrate.probe.latency import read_figures  # noqa: PLC0415  # most cluster files have no probe
 
     return partial(read_figures, Path(spec.probes), clock.now)
+
+
+def exporter(cluster: str) -> Callable[[Iterable[Gauge]], None]:
+    """A function that sends gauges as `kmigrate.<name>` through Airflow's metrics (`[metrics]` of airflow.cfg). It never raises.
+
+    The cluster's name is among their tags. A plain StatsD knows no tags and would mix the clusters, so there the values are in a
+    second name: `kmigrate.<name>.<cluster>.<value of the tag>`. Airflow sends its own task metrics in both forms, too.
+    """
+
+    def export(gauges: Iterable[Gauge]) -> None:
+        try:
+            for gauge in gauges:
+                name = ".".join(("kmigrate", gauge.name, cluster, *gauge.tags.values()))
+                stats.gauge(stats.normalize_name_for_stats(name, log_warning=False), gauge.value)
+                stats.gauge(f"kmigrate.{gauge.name}", gauge.value, tags={"cluster": cluster, **gauge.tags})
+        except Exception as error:  # noqa: BLE001 - of whatever backend: no migration stops for a dashboard
+            _log.warning("The metrics of %s were not sent: %s", cluster, error)
+
+    return export
 
 
 def run_of(context: Context) -> str:

@@ -6,7 +6,7 @@ migration under way (`core.approval`); the journal says who answered what, when 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,13 +36,13 @@ ZooKeeper any more, and no rollback is possible afterwards.
 
 The answers:
 
-* **{finalize}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
+* **{yes}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
   checked again; the task waits while anything is worse.
-* **{stay}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
+* **{no}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
 """
 
-_ROLL_BACK = """\
-* **{roll_back}**: this run ends, and `{dag}` begins. It gets the lock of this run and asks no second time.
+_OFFER = f"""\
+* **{ROLL_BACK}**: this run ends, and `kmigrate_rollback__{{name}}` begins. It gets the lock of this run and asks no second time.
 """
 
 _PLAN = """\
@@ -64,14 +64,14 @@ _ANSWERS = """
 The answers:
 
 * **{yes}**: start. An interrupted step continues where it stopped.
-* **{leave}**: change nothing.
+* **{no}**: change nothing.
 """
 
 _STOP = """\
 The migration of **cluster {name}** (`{cluster_id}`) waits after `{point}`, as the cluster file says (`stop_after`). It keeps the lock.
 
-* **{go_on}**: begin the next stage.
-* **{end}**: this run ends and changes nothing. A later run does what is left. A rollback may begin now: start `kmigrate_rollback__{name}`.
+* **{yes}**: begin the next stage.
+* **{no}**: this run ends and changes nothing. A later run does what is left. A rollback may begin now: start `kmigrate_rollback__{name}`.
 """
 
 _CLEAN_UP = """\
@@ -79,8 +79,8 @@ What migrations and rollbacks of **cluster {name}** (`{cluster_id}`) have left b
 
 {left}
 
-* **{remove}**: remove what the table says, for good. If anything is different by then, nothing is removed.
-* **{keep}**: change nothing.
+* **{yes}**: remove what the table says, for good. If anything is different by then, nothing is removed.
+* **{no}**: change nothing.
 """
 
 _WHO = """
@@ -93,6 +93,7 @@ class _ApproveOperator(HITLOperator):
 
     Never retried: a retry would ask again. Killed, it leaves nothing to stop or release: it only waits for the answer.
 
+    :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
     :param cluster_file: path of the cluster file. Without it an approval is bound to the run and its evidence alone. (templated)
     :param approvers: who may answer; None: every user who may edit the DAG.
@@ -103,6 +104,8 @@ class _ApproveOperator(HITLOperator):
 
     template_fields: Sequence[str] = (*HITLOperator.template_fields, "cluster_file")
     given_as = ""  # the param of the run that approves beforehand
+    question: str  # in it and in `text` are {name}, {cluster_id}, {yes}, {no} and the `words`
+    text: str
     yes: str
     no: str
     others: tuple[str, ...] = ()  # further answers
@@ -113,9 +116,9 @@ class _ApproveOperator(HITLOperator):
     def __init__(
         self,
         *,
+        cluster: str,
         cluster_id: str,
-        subject: str,
-        body: str,
+        words: Mapping[str, str],
         cluster_file: str = "",
         approvers: ApproverSpec | None = None,
         rehearsal: bool = False,
@@ -124,7 +127,9 @@ class _ApproveOperator(HITLOperator):
     ) -> None:
         self.cluster_id, self.cluster_file, self.approvers = cluster_id, cluster_file, approvers
         self.rehearsal, self.evidence_tasks = rehearsal, tuple(evidence_tasks)
-        asked = {"subject": subject, "body": body + self._who(), "options": [self.no, *self.others, self.yes], "retries": 0}
+        places = {"name": cluster, "cluster_id": cluster_id, "yes": self.yes, "no": self.no, **words}
+        texts = {"subject": self.question.format(**places), "body": self.text.format(**places) + self._who()}
+        asked = {**texts, "options": [self.no, *self.others, self.yes], "retries": 0}
         super().__init__(**{**asked, **self._airflows_own(), **kwargs})
 
     def _airflows_own(self) -> dict[str, Any]:
@@ -232,22 +237,20 @@ def _answer(payload: Any) -> ApproverAnswer:
 class ApproveFinalizationOperator(_ApproveOperator):
     """Ask an administrator before the point of no return. Further arguments as `_ApproveOperator`'s.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param evidence: Markdown with what was observed, such as what earlier tasks returned; its templates are rendered.
     :param rollback_task: id of a `StartRollbackOperator` behind it; the request then also offers to roll back.
     """
 
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
+    question, text = "Finalize the migration of Kafka cluster {name} to KRaft?", _BODY
     refused = "Left in dual-write: nothing was changed. Clear before_approval to be asked again."
     required = 2
 
-    def __init__(self, *, cluster: str, cluster_id: str, evidence: str, rollback_task: str = "", **kwargs: Any) -> None:
-        self.rollback_task, self.others = rollback_task, (ROLL_BACK,) if rollback_task else ()
-        body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, stay=STAY)
-        body += _ROLL_BACK.format(roll_back=ROLL_BACK, dag=_rollback_of(cluster)) if rollback_task else ""
-        subject = f"Finalize the migration of Kafka cluster {cluster} to KRaft?"
-        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+    def __init__(self, *, evidence: str, rollback_task: str = "", **kwargs: Any) -> None:
+        self.rollback_task = rollback_task
+        if rollback_task:
+            self.others, self.text = (ROLL_BACK,), _BODY + _OFFER
+        super().__init__(**{"words": {"evidence": evidence}, **kwargs})
 
     def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
         """Return the answer; if it is to roll back, skip all that follows but the task that starts the rollback."""
@@ -263,18 +266,15 @@ class ApproveFinalizationOperator(_ApproveOperator):
 class ContinueOperator(_ApproveOperator):
     """Wait behind a stage of the migration until an administrator lets it continue. Further arguments as `_ApproveOperator`'s.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param point: the stage.
     """
 
     yes, no = CONTINUE, END
+    question, text = "Continue the migration of Kafka cluster {name} after {point}?", _STOP
     refused = "Ended at the stop point: nothing was changed. A later run does what is left."
 
-    def __init__(self, *, cluster: str, cluster_id: str, point: StopPoint, **kwargs: Any) -> None:
-        body = _STOP.format(name=cluster, cluster_id=cluster_id, point=point, go_on=CONTINUE, end=END)
-        subject = f"Continue the migration of Kafka cluster {cluster} after {point}?"
-        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+    def __init__(self, *, point: StopPoint, **kwargs: Any) -> None:
+        super().__init__(**{"words": {"point": str(point)}, **kwargs})
 
 
 class ApproveRollbackOperator(_ApproveOperator):
@@ -282,19 +282,16 @@ class ApproveRollbackOperator(_ApproveOperator):
 
     A run to which the migration's own request handed the cluster over does not ask a second time.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param plan: Markdown, such as what `RollbackPlanOperator` returned; its templates are rendered.
     """
 
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
     refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
-    question, heading = "Roll Kafka cluster {} back to ZooKeeper?", _PLAN
+    question, text = "Roll Kafka cluster {name} back to ZooKeeper?", _PLAN + _ANSWERS
     over_waiting = True
 
-    def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
-        body = (self.heading + _ANSWERS).format(name=cluster, cluster_id=cluster_id, plan=plan, yes=self.yes, leave=LEAVE)
-        super().__init__(**{"cluster_id": cluster_id, "subject": self.question.format(cluster), "body": body, **kwargs})
+    def __init__(self, *, plan: str, **kwargs: Any) -> None:
+        super().__init__(**{"words": {"plan": plan}, **kwargs})
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
         """The approval with which a migration's run handed the cluster over, or one given beforehand."""
@@ -317,43 +314,36 @@ class ApproveRollbackOperator(_ApproveOperator):
 class ApproveGroupsRollbackOperator(ApproveRollbackOperator):
     """Show an administrator the plan of a rollback of consumer groups and ask. Further arguments as `_ApproveOperator`'s.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param plan: Markdown, such as what `GroupPlanOperator` returned; its templates are rendered.
     """
 
-    question, heading = "Roll consumer groups of Kafka cluster {} back?", _GROUPS_PLAN
+    question, text = "Roll consumer groups of Kafka cluster {name} back?", _GROUPS_PLAN + _ANSWERS
     over_waiting = False
 
 
 class ApproveExpansionOperator(ApproveRollbackOperator):
     """Show an administrator the plan of an expansion of `__consumer_offsets` and ask. `approve_expansion: <cluster id>` answers beforehand.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param plan: Markdown, such as what `ExpansionPlanOperator` returned; its templates are rendered.
     """
 
     given_as, yes = "approve_expansion", EXPAND
-    question, heading = "Expand __consumer_offsets of Kafka cluster {}?", _EXPANSION
+    question, text = "Expand __consumer_offsets of Kafka cluster {name}?", _EXPANSION + _ANSWERS
     over_waiting = False
 
 
 class ApproveCleanUpOperator(_ApproveOperator):
     """Show an administrator what is left and ask before it is removed. Further arguments as `_ApproveOperator`'s.
 
-    :param cluster: name of the cluster, as it is shown.
-    :param cluster_id: id of the cluster.
     :param left: Markdown, such as what `LeftoversOperator` returned; its templates are rendered.
     """
 
     yes, no = REMOVE, KEEP
+    question, text = "Remove what is left of the migration of Kafka cluster {name}?", _CLEAN_UP
     refused = "Nothing was removed. To be asked again, clear `leftovers` and its downstream tasks."
 
-    def __init__(self, *, cluster: str, cluster_id: str, left: str, **kwargs: Any) -> None:
-        body = _CLEAN_UP.format(name=cluster, cluster_id=cluster_id, left=left, remove=REMOVE, keep=KEEP)
-        subject = f"Remove what is left of the migration of Kafka cluster {cluster}?"
-        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+    def __init__(self, *, left: str, **kwargs: Any) -> None:
+        super().__init__(**{"words": {"left": left}, **kwargs})
 
 
 class StartRollbackOperator(TriggerDagRunOperator):
@@ -370,7 +360,7 @@ class StartRollbackOperator(TriggerDagRunOperator):
     template_fields: Sequence[str] = (*TriggerDagRunOperator.template_fields, "cluster_file")
 
     def __init__(self, *, cluster: str, cluster_file: str, answered_by: str, **kwargs: Any) -> None:
-        super().__init__(**{"trigger_dag_id": _rollback_of(cluster), "skip_when_already_exists": True, **kwargs})
+        super().__init__(**{"trigger_dag_id": f"kmigrate_rollback__{cluster}", "skip_when_already_exists": True, **kwargs})
         self.cluster_file, self.answered_by = cluster_file, answered_by
 
     def execute(self, context: Context) -> Any:
@@ -386,12 +376,12 @@ class StartRollbackOperator(TriggerDagRunOperator):
         return super().execute(context)
 
 
-def asked_of(spec: ClusterSpec) -> dict[str, Any]:
-    """The arguments of every approval of a cluster: who may answer, who is notified, and to what the answer is bound."""
+def asked_of(spec: ClusterSpec, plan_of: str = "") -> dict[str, Any]:
+    """The arguments of every approval of a cluster: who may answer, who is notified, and to what the answer is bound.
+
+    `plan_of`: id of the task whose result the request shows as its plan.
+    """
     notifiers: list[ClusterNotifier] = notifiers_of(spec, "kmigrate asks: {{ task.subject }}", "{{ task.body }}")
     people = {"approvers": spec.approvers, "rehearsal": spec.rehearsal, "notifiers": notifiers}
-    return {"cluster": spec.name, "cluster_id": spec.cluster_id, "cluster_file": spec.path, **people}
-
-
-def _rollback_of(cluster: str) -> str:
-    return f"kmigrate_rollback__{cluster}"
+    shown = {"plan": f"{{{{ ti.xcom_pull(task_ids='{plan_of}') }}}}", "evidence_tasks": [plan_of]} if plan_of else {}
+    return {"cluster": spec.name, "cluster_id": spec.cluster_id, "cluster_file": spec.path, **people, **shown}

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 _EVERY_WAVE = 0
 _RELEASE = "release_groups"  # of a run's conf: groups that the operator lets migrate again
 _CAUSES = "causes"  # the XCom with what a step was refused for
-_NOTHING_RED = (
+_NOT_WORSE = (
     "No earlier step found the group worse, and no audit said FAIL: there is no reason to roll the group back. "
     "If a step failed, it could not observe or act, or an operator ended it. If an audit failed, it did not run or stayed "
     "INCONCLUSIVE. Clear it, or roll the group back with the DAG kmigrate_consumers_rollback."
@@ -235,7 +235,7 @@ class RollbackGroupsOperator(StepOperator):
     def execute(self, context: Context) -> str:
         """Skip unless the run names one of these groups and, if `only_after` or `verdict` is set, a fault was found."""
         if (self.only_after or self.verdict) and not (_worse(context, self.only_after) or _says_fail(self.verdict)):
-            raise AirflowSkipException(_NOTHING_RED)
+            raise AirflowSkipException(_NOT_WORSE)
         wanted = context["params"].get("groups") or self.groups
         if not set(self.groups) & set(wanted):
             raise AirflowSkipException(f"This run is for {', '.join(wanted)}.")
@@ -284,7 +284,6 @@ class GroupPlanOperator(StepOperator):
     :param rollback: plan the rollback to the run's conf `goal`, not the migration.
     """
 
-    kind = "plan groups"
     read_only = in_one_process = True
     ui_color = "#e6e6fa"
     template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
@@ -320,8 +319,6 @@ class GroupsDoneOperator(StepOperator):
 
     :param cluster_file: path of the cluster file. (templated)
     """
-
-    kind = "done"
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Release the cluster."""

@@ -1,13 +1,13 @@
-"""The operators of a migration and of its rollback: one for any step of the plan, and the named ones for DAGs of your own."""
+"""The operators of a migration, its rollback and `__consumer_offsets`: one for any step of a plan, and named ones for DAGs of your own."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, 
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, asking, folder, require_rollback_possible
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_plan, run_rest, run_rollback, terms_of
@@ -60,7 +60,7 @@ _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
 _TERMS = ("skip_failover", "accept_loss", "partitions", "undo")  # of the conf of a run: a rollback's, an expansion's
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
-_LOOKING = "#e6e6fa"
+_OBSERVING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
 
@@ -116,19 +116,18 @@ class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
 
     Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
-    (`preflight.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
+    (`preflight.page.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
     behind this task is skipped, whatever its trigger rule, and the run ends well.
 
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "preflight"
     read_only = True
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
-        from airflow_provider_kmigrate.preflight import write
+        from airflow_provider_kmigrate.preflight.page import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
 
         if done := nothing_left(step_context.observer.observe(Fields.POSITION), step_context.spec):
@@ -136,9 +135,7 @@ class PreflightOperator(StepOperator):
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
         place = folder() / "preflight" / step_context.spec.name
-        found = run_preflight(
-            step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place).html)
-        )
+        found = run_preflight(step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place)))
         return json.dumps([as_json(finding) for finding in found])
 
 
@@ -148,8 +145,7 @@ class BackupOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "backup"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Save the originals and ZooKeeper's tree."""
@@ -284,16 +280,12 @@ class RollbackPlanOperator(StepOperator):
     :param in_migration: asked during the migration: a finalization that has happened already is no refusal then.
     """
 
-    kind = "plan"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
+    asks = True
 
     def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.in_migration, self.over_waiting = in_migration, not in_migration
-
-    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
-        """A read-only context: nothing is written to the cluster, not even its owner; refused if another run owns it."""
-        return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The terms of the rollback; none during a migration."""
@@ -324,13 +316,13 @@ class ReadinessOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "readiness"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
+    _ti: Any
 
     def execute(self, context: Context) -> str:
-        """Keep the task's context for its XComs."""
-        self._shown = _Shown(context)
+        """Keep the task for its XComs."""
+        self._ti = context["ti"]
         return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -338,20 +330,15 @@ class ReadinessOperator(StepOperator):
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
         verdict, now = require_rollback_assured(step_context), step_context.clock.now()
-        self._shown(verdict, now)
+        _show(self._ti, verdict, now)
         return readiness.as_markdown(verdict, now)
 
 
-class _Shown:
-    """Leaves a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
-
-    def __init__(self, context: Context) -> None:
-        self._ti: Any = context["ti"]
-
-    def __call__(self, verdict: Readiness, now: float) -> None:
-        self._ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
-        self._ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
-        self._ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
+def _show(ti: Any, verdict: Readiness, now: float) -> None:
+    """Leave a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
+    ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
+    ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
+    ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
 
 
 class RollbackOperator(StepOperator):
@@ -365,7 +352,6 @@ class RollbackOperator(StepOperator):
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
-    kind = "rollback"
     ui_color = _RESTARTING
     over_waiting = in_one_process = True
 
@@ -387,12 +373,8 @@ class ExpansionPlanOperator(StepOperator):
     """
 
     kind = "expansion plan"
-    ui_color = _LOOKING
-    in_one_process = True
-
-    def step_context(self, context: Context) -> AbstractContextManager[StepContext]:
-        """A read-only context, as for the plan of a rollback."""
-        return asking(self.cluster_file, context, self.log.info)
+    ui_color = _OBSERVING
+    asks = in_one_process = True
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The run's terms."""
@@ -411,7 +393,6 @@ class ExpandOffsetsTopicOperator(StepOperator):
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
-    kind = "expansion"
     ui_color = _RESTARTING
     in_one_process = True
 
@@ -426,6 +407,35 @@ class ExpandOffsetsTopicOperator(StepOperator):
         return done
 
 
+class RepairOffsetsOperator(StepOperator):
+    """Leave one copy of each commit in `__consumer_offsets`: the newest by commit time, in its group's partition.
+
+    For a topic whose brokers have used different counts of its partitions (KIP-895). All brokers must use its count by now (K01). Groups
+    that have copies must be stopped: it waits for that (K91). What time does not settle is refused with all values (K90); `decisions`,
+    also those of a run's conf, settle it. Afterwards every broker must restart.
+
+    :param decisions: group -> `topic-partition` -> the offset that is right; None: it stays removed. (templated)
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "decisions")
+    kind = "repair offsets"
+    in_one_process = True  # only this process knows the log that it read
+
+    def __init__(self, *, decisions: Mapping[str, Mapping[str, int | None]] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decisions = dict(decisions or {})
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Repair, then release the cluster."""
+        done = super().run_in(step_context, arguments)
+        step_context.fence.release()
+        return done
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """The decisions: this operator's, or the run's."""
+        return {"decisions": self.decisions or context["params"].get("decisions") or {}}
+
+
 class WatchOperator(StepOperator):
     """Report where the cluster stands and whether a rollback is assured; fail on alarms, and on what does not pass by itself.
 
@@ -436,19 +446,18 @@ class WatchOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "watch"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
+    _ti: Any
     _alarms: Alarms
     _spec: ClusterSpec
     _whole = False  # everything that alarms depend on was read
 
     def execute(self, context: Context) -> str:
         """Watch once, and report each alarm that has begun or ended since the last watch."""
-        from airflow_provider_kmigrate.hooks.alarms import kept_alarms
+        from airflow_provider_kmigrate.hooks.notify import kept_alarms
 
-        ti: Any = context["ti"]
-        self._shown = _Shown(context)
+        self._ti = context["ti"]
         self._spec = load(self.cluster_file)
         self._alarms = kept_alarms(self._spec.name)
         try:
@@ -456,7 +465,7 @@ class WatchOperator(StepOperator):
         except AirflowFailException:  # `refused` has reported it
             raise
         except Exception as error:
-            if ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
+            if self._ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
                 self.refused(context, getattr(error, "reasons", ()))
             raise
         self._report(context, ())
@@ -479,11 +488,11 @@ class WatchOperator(StepOperator):
             self._alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
             return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
 
-        return run_watch(step_context, self._shown, late)
+        return run_watch(step_context, partial(_show, self._ti), late)
 
     def _report(self, context: Context, seen: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
-        from airflow_provider_kmigrate.hooks.alarms import report_alarms
+        from airflow_provider_kmigrate.hooks.notify import report_alarms
 
         report_alarms(context, self._spec, self._alarms.observe(seen, complete=self._whole), time.time())
 
@@ -494,8 +503,7 @@ class LeftoversOperator(StepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    kind = "leftovers"
-    ui_color = _LOOKING
+    ui_color = _OBSERVING
     read_only = in_one_process = True
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
@@ -511,7 +519,6 @@ class CleanUpOperator(StepOperator):
     :param listed_by: id of the `LeftoversOperator` whose list was approved.
     """
 
-    kind = "clean up"
     ui_color = _RESTARTING
     in_one_process = True
     answer = REMOVE

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.connections import SPARK
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, may_change, outcome_of
 from airflow_provider_kmigrate.core.foreign_json import read_json
@@ -45,7 +46,7 @@ except ImportError:
             )
 
 
-_ROOM = "airflow_provider_kmigrate.audit"
+_PACKAGE = Path(airflow_provider_kmigrate.__file__).parent
 _SHIPPED = ("core", "audit", "clients", "spec")  # what the jobs import of this package
 
 
@@ -60,7 +61,8 @@ class _AuditJob(SparkSubmitOperator):
     def __init__(
         self, *, request: Mapping[str, Any], result: str, environment: str = "", cluster_file: str = "", **kwargs: Any
     ) -> None:
-        defaults = {"name": f"kmigrate {self.program}", "application": _file_of(self.program), "durable": False}
+        program = _PACKAGE.joinpath("audit", *self.program.split(".")).with_suffix(".py")
+        defaults = {"name": f"kmigrate {self.program}", "application": str(program), "durable": False}
         super().__init__(**{**defaults, **kwargs})
         self.request, self.result, self.environment, self.cluster_file = dict(request), result, environment, cluster_file
 
@@ -146,7 +148,9 @@ class SparkAuditOperator(_AuditJob):
         outcome, headline = outcome_of(document), str(document["headline"])
         page = f" Its page: {place / 'report.html'}" if self.request.get("report") else ""
         self.log.info("The audit says %s.%s", outcome, page)
-        if self.retry_inconclusive and outcome is AuditOutcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
+        ti: Any = context["ti"]
+        repeats = self.retry_inconclusive and outcome is AuditOutcome.INCONCLUSIVE and may_change(document)
+        if repeats and ti.try_number <= ti.max_tries:
             raise AirflowException(f"{headline} The audit runs again, with more evidence.")
         return headline
 
@@ -200,19 +204,6 @@ class SparkFingerprintOperator(_AuditJob):
         return f"The logs were read; the fingerprint: {place}."
 
 
-def _may_retry(context: Context) -> bool:
-    ti: Any = context["ti"]
-    return ti is not None and ti.try_number <= ti.max_tries
-
-
-def _file_of(program: str) -> str:
-    """The program's path, found without an import: it imports what only Spark's environment has."""
-    found = find_spec(f"{_ROOM}.{program}")
-    if found is None or found.origin is None:
-        raise ImportError(f"{_ROOM}.{program} is not installed")
-    return found.origin
-
-
 def _variables(environment: str) -> dict[str, str]:
     """Make spark-submit and its Python those of Spark's own environment: Airflow's must not have a full pyspark."""
     if not environment:
@@ -222,14 +213,13 @@ def _variables(environment: str) -> dict[str, str]:
 
 
 def package_archive(where: Path) -> Path:
-    """A zip file of this package for `--py-files`; made again each time, replaced as a whole."""
-    where.mkdir(parents=True, exist_ok=True)
-    root = Path(airflow_provider_kmigrate.__file__).parent
+    """A zip file of this package for `--py-files`; made again each time, replaced as a whole: all workers may share the folder."""
+    atomic.make_folder(where)
     target = where / f"airflow_provider_kmigrate-{airflow_provider_kmigrate.__version__}.zip"
-    part = target.with_suffix(f".{os.getpid()}.part")
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted([*root.glob("*.py"), *(path for name in _SHIPPED for path in (root / name).rglob("*"))]):
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted([*_PACKAGE.glob("*.py"), *(path for name in _SHIPPED for path in (_PACKAGE / name).rglob("*"))]):
             if file.suffix in {".py", ".html"}:
-                archive.write(file, file.relative_to(root.parent))
-    part.replace(target)
+                archive.write(file, file.relative_to(_PACKAGE.parent))
+    atomic.replace(target, content.getvalue(), mode=atomic.ALL_USERS)
     return target

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
-from airflow_provider_kmigrate.hooks.step_context import acting, run_of, watching
+from airflow_provider_kmigrate.hooks.step_context import acting, asking, run_of, watching
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
@@ -44,9 +44,10 @@ class StepOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d7e8f4"
-    kind: str
+    kind: str  # the step's name in `steps.catalog`, which the triggerer needs too
     answer = ROLL_BACK  # that `approved_by` must have given
     read_only = False  # nothing is written to the cluster, not even its owner
+    asks = False  # read-only, and refused if another run owns the cluster: an administrator is asked next
     over_waiting = False  # may take the lock of a run that only waits
     in_one_process = False  # never deferred
     _progress: StepProgress
@@ -85,6 +86,8 @@ class StepOperator(BaseOperator):
         """The step's context: the cluster, owned by this run unless it only observes."""
         if self.read_only:
             return watching(self.cluster_file, self.log.info, run_of(context))
+        if self.asks:
+            return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
         return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed, over_waiting=self.over_waiting)
 
     def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
@@ -106,7 +109,7 @@ class StepOperator(BaseOperator):
             with self.step_context(context) as step_context:
                 decision = self.run_in(step_context, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
-            self.refused(context, getattr(error, "reasons", ()))
+            self.refused(context, error.reasons)
             raise AirflowFailException(str(error)) from None
         finally:
             self._stored.save(self._progress)

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.preflight import PreflightOutcome, as_document, outcome_of, write
+from airflow_provider_kmigrate.preflight.page import PreflightOutcome, as_document, outcome_of, write
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import NoJournal

@@ -5,18 +5,22 @@ The page has the style of the audit's report, no script, and fetches nothing.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.text import date, duration, number, prose, safe
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 
 SCHEMA: Final = 1
+_HTML, _JSON = "preflight.html", "preflight.json"
 
 
 class PreflightOutcome(StrEnum):
@@ -59,7 +63,7 @@ def as_document(result: Preflight) -> dict[str, Any]:
     }
 
 
-_LOOKS = {PreflightOutcome.BLOCKED: "fail", PreflightOutcome.OPEN: "inconclusive", PreflightOutcome.READY: "pass"}
+_STYLES = {PreflightOutcome.BLOCKED: "fail", PreflightOutcome.OPEN: "inconclusive", PreflightOutcome.READY: "pass"}
 _SIGNS = {"fail": "\N{MULTIPLICATION X}", "inconclusive": "?", "pass": "\N{CHECK MARK}", "none": "!"}
 _MEANING = {
     PreflightOutcome.BLOCKED: "The migration would refuse to begin. Every problem that must be fixed is below.",
@@ -73,25 +77,40 @@ _GROUPS = {
 }
 
 
-def render(facts: Mapping[str, Any], json_name: str) -> str:
-    """The page of a `document`; it names `json_name` as the file with the same facts, in the same folder."""
+_ABOUT = (
+    '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
+    f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{_JSON}">{_JSON}</a>.</p></section>'
+)
+
+
+def write(result: Preflight, folder: Path) -> Path:
+    """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page."""
+    atomic.make_folder(folder)
+    facts, page = as_document(result), folder / _HTML
+    atomic.replace(page, render(facts).encode())
+    atomic.replace(folder / _JSON, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
+    return page
+
+
+def render(facts: Mapping[str, Any]) -> str:
+    """The page of a document; it names the file with the same facts, in the same folder."""
     template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
     groups = (_group(severity, facts["findings"]) for severity in _GROUPS)
-    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _about(json_name)))
+    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _ABOUT))
     return template.substitute(title=safe(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
 
 
 def _header(facts: Mapping[str, Any]) -> str:
     outcome = PreflightOutcome(facts["outcome"])
-    look = _LOOKS[outcome]
+    style = _STYLES[outcome]
     about = {
         "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",
         "Observed at": date(facts["made_ms"]),
         "In": duration(facts["took_s"] * 1000),
     }
     return (
-        f'<header class="verdict {look}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
-        f'<p class="outcome"><span aria-hidden="true">{_SIGNS[look]}</span> {outcome}</p>'
+        f'<header class="verdict {style}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<p class="outcome"><span aria-hidden="true">{_SIGNS[style]}</span> {outcome}</p>'
         f'<p class="headline">{_MEANING[outcome]}</p><dl class="facts">{_terms(about)}</dl></header>'
     )
 
@@ -112,19 +131,21 @@ def _terms(pairs: Mapping[str, object]) -> str:
 
 
 def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
-    look, title, meaning = _GROUPS[severity]
+    style, title, meaning = _GROUPS[severity]
     mine = [finding for finding in findings if finding["severity"] == severity]
     if not mine:
         return ""
-    articles = "".join(_finding(finding, look) for finding in mine)
+    articles = "".join(_finding(finding, style) for finding in mine)
     name = severity.replace(" ", "-")
     return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{articles}</section>'
 
 
-def _finding(finding: Mapping[str, str], look: str) -> str:
+def _finding(finding: Mapping[str, str], style: str) -> str:
     parts = {"Why it matters": finding["why"], "What to do": finding["remedy"], "Source": finding["source"]}
     lines = "".join(f'<p><span class="soft">{name}:</span> {prose(text)}</p>' for name, text in parts.items() if text)
-    sign = f'<span class="mark {look}"><span aria-hidden="true">{_SIGNS[look]}</span> <code>{safe(finding["code"])}</code></span>'
+    sign = (
+        f'<span class="mark {style}"><span aria-hidden="true">{_SIGNS[style]}</span> <code>{safe(finding["code"])}</code></span>'
+    )
     return f'<article class="finding"><h3>{sign} {safe(_sentence(finding["seen"]))}</h3>{lines}</article>'
 
 
@@ -135,10 +156,3 @@ def _sentence(text: str) -> str:
 def _unread(texts: Iterable[str]) -> str:
     lines = "".join(f"<li>{safe(text)}</li>" for text in texts)
     return f'<section id="unread"><h2>What did not answer</h2><ul>{lines}</ul></section>' if lines else ""
-
-
-def _about(json_name: str) -> str:
-    return (
-        '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
-        f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
-    )

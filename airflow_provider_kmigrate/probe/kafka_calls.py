@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException, Producer
@@ -27,7 +26,7 @@ def kafka_calls(what: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise error_of(error.args[0], what) from error
-    except FutureTimeout as error:
+    except TimeoutError as error:
         raise TimedOut(f"{what}: no answer in time") from error
 
 

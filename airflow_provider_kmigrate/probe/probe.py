@@ -189,16 +189,10 @@ _POLL_S: Final = 0.5
 
 
 class ProbeRuns:
-    """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there.
+    """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there."""
 
-    `probe`: makes one from a folder, properties and a plan.
-    """
-
-    def __init__(
-        self, place: Path | str, properties: Mapping[str, str], machine: str = "", probe: Callable[..., Probe] = Probe
-    ) -> None:
-        self._place, self._properties, self._probe = Path(place), properties, probe
-        self._machine = machine or socket.gethostname()
+    def __init__(self, place: Path | str, properties: Mapping[str, str]) -> None:
+        self._place, self._properties, self._machine = Path(place), properties, socket.gethostname()
 
     def begin(self, run: str) -> Path:
         """Start the probe of `run`, unless it runs, and end every other one; returns the folder of its events.
@@ -209,7 +203,7 @@ class ProbeRuns:
         self._end(lambda other: other != folder)
         if self._machine_of(folder) != self._machine:
             self._refuse(folder)
-        probe = self._probe(folder, self._properties, max_seconds=_LONG)
+        probe = Probe(folder, self._properties, max_seconds=_LONG)
         atomic.make_folder(folder)
         atomic.replace(folder / _MACHINE, self._machine.encode())  # first: a kill after it leaves a probe whose machine is known
         try:
@@ -228,7 +222,7 @@ class ProbeRuns:
         for folder in filter(wanted, there):
             if self._machine_of(folder) == self._machine:
                 try:
-                    self._probe(folder, self._properties).stop()
+                    Probe(folder, self._properties).stop()
                 except Refused:  # a plan of another release: an old run that has ended must not keep a new one from starting
                     if not has_ended(folder):
                         raise

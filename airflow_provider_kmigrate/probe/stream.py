@@ -200,9 +200,9 @@ class Stream:
         atomic.replace(self.folder / PROPERTIES, json.dumps(self._given).encode())
         atomic.replace(self.folder / _PLAN, json.dumps({"schema": _SCHEMA, **asdict(self.plan)}, indent=1).encode())
         writers = (*self.plan.senders(), *self.plan.receivers())
-        self._testify("begin", lambda log: log.write(Expect(log.stamp(), writers)))
+        self._write_control("begin", lambda log: log.write(Expect(log.stamp(), writers)))
 
-    def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
+    def _write_control(self, what: str, say: Callable[[EventLog], None]) -> None:
         """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
         log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
         log.write(Start(log.stamp(), WriterRole.CONTROL))
@@ -257,7 +257,7 @@ class Stream:
         ran = any(process.state is not ProcessState.STOPPED for process in self.status().values())
         self._end(self._processes(self.plan.senders()), _STOP_SENDER_S)
         if ran:
-            self._testify("end", self._note_extents)
+            self._write_control("end", self._note_extents)
             self._drain(time.monotonic() + drain)
         self._end(self._processes(self.plan.receivers()), _STOP_RECEIVER_S)
 

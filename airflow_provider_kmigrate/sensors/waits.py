@@ -1,44 +1,59 @@
-"""Sensors beside the steps: for quiet while Kafka is restarted, and for the verdict of an audit."""
+"""Sensors beside the steps: for quiet while Kafka is restarted, for the verdict of an audit, for the window of a group's move."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.decision import Wait
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
+from airflow_provider_kmigrate.core.groups.move import moved
+from airflow_provider_kmigrate.core.groups.scan import other_wave
+from airflow_provider_kmigrate.core.migration.waits import is_open
+from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import stored
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, watching
+from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps import waits
+from airflow_provider_kmigrate.steps.catalog import group_of
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
 
-class ClusterQuietSensor(BaseSensorOperator):
+class _Rescheduled(BaseSensorOperator):
+    """A sensor that holds no worker between two observations."""
+
+    ui_color = "#d9f2e3"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+
+    def on_kill(self) -> None:
+        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
+
+
+class ClusterQuietSensor(_Rescheduled):
     """Wait while a run of kmigrate restarts nodes of the cluster; one line in front of a job that reads it.
 
     `ClusterQuietSensor(task_id="kafka_is_quiet", cluster_file="/etc/kmigrate/clusters/prod.yaml") >> my_job`
 
-    What is in progress is read from the cluster and from the journals, never from another DAG's XCom. Holds no worker between two
-    observations. Without a migration under way it costs one.
+    What is in progress is read from the cluster and from the journals, never from another DAG's XCom. Without a migration under way it
+    costs one observation.
 
     :param cluster_file: path of the cluster file. (templated)
     :param quiet_for: seconds since the last change.
     """
 
     template_fields: Sequence[str] = ("cluster_file",)
-    ui_color = "#d9f2e3"
 
     def __init__(self, *, cluster_file: str, quiet_for: float = 30.0, **kwargs: Any) -> None:
-        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+        super().__init__(**kwargs)
         self.cluster_file, self.quiet_for = cluster_file, quiet_for
-
-    def on_kill(self) -> None:
-        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Observe once. A refusal fails the sensor at once; everything else is waited for."""
@@ -54,7 +69,7 @@ class ClusterQuietSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=str(getattr(decision, "text", decision)))
 
 
-class AuditVerdictSensor(BaseSensorOperator):
+class AuditVerdictSensor(_Rescheduled):
     """Wait for a PASS in the file that an audit leaves (`verdict.json`, or a `report.json`); a FAIL fails at once, without retries.
 
     INCONCLUSIVE asks for more evidence. A store that does not answer is read again.
@@ -66,18 +81,14 @@ class AuditVerdictSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("path", "conn_id", "advice")
-    ui_color = "#d9f2e3"
 
     def __init__(
         self, *, path: str, conn_id: str | None = None, inconclusive: str = "wait", advice: str = "", **kwargs: Any
     ) -> None:
-        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+        super().__init__(**kwargs)
         if inconclusive not in {"wait", "fail"}:
             raise ValueError(f"inconclusive is 'wait' or 'fail', not {inconclusive!r}")
         self.path, self.conn_id, self.inconclusive, self.advice = path, conn_id, inconclusive, advice
-
-    def on_kill(self) -> None:
-        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Read the verdict once, and push the time at which it was judged (XCom `JUDGED_AT`)."""
@@ -105,3 +116,46 @@ class AuditVerdictSensor(BaseSensorOperator):
             self.log.info("Waiting for more evidence. %s", headline)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=headline)
+
+
+class WindowSensor(_Rescheduled):
+    """Wait until the daily window in which a group's move may begin is open.
+
+    Skipped, as a group's tasks are, in a run for another wave and if the group has left ZooKeeper: the groups behind it need not wait for
+    its window.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param group: name of the group. (templated)
+    :param window: such as `22:00-04:00`, in UTC. (templated)
+    :param wave: the group's wave.
+    """
+
+    template_fields: Sequence[str] = ("cluster_file", "group", "window")
+
+    def __init__(self, *, cluster_file: str, group: str, window: str, wave: int = 0, **kwargs: Any) -> None:
+        super().__init__(**{"poke_interval": 60.0, "timeout": 7 * 86_400.0, **kwargs})
+        self.cluster_file, self.group, self.window, self.wave = cluster_file, group, window, wave
+
+    def poke(self, context: Context) -> bool:
+        """True in the window. Skips another wave's run, and a group that has left ZooKeeper."""
+        if other_wave(context["params"].get("wave"), self.wave):
+            raise AirflowSkipException(f"This run does not move wave {self.wave}.")
+        try:
+            group_of(load(self.cluster_file), self.group)
+        except Refused as error:
+            raise AirflowFailException(str(error)) from None
+        if is_open(self.window, datetime.now(UTC)):
+            return True
+        if self._moved():
+            raise AirflowSkipException(f"{self.group} has left ZooKeeper already.")
+        return False
+
+    def _moved(self) -> bool:
+        """True if the group has left ZooKeeper; false if that is unknown."""
+        try:
+            with watching(self.cluster_file, self.log.info) as step_context:
+                groups = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
+                return moved(groups.get(self.group), group_of(step_context.spec, self.group))
+        except KMigrateError as error:
+            self.log.info("Could not read whether %s is left to move; trying again. %s", self.group, error)
+            return False

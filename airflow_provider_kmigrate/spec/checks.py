@@ -198,7 +198,6 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     return section, field
 
 
-_NEEDS = {"agent": ("properties", WAYS[0])}
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
 #: Named like a secret, but none: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
 _NO_SECRET = re.compile(
@@ -286,7 +285,7 @@ def _repeated(
 
 def _folded(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values with hosts as machines, and paths without what does not change them."""
-    folds = {"host": machine} | dict.fromkeys(("properties", "log_dir", "state"), posixpath.normpath)
+    folds = {"host": machine} | dict.fromkeys(("properties", "log_dir"), posixpath.normpath)
     return tuple(folds[name](str(value)) if name in folds else value for name, value in zip(names, values, strict=True))
 
 
@@ -328,33 +327,24 @@ _UNIQUE: tuple[tuple[tuple[str, ...], str, Callable[[NodeEntry, NodeEntry], str]
 )
 
 
+_NEEDS = (
+    (("properties",), "every node needs it", "add `properties`"),
+    (WAYS, "the driver agent needs it", "add `ssh_conn_id` with the id of an Airflow SSH connection, or `connect`"),
+)
+"""What a node with an agent needs: the keys of which it must have one, why, and the fix."""
+
+
 def _needs(nodes: list[NodeEntry]) -> Iterator[Problem]:
     """One problem for a key that every node misses, else one for each such node."""
-    missing: dict[str, list[NodeEntry]] = {}
-    for node in nodes:
-        for name in _missing_keys(node):
-            missing.setdefault(name, []).append(node)
-    for name, those in missing.items():
-        locs = [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]
-        for loc in locs:
-            yield _missing((*loc, name), _driver(those[0]))
+    for names, why, fix in _NEEDS:
+        those = [node for node in nodes if _driver(node) == DEFAULT_DRIVER and all(node.keys.get(name) is None for name in names)]
+        for loc in [("hosts",)] if len(those) == len(nodes) > 1 else [node.loc for node in those]:
+            expected = f"the key here or, as a default for all nodes, in `hosts`: {why}"
+            yield Problem("F04", (*loc, names[0]), "nothing", expected, fix)
 
 
 def _driver(node: NodeEntry) -> object:
     return node.keys.get("driver") or DEFAULT_DRIVER
-
-
-def _missing_keys(node: NodeEntry) -> list[str]:
-    driver = _driver(node)
-    needs = _NEEDS.get(driver, ()) if isinstance(driver, str) else ()
-    return [name for name in needs if all(node.keys.get(key) is None for key in (WAYS if name in WAYS else (name,)))]
-
-
-def _missing(loc: Loc, driver: object) -> Problem:
-    why = "every node needs it" if loc[-1] == "properties" else f"the {shown(driver)} driver needs it"
-    expected = f"the key here or, as a default for all nodes, in `hosts`: {why}"
-    fix = "add `ssh_conn_id` with the id of an Airflow SSH connection, or `connect`" if loc[-1] in WAYS else f"add `{loc[-1]}`"
-    return Problem("F04", loc, "nothing", expected, fix)
 
 
 def _one_way(data: object) -> Iterator[Problem]:

@@ -489,7 +489,6 @@ class PolicySection(Section):
         "300ms",
         default=_DEFAULT.sample_interval,
     )
-    max_parallel: Count = key("1: this version restarts one node at a time", 1, default=_DEFAULT.max_parallel, le=1)
     fast_failover: bool = key(
         "true or false: shorter waits of fetches and heartbeats in the files that the rolls write, and elections in batches",
         False,

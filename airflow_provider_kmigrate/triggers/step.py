@@ -27,8 +27,11 @@ Value = TypeVar("Value")
 
 _AT_ONCE = 24  # observations of a triggerer that run at the same time, slow ones not counted
 _SLOW = 1.0  # seconds after which an observation lets another one begin: a hanging cluster delays no other
-_LONGEST = 120.0  # seconds; every read of an observation has a shorter limit of its own (`observe.ObserverTimeouts`)
-
+_LONGEST = (
+    120.0  # seconds, after which an observation is given up; each of its reads has a shorter limit (`observe.ObserverTimeouts`)
+)
+_INTERVAL = 2.0  # least seconds between two observations
+_WATCH_FOR = 300.0  # seconds after which the task resumes in any case, so that progress is stored; longer if the step's judgement needs longer
 _REPEAT = 300.0  # seconds after which an unchanged reason is logged again: a soak lasts for days
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -46,29 +49,16 @@ class StepTrigger(BaseTrigger):
     """Observes and decides, never acts: the task observes again and acts when it resumes.
 
     The only state is in the arguments; `progress` is a `StepProgress` as JSON. A triggerer that dies begins to watch again from
-    there. `watch_for`: seconds after which the task resumes in any case, so that progress is stored; longer if the step's
-    judgement needs longer. `interval`: least seconds between two observations. `longest`: seconds after which one is given up and
-    the task observes for itself.
+    there.
     """
 
-    def __init__(
-        self,
-        cluster_file: str,
-        kind: str,
-        arguments: dict[str, Any],
-        progress: dict[str, Any] | None = None,
-        *,
-        interval: float = 2.0,
-        watch_for: float = 300.0,
-        longest: float = _LONGEST,
-    ) -> None:
+    def __init__(self, cluster_file: str, kind: str, arguments: dict[str, Any], progress: dict[str, Any] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.cluster_file, self.kind, self.arguments, self.progress = cluster_file, kind, arguments, progress
-        self.interval, self.watch_for, self.longest = interval, watch_for, longest
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The path of this class and its arguments, for Airflow's database."""
-        fields = ("cluster_file", "kind", "arguments", "progress", "interval", "watch_for", "longest")
+        fields = ("cluster_file", "kind", "arguments", "progress")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in fields}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -101,7 +91,7 @@ class _Watch:
             try:
                 found = await self._on_thread(self._observe)
             except TimeoutError:
-                text = f"An observation took more than {self._trigger.longest:.0f} s and was given up."
+                text = f"An observation took more than {_LONGEST:.0f} s and was given up."
                 return self._ends("unavailable", text) | {"progress": last}
             if not isinstance(found, StepPause):
                 return found
@@ -117,7 +107,7 @@ class _Watch:
         await turn.begin()
         self._last = future = self._lane.submit(copy_context().run, call)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._trigger.longest)
+            return await asyncio.wait_for(asyncio.wrap_future(future), _LONGEST)
         finally:
             turn.end()
 
@@ -153,8 +143,8 @@ class _Watch:
             context = replace(opened, judges_backup=False)
             self._clock = context.clock
             self._step = step = build(context.spec, trigger.kind, trigger.arguments, self._saved)
-            step.interval = max(step.interval, trigger.interval)
-            self._runner = StepRunner(step, context, max(trigger.watch_for, step.min_watch), repeat=_REPEAT)
+            step.interval = max(step.interval, _INTERVAL)
+            self._runner = StepRunner(step, context, max(_WATCH_FOR, step.min_watch), repeat=_REPEAT)
         return self._runner
 
     def _overstated(self) -> bool:

@@ -111,7 +111,7 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
 
 
 @pytest.mark.cluster
-def test_a_run_is_judged_while_it_runs_and_ended_by_whoever_comes(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_run_is_judged_while_it_runs_and_ended_by_any_process(cluster: LocalCluster, tmp_path: Path) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap, "sasl.password": "canary-probe-5up3r"}
     try:
         events = ProbeRuns(tmp_path, properties).begin("first")
@@ -119,7 +119,7 @@ def test_a_run_is_judged_while_it_runs_and_ended_by_whoever_comes(cluster: Local
         acked, _ = flows(events)
         reading = read_events(events)
         assert acked > 0
-        assert balance(reading.events).verdict is LedgerVerdict.INCONCLUSIVE, "nobody has stopped"
+        assert balance(reading.events).verdict is LedgerVerdict.INCONCLUSIVE, "no client has stopped"
         running = balance(reading.events, refused=reading.refused, alive_since=round(time.time() * 1000) - 10_000)
         assert (running.verdict, running.reasons) == (LedgerVerdict.PASS, ())
         ProbeRuns(tmp_path, properties).begin("second")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, has_ended
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of this machine."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
 
 
 def left_behind(place: Path, run: str, machine: str) -> Path:
@@ -46,7 +53,7 @@ def test_one_that_writes_on_another_machine_is_left_to_that_machine(tmp_path: Pa
         assert str(folder) in str(refused.value)
 
 
-def test_one_that_is_silent_there_has_ended(tmp_path: Path) -> None:
+def test_one_that_writes_nothing_there_has_ended(tmp_path: Path) -> None:
     folder = left_behind(tmp_path, "run", "worker-7")
     long_ago = time.time() - 61
     for path in (folder / "events").iterdir():
@@ -57,9 +64,9 @@ def test_one_that_is_silent_there_has_ended(tmp_path: Path) -> None:
 
 def test_one_of_this_machine_whose_processes_are_gone_is_ended(tmp_path: Path) -> None:
     left_behind(tmp_path, "run", "here")
-    assert ProbeRuns(tmp_path, NOWHERE, machine="here").end() == ("run",)
+    assert ProbeRuns(tmp_path, NOWHERE).end() == ("run",)
     with pytest.raises(Refused) as refused:
-        ProbeRuns(tmp_path, NOWHERE, machine="here").begin("run")
+        ProbeRuns(tmp_path, NOWHERE).begin("run")
     assert codes(refused) == ["Y05"], "another run needs another folder"
 
 
@@ -67,10 +74,10 @@ def test_an_ended_one_of_another_release_keeps_no_new_one_from_starting(tmp_path
     folder = left_behind(tmp_path, "run", "here")
     (folder / "plan.json").write_text(json.dumps({"schema": 1}))
     with pytest.raises(Refused, match="schema 1"):
-        ProbeRuns(tmp_path, NOWHERE, machine="here").end()
+        ProbeRuns(tmp_path, NOWHERE).end()
     for path in (folder / "events").iterdir():
         os.utime(path, (time.time() - 61,) * 2)
-    assert ProbeRuns(tmp_path, NOWHERE, machine="here").end() == ()
+    assert ProbeRuns(tmp_path, NOWHERE).end() == ()
 
 
 def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
@@ -81,14 +88,12 @@ def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
         assert codes(refused) == ["Y09"]
 
 
-class Failing(Probe):
-    def start(self, timeout: float = 0.0) -> None:
-        del timeout
-        (self.folder / "properties.json").write_text("canary-5up3r")
+def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(probe: Probe) -> None:
+        (probe.folder / "properties.json").write_text("canary-5up3r")
         raise TimedOut("no acknowledgement")
 
-
-def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path) -> None:
+    monkeypatch.setattr(Probe, "start", fails)
     with pytest.raises(TimedOut):
-        ProbeRuns(tmp_path, NOWHERE, machine="here", probe=Failing).begin("run")
+        ProbeRuns(tmp_path, NOWHERE).begin("run")
     assert {path.name: path.read_text() for path in (tmp_path / "run").iterdir()} == {"machine": "here"}

@@ -65,7 +65,7 @@ def test_a_group_confirms_a_webhook_without_tls() -> None:
         ("bake: 5m", "backe: 5m", "F04", 5, "groups[0].backe"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(was: str, now: str, code: str, line: int, where: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(was: str, now: str, code: str, line: int, where: str) -> None:
     with pytest.raises(SpecError) as error:
         spec.loads(GOOD + BILLING.replace(was, now))
     assert [(reason.code, reason.text.split(": found")[0]) for reason in error.value.reasons] == [

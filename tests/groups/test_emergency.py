@@ -29,7 +29,7 @@ STABLE, DEAD = KafkaGroup("Stable"), KafkaGroup("Dead")
 
 
 class World:
-    """A group of one migrating member that follows the mode; `kafka`: what its coordinator tells, look by look, the last one for ever."""
+    """A group of one migrating member that follows the mode; `kafka`: what its coordinator reports at each observation, the last one for ever."""
 
     def __init__(self, *kafka: KafkaGroup | None, committed: dict[TopicPartition, int] | None = None) -> None:
         self.ensemble = Ensemble("id")
@@ -83,7 +83,7 @@ def test_it_is_written_and_waited_for(capsys: pytest.CaptureFixture[str]) -> Non
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 
-def test_a_member_that_does_not_follow_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_member_that_does_not_follow_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     world = World(committed={}).in_kafka_mode()
     world.follow = lambda seconds=0.0: None  # type: ignore[method-assign]
     assert world.set_back() == 2
@@ -117,11 +117,11 @@ def test_by_force_it_is_written_without_the_members_in_kafka(capsys: pytest.Capt
     assert (world.set_back("--force"), world.mode) == (2, b"zookeeper")
     said = heard(capsys)
     assert "Written." in said
-    assert "[K30]" in said, "whether they settle nobody knows"
+    assert "[K30]" in said, "whether they settle is unknown"
 
 
 @pytest.mark.parametrize("options", [(), ("--force",)])
-def test_nothing_is_set_for_a_group_that_nobody_knows(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_set_for_an_unknown_group(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     world = World(DEAD, committed={})
     assert world.set_back(*options) == 1
     assert "NOTHING WAS WRITTEN. [F09]" in heard(capsys)
@@ -129,7 +129,7 @@ def test_nothing_is_set_for_a_group_that_nobody_knows(options: tuple[str, ...], 
 
 
 def test_a_group_that_is_refused_keeps_no_other_from_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first one asked for has a name that nobody knows, the third one a plain consumer."""
+    """The first group does not exist, the third one has a Kafka consumer."""
     world = World(DEAD, committed={}).in_kafka_mode("mail").in_kafka_mode("ads")
     plain = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(), "h"),))
     observe = world.observe
@@ -143,7 +143,7 @@ def test_a_group_that_is_refused_keeps_no_other_from_it(capsys: pytest.CaptureFi
     assert "mails: NOTHING WAS WRITTEN. [F09]" in said
 
 
-def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_say_so(
+def test_a_group_that_was_reset_is_not_migrated_by_the_next_run_until_it_is_released(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = World(committed={}).in_kafka_mode()
@@ -158,7 +158,7 @@ def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 
-def test_a_run_that_holds_the_cluster_keeps_it_but_for_a_person_who_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_owns_the_cluster_keeps_it_until_an_operator_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     world = World(committed={}).in_kafka_mode()
     world.ensemble.put("/_kmigrate/id/owner", b'{"owner": "dag/run", "since": "?", "host": "?"}')
     world.ensemble.put("/_kmigrate/id/live", b"")

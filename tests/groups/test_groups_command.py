@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kazoo.client import KazooClient
 
+from airflow_provider_kmigrate import groups as command
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
@@ -70,7 +71,7 @@ def test_members_are_listed_where_groups_are_named() -> None:
     assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in messages
 
 
-def test_the_document_says_all_in_json() -> None:
+def test_the_document_has_all_in_json() -> None:
     found = json.loads(json.dumps(document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
     assert (found["schema"], found["made_ms"], found["gap_s"], found["took_s"]) == (SCHEMA, 3000, 5.0, 0.25)
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
@@ -83,11 +84,11 @@ def test_the_document_says_all_in_json() -> None:
     assert (billing["lag"], billing["advanced"], billing["blocked"]) == (3, {"zookeeper": 0, "kafka": 0}, True)
 
 
-def test_the_schema_knows_every_standing() -> None:
+def test_the_schema_knows_every_state() -> None:
     assert set(SHIPPED["$defs"]["group"]["properties"]["state"]["enum"]) == set(GroupSituation)
 
 
-def test_a_copy_is_told_partition_by_partition() -> None:
+def test_a_copy_is_reported_by_partition() -> None:
     plan = CopyPlan("g", Store.KAFKA, (OffsetWrite(A, 5, None), OffsetWrite(B, 6, 2)), (TopicPartition("u", 0),))
     assert copied(plan, done=False).splitlines() == [
         "t-0: nothing -> 5",
@@ -123,6 +124,18 @@ def test_what_cannot_be_reached_is_no_finding(tmp_path: Path, capsys: pytest.Cap
     assert main(["scan", str(tmp_path / "absent.yaml"), "--connections", str(tmp_path / "connections.json")]) == 2
 
 
+def test_a_file_that_cannot_be_written_loses_no_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "scanned", lambda *_: (SCANS, 5.0, 0.1))
+    monkeypatch.setattr(command, "_identify", lambda *_, **__: None)
+    argv = ["scan", "--zookeeper", "127.0.0.1:1", "--bootstrap", "127.0.0.1:1", "--json", str(tmp_path / "none" / "scan.json")]
+    assert main(argv) == 2
+    said = capsys.readouterr()
+    assert said.out == table(SCANS)
+    assert said.err.startswith(f"cannot write {tmp_path / 'none' / 'scan.json'}: ")
+
+
 # ------------------------------------------------------------------------------------------------------ a real cluster
 
 
@@ -138,7 +151,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.mark.cluster
 def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real old consumers, then one whose registration nobody can read; offsets go to Kafka, and not back while members live."""
+    """Real old consumers, then one whose registration cannot be read; offsets go to Kafka, and not back while members live."""
     where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "real"]
     file = tmp_path / "scan.json"
     scanning = ["scan", *where, "--wait", "0.2", "--json", str(file)]
@@ -181,7 +194,7 @@ def all_owned(zookeeper: KazooClient) -> bool:
 
 
 @pytest.mark.cluster
-def test_the_store_that_a_real_old_consumer_uses_shows_between_two_looks(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_store_that_a_real_old_consumer_uses_shows_between_two_observations(cluster: LocalCluster, tmp_path: Path) -> None:
     """Whose commits go to Kafka would lose them as soon as a migrating member joins (R19); no znode says so."""
     properties, commits = {"bootstrap.servers": cluster.bootstrap}, "auto.commit.interval.ms=200"
     producer = Producer(properties)
@@ -212,7 +225,7 @@ def test_the_store_that_a_real_old_consumer_uses_shows_between_two_looks(cluster
 
 
 @pytest.mark.cluster
-def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
+def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two migrating members, an old one beside them, Kafka mode, and a plain one. In an emergency the mode goes back by one command."""
@@ -222,8 +235,8 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
     where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "moving"]
     back = ["zookeeper-mode", *where]
 
-    def look() -> None:
-        wait_until(lambda: at_rest(zk, properties), "everything is held by somebody")
+    def observe() -> None:
+        wait_until(lambda: at_rest(zk, properties), "every partition has an owner")
         (one,), _, _ = scanned(zk, {"bootstrap.servers": cluster.bootstrap}, ["moving"], 0.1)
         kinds = Counter(str(member.kind) for member in one.seen.members or ())
         reported.append(
@@ -240,19 +253,19 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
         Migrating(migrating, tmp_path, ["t"]) as two,
     ):
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half")
-        look()
+        observe()
         with members(cluster.zookeeper, [Member("moving", "old", "range", "static", {"t": 1})], tmp_path / "old"):
             wait_until(lambda: "moving_old-0" in holders(zk, properties), "the old one owns its part")
-            look()
+            observe()
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half again")
         client.create("/consumers/moving/migration/mode", b"kafka", makepath=True)
         wait_until(lambda: settled(zk, properties) == 2, "both follow to Kafka")
-        look()
+        observe()
         plain = Consumer(properties)
         try:
             plain.subscribe(["t"])
             wait_until(lambda: plain.poll(0.1) is None and plain.assignment(), "the plain one has its part")
-            look()
+            observe()
             assert main(back) == 1, "not under plain members"
             assert "NOTHING WAS WRITTEN. [K58]" in capsys.readouterr().out
         finally:

@@ -35,7 +35,7 @@ def ask(world: World, *options: str) -> int:
     return command._COMMANDS["reset-offsets"](world.zk, {}, chosen)  # type: ignore[arg-type]
 
 
-def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_recorded_reported_changed_and_deleted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     for options, there, message in (
         ((), None, "none"),
         (("--at", "t-0=3"), b"3", "t-0 at 3"),
@@ -51,7 +51,7 @@ def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 
-def test_what_nobody_can_take_up_is_refused(world: World) -> None:
+def test_an_offset_beyond_the_log_is_refused(world: World) -> None:
     with pytest.raises(Refused, match="t-0 ends at 10, and 11 is beyond it"):
         ask(world, "--at", "t-0=11")
     assert world.zk.read(GroupPaths(GROUP).resets) is None

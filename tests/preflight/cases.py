@@ -1,4 +1,4 @@
-"""Preflights to be shown: of a cluster on which much is wrong, of one that does not tell everything, and of a good one."""
+"""Preflights to be shown: of a cluster on which much is wrong, of one that does not answer everything, and of a good one."""
 
 from __future__ import annotations
 

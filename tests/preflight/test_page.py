@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from airflow_provider_kmigrate.core.text import prose
-from airflow_provider_kmigrate.preflight import as_document, render, write
+from airflow_provider_kmigrate.preflight.page import as_document, render, write
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_loads_alone, check_readable, check_whole
 from tests.preflight.cases import HOSTILE, PAGES
@@ -22,7 +22,7 @@ OUTCOMES = {"broken": "BLOCKED", "open": "OPEN QUESTIONS", "good": "READY"}
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("preflights")
-    return {name: write(make(), folder / name).html for name, make in PAGES.items()}
+    return {name: write(make(), folder / name) for name, make in PAGES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_document_is_as_its_schema_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
-    page = render(as_document(PAGES[name]()), "preflight.json")
+    page = render(as_document(PAGES[name]()))
     check_whole(page, links={"preflight.json"})
     assert 'href="preflight.json"' in page
 
@@ -55,12 +55,11 @@ def test_commands_of_the_runbook_are_code_and_hostile_text_is_text() -> None:
 
 def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None:
     result = PAGES["broken"]()
-    report = write(result, tmp_path)
-    page, kept = report.html.read_text(), json.loads(report.json.read_text())
+    page, kept = write(result, tmp_path).read_text(), json.loads((tmp_path / "preflight.json").read_text())
     assert page.count('<article class="finding">') == len(result.found) == len(kept["findings"])
     assert all(f"<code>{finding.code}</code>" in page for finding in result.found)
     assert HOSTILE not in page
-    assert report.html.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "preflight.html").stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["preflight.html", "preflight.json"]
 
 

@@ -32,7 +32,6 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.steps.sim import SimCluster
-from tests.steps.sim_group import SimGroup
 from tests.steps.sim_nodes import CLUSTER_ID
 
 
@@ -133,18 +132,23 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def rehearse(clusters: Path) -> Iterator[Callable[..., Rehearsal]]:
-    """Make a simulated cluster and its cluster file; operators and triggers of this test open it."""
+def opens() -> Iterator[Callable[[Any], Any]]:
+    """Have the operators and triggers of this test open what is given, by its `open`; returns it."""
     tokens = []
 
-    def make(cluster: SimCluster | None = None, **policy: Any) -> Rehearsal:
-        made = rehearsal(clusters, cluster or SimCluster(), **policy)
+    def take(made: Any) -> Any:
         tokens.append(opener.set(made.open))
         return made
 
-    yield make
+    yield take
     for token in reversed(tokens):
         opener.reset(token)
+
+
+@pytest.fixture
+def rehearse(clusters: Path, opens: Callable[[Any], Any]) -> Callable[..., Rehearsal]:
+    """Make a simulated cluster and its cluster file; operators and triggers of this test open it."""
+    return lambda cluster=None, **policy: opens(rehearsal(clusters, cluster or SimCluster(), **policy))
 
 
 @pytest.fixture
@@ -154,22 +158,14 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made(clusters: Path) -> Iterator[Callable[..., GroupRehearsal]]:
-    tokens = []
-
-    def make(*groups: SimGroup, **keys: Any) -> GroupRehearsal:
-        there = group_rehearsal(clusters, *groups, **keys)
-        tokens.append(opener.set(there.open))
-        return there
-
-    yield make
-    for token in reversed(tokens):
-        opener.reset(token)
+def made(clusters: Path, opens: Callable[[Any], Any]) -> Callable[..., GroupRehearsal]:
+    """The same with simulated consumer groups."""
+    return lambda *groups, **keys: opens(group_rehearsal(clusters, *groups, **keys))
 
 
 @pytest.fixture
 def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., tuple[Rehearsal, DAG]]:
-    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that takes it back."""
+    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that rolls it back."""
 
     def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
         sim = rehearse()

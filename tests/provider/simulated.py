@@ -58,7 +58,7 @@ class SimSession(MemoryZooKeeper):
 class Rehearsal:
     """A simulated cluster, its cluster file, and `open` for `hooks.step_context.opener`.
 
-    `blind_observations`: so many looks see no broker. `failure`: what opening it raises. The first `hanging` looks end when they are `released`;
+    `blind_observations`: so many observations see no broker. `failure`: what opening it raises. The first `hanging` observations end when they are `released`;
     `observed`: they all have begun.
     """
 

@@ -38,7 +38,7 @@ class _ZooKeeper(MemoryZooKeeper):
         return group.read(path) if group else super().read(path)
 
     def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
-        """Only of groups: nobody asks for others of these here."""
+        """Only of groups: no test reads others."""
         return (found for path in paths if (group := self._group(path)) for found in group.nodes([path]))
 
     def children(self, path: str) -> list[str]:
@@ -90,7 +90,7 @@ class GroupRehearsal:
         return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=found)
 
     def environment(self, view: ClusterView) -> Any:
-        raise AssertionError(f"nobody asks for it here: {view}")
+        raise AssertionError(f"no test reads it here: {view}")
 
 
 def group_rehearsal(folder: Path, *groups: SimGroup, **keys: Any) -> GroupRehearsal:

@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
 from airflow_provider_kmigrate.spec import load
 from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, rehearsal
+from tests.provider.test_dags import tasks
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft
 
@@ -122,7 +123,7 @@ def test_without_an_answer_it_waits(run_dag: RunDag, monkeypatch: pytest.MonkeyP
         run_dag(gate())
 
 
-def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
+def test_stay_fails_without_asking_again(run_dag: RunDag) -> None:
     state, _, instance = answered(run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
 
@@ -201,7 +202,7 @@ def test_an_audit_that_grows_too_old_while_a_window_is_awaited_finalizes_nothing
         finalize = FinalizeControllerOperator(task_id="finalize", cluster_file=str(sim.path), verdict="verdict")
         verdict >> finalize
     before = sim.restarts()
-    states = {instance.task_id: str(instance.state) for instance in run_dag(dag).get_task_instances()}
+    states = tasks(run_dag(dag))
     assert states["finalize"] == ("success" if finalized else "failed")
     assert (sim.restarts() > before) is finalized
 
@@ -216,7 +217,7 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     dag = folder.dags_of(sim.path.parent)["kmigrate_zk_to_kraft__sim"]
     with Person(dag.dag_id, STAY).at_work() as person:
         run = run_dag(dag)
-    states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+    states = tasks(run)
     assert str(run.state) == "failed"
     assert not sim.cluster.finalized
     assert {task for task, state in states.items() if state == "upstream_failed"} == {

@@ -35,6 +35,7 @@ from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOper
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
+from tests.provider.test_dags import tasks
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
@@ -119,18 +120,12 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
     return begun(all_kraft)[0]
 
 
-def states(run: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-
-
-def test_a_person_who_is_not_an_approver_cannot_finalize(
-    api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
-) -> None:
+def test_a_user_who_is_not_an_approver_cannot_finalize(api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
     dag = gate(ONE, sim)
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("ann", FINALIZE, "the soak is over")]).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [403, 200], "Airflow itself refuses the answer of a user whom the file does not name"
-    assert states(run)["act"] == "success"
+    assert tasks(run)["act"] == "success"
     [line] = journal(tmp_path, "approval")
     assert (line["answers"][0]["user"], line["answers"][0]["reason"]) == ("ann", "the soak is over")
     assert line["shown"]["run"] == f"{dag.dag_id}/{run.run_id}"
@@ -145,7 +140,7 @@ def test_where_airflow_lets_every_admin_answer_his_answer_still_does_not_count(
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("eve", STAY, ""), ("ann", STAY, "")]).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [200, 200, 200]
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
     refused = journal(tmp_path, "answer refused")
     assert ["(eve)" in line["text"] and "H10" in line["text"] for line in refused] == [True, True]
     assert "by ann (ann)" in journal(tmp_path, "answered")[0]["text"], "it was asked until an approver answered"
@@ -157,7 +152,7 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     with Users(api, dag.dag_id, given).at_work() as users:
         run = run_dag(dag)
     assert users.statuses == [200] * 4
-    assert states(run)["act"] == "success"
+    assert tasks(run)["act"] == "success"
     assert ["(ann) gave no reason" in line["text"] for line in journal(tmp_path, "answer refused")] == [True, False]
     [line] = journal(tmp_path, "approval")
     assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
@@ -167,7 +162,7 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
     dag = gate(TWO, sim)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "all is well"), ("bob", STAY, "")]).at_work():
         run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
 @pytest.mark.parametrize("user", ["bob", "ann"])
@@ -181,7 +176,7 @@ def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
     given = [("ann", FINALIZE, "all is well"), (user, ROLL_BACK, "it is slow")]
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
+    assert tasks(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
 
 
 def demanded_back(**context: Any) -> None:
@@ -199,7 +194,7 @@ def test_an_answer_to_what_is_not_so_any_more_is_refused(
     dag = gate(ONE, sim)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
         run = run_dag(dag)
-    assert states(run)["approve"] == "failed"
+    assert tasks(run)["approve"] == "failed"
 
 
 def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
@@ -210,7 +205,7 @@ def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehear
         dag.get_task("act").set_downstream(later)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
         run = run_dag(dag)
-    assert (states(run)["act"], states(run)["later"]) == ("success", "failed")
+    assert (tasks(run)["act"], tasks(run)["later"]) == ("success", "failed")
 
 
 def changed(**context: Any) -> None:
@@ -248,7 +243,7 @@ def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, 
         demand_answer(context, "approve", FINALIZE)
 
 
-def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
+def test_no_request_is_made_while_it_is_unknown_which_migration_is_under_way(
     sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An approval that is bound to no migration would hold for the next one, too."""
@@ -256,7 +251,7 @@ def test_nobody_is_asked_while_it_is_unknown_which_migration_is_under_way(
     monkeypatch.setattr(sim.cluster, "observe", lambda *given: dataclasses.replace(observe(*given), zk=None))
     dag = gate(ONE, sim)
     run = run_dag(dag)
-    assert states(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
+    assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
 @pytest.mark.parametrize(("user", "hours", "counts"), [("ann", 0.9, True), ("ann", 1.1, False), ("eve", 0.0, False)])
@@ -278,7 +273,7 @@ def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does
     assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
 
 
-TOLD: list[tuple[str, str, str]] = []
+SENT: list[tuple[str, str, str]] = []
 
 
 class Mail(BaseNotifier):
@@ -291,7 +286,7 @@ class Mail(BaseNotifier):
         self.to, self.subject, self.body = to, subject, body
 
     def notify(self, context: Context) -> None:
-        TOLD.append((self.to, self.subject, self.body))
+        SENT.append((self.to, self.subject, self.body))
 
 
 class Broken(BaseNotifier):
@@ -318,21 +313,21 @@ def broken(name: str) -> NotifierSpec:
     return NotifierSpec(f"{__name__}.{name}")
 
 
-def test_people_are_told_that_a_request_waits_and_a_broken_notifier_stops_nothing(
+def test_a_message_reports_that_a_request_waits_and_a_broken_notifier_stops_nothing(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
-    told = ClusterNotifier(
+    notifier = ClusterNotifier(
         (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
     )
-    dag = gate(TWO, sim, notifiers=[told])
+    dag = gate(TWO, sim, notifiers=[notifier])
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
-    assert states(run)["act"] == "success"
-    assert len(TOLD) == 2, "the second approver is told, too"
-    to, subject, body = TOLD[0]
+    assert tasks(run)["act"] == "success"
+    assert len(SENT) == 2, "the second approver gets a message, too"
+    to, subject, body = SENT[0]
     assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
     assert "soak: healthy" in body
     assert "https://wiki/runbook#g05" in body
@@ -350,22 +345,22 @@ def test_a_message_was_sent_if_any_notifier_sent_it(
 
 
 def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
     assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
     assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
-    assert [subject for _, subject, _ in TOLD] == ["first", "second"]
+    assert [subject for _, subject, _ in SENT] == ["first", "second"]
 
 
 def test_a_message_shows_no_secret_and_says_so_if_a_worker_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    TOLD.clear()
+    SENT.clear()
     monkeypatch.setattr(notify, "redact", lambda text: text.replace("hunter22", "***"))
     [notifier] = notify.on_failure(SPEC)["on_failure_callback"]
     where = {"ti": SimpleNamespace(task_id="backup"), "dag": DAG("migrate", schedule=None)}
     notifier({**where, "exception": ValueError("the password hunter22 was refused")})
     notifier(where)
-    assert [(subject, body.strip()) for _, subject, body in TOLD] == [
+    assert [(subject, body.strip()) for _, subject, body in SENT] == [
         ("kmigrate: task backup of migrate failed", "the password *** was refused"),
         (
             "kmigrate: task backup of migrate failed",

@@ -73,7 +73,7 @@ class TestFolder:
         assert Path(file).name == "kmigrate_cluster_errors.py", "not the file of the good DAGs: Airflow would take them away"
         assert f"{clusters / 'broken.yaml'}:2: clusterid" in error
 
-    def test_all_broken_files_are_told_at_once(self, clusters: Path) -> None:
+    def test_all_broken_files_are_reported_at_once(self, clusters: Path) -> None:
         for name in ("one", "two"):
             (clusters / f"{name}.yaml").write_text(f"name: {name}\n")
         with pytest.raises(SpecError) as caught:
@@ -83,7 +83,7 @@ class TestFolder:
             str(clusters / "two.yaml"),
         }
 
-    def test_a_notifier_that_airflow_does_not_have_is_told_before_it_is_needed(self, clusters: Path) -> None:
+    def test_a_notifier_that_airflow_does_not_have_is_reported_before_it_is_needed(self, clusters: Path) -> None:
         known = {"notifier": "airflow.sdk.BaseNotifier"}
         text = document(SimCluster()) | {"notify": [known, {"notifier": "airflow.sdk.Pigeon"}, {"notifier": "no.such.Mail"}]}
         (clusters / "sim.yaml").write_text(yaml.safe_dump(text))
@@ -220,7 +220,7 @@ class TestShape:
         assert {task.response_timeout.total_seconds() for task in (*ways.values(), dag.get_task("approve"))} == {60.0}
         assert all(task.doc_md for task in ways.values())
 
-    def test_only_what_may_follow_a_postponed_node_goes_on_after_a_skip(self, tmp_path: Path) -> None:
+    def test_only_what_may_follow_a_postponed_node_runs_after_a_skip(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
         after_skip = {task.task_id for task in dag.tasks if task.trigger_rule == TriggerRule.NONE_FAILED}
         rolls = {f"{group}.{name}" for group in ("first_roll", "second_roll") for name in ("broker_1", "broker_2", "postponed")}
@@ -257,14 +257,14 @@ class TestRuns:
         assert str(run.state) == "success"
         skipped = {task for task, state in states.items() if state == "skipped"}
         last = {"first_roll.broker_0", "finalize.controller_3000"}
-        assert skipped == last | {"start_rollback"}, "the controller of each pass goes last, and nobody rolls back"
+        assert skipped == last | {"start_rollback"}, "the controller of each pass goes last, and no rollback starts"
         assert {state for task, state in states.items() if task not in skipped} == {"success"}
         assert sim.cluster.finalized
         assert sim.restarts() == 3 * 2 + 3
-        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task lets go of the cluster"
+        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task releases the cluster"
 
     @pytest.mark.slow
-    def test_a_refused_step_leaves_the_rest_unstarted_and_the_run_red_and_the_next_run_does_the_rest(
+    def test_a_refused_step_fails_the_run_before_the_rest_and_the_next_run_does_the_rest(
         self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
     ) -> None:
         sim = rehearse(SimCluster(live_groups=("legacy",)))

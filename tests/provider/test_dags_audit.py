@@ -1,4 +1,4 @@
-"""Audits in the DAGs: only where the cluster file asks for them; what each verdict does to a run. Spark is a script that concludes as told."""
+"""Audits in the DAGs: only where the cluster file asks for them; what each verdict does to a run. Spark is a script with a given conclusion."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.probe.latency import FILE
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
+from tests.provider.test_dags import tasks
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import check_back, some_kraft
 
@@ -103,10 +104,6 @@ def rendered(request: dict[str, Any]) -> dict[str, Any]:
     return request | {"policy": request["policy"] | {"required_evidence": demand | {"since": "1795000000000"}}}
 
 
-def states(run: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-
-
 class TestShape:
     def test_a_file_without_the_section_has_neither_dag_nor_tasks(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
@@ -176,7 +173,7 @@ class TestShape:
         assert (logs.topics, logs.exclude_topics) == (topics, tuple(keys.get("exclude_topics", ())))
         assert (logs.sample.share, logs.sample.tail, logs.block) == hashed
 
-    def test_an_empty_list_of_topics_asks_for_no_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_an_empty_list_of_topics_takes_no_fingerprint(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, topics=[])
         tasks = migration(sim).task_dict
@@ -280,7 +277,7 @@ class TestShape:
             assert parse(rendered(request)).policy.required_evidence == Demand(1_795_000_000_000)
 
     @pytest.mark.parametrize(("left", "since"), [(1_795_000_000_000, 1_795_000_000_000), (None, 1_794_000_000_500)])
-    def test_a_step_that_a_person_marked_as_done_began_with_its_run(
+    def test_a_step_that_was_marked_as_success_began_with_its_run(
         self, rehearse: Callable[..., Rehearsal], left: int | None, since: int
     ) -> None:
         sim = rehearse()
@@ -343,7 +340,7 @@ class TestRuns:
         assert len(set(times)) == len(GATES)
 
     @pytest.mark.slow
-    def test_logs_are_looked_at_once_before_the_first_roll_and_compared_in_every_gate(
+    def test_logs_are_fingerprinted_once_before_the_first_roll_and_compared_in_every_gate(
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark, connection: Callable[..., str]
     ) -> None:
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cr3t"})
@@ -372,7 +369,7 @@ class TestRuns:
         audited(sim, spark)
         spark.concludes(AuditOutcome.PASS, AuditOutcome.FAIL)
         dag = migration(sim)
-        found = states(run_dag(dag, run_conf=APPROVED))
+        found = tasks(run_dag(dag, run_conf=APPROVED))
         assert found["audit_after_first_roll.verdict"] == "success"
         assert (found["audit_after_second_roll.audit"], found["audit_after_second_roll.verdict"]) == ("success", "failed")
         assert found["soak"] == "upstream_failed"
@@ -401,7 +398,7 @@ class TestRuns:
         sim = rehearse()
         audited(sim, spark, retries=1, retry_delay=0.1)
         spark.concludes(AuditOutcome.INCONCLUSIVE)
-        found = states(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
+        found = tasks(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
         assert found == {"audit": "success", "verdict": "failed"}
         assert spark.runs() == 2
 
@@ -441,7 +438,7 @@ class TestRollback:
         spark.concludes(outcome)
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID})
         check_back(sim.cluster)
-        assert (str(run.state), states(run)["audit_after_rollback.verdict"]) == (
+        assert (str(run.state), tasks(run)["audit_after_rollback.verdict"]) == (
             ("success", "success") if outcome is AuditOutcome.PASS else ("failed", "failed")
         )
         if outcome is AuditOutcome.PASS:
@@ -450,12 +447,12 @@ class TestRollback:
             assert "fingerprint_logs" in request.logs.before
             assert request.policy.required_evidence.since is not None
 
-    def test_it_goes_on_if_spark_is_down_and_ends_unproven(
+    def test_it_continues_if_spark_is_down_and_ends_unproven(
         self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
         sim, dag = back
         spark.broken.touch()
-        found = states(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
+        found = tasks(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
         check_back(sim.cluster)
         assert (found["evidence.fingerprint_logs"], found["evidence.taken"], found["rolled_back"]) == (
             "failed",
@@ -464,13 +461,11 @@ class TestRollback:
         )
         assert found["audit_after_rollback.audit"] == "failed"
 
-    def test_a_person_in_a_hurry_leaves_it_out(
-        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
-    ) -> None:
+    def test_an_operator_may_leave_it_out(self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark) -> None:
         sim, dag = back
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID, "skip_audit": True})
         check_back(sim.cluster)
-        found = states(run)
+        found = tasks(run)
         skipped = [task for task, state in found.items() if state == "skipped" and ("evidence" in task or "audit" in task)]
         assert (str(run.state), len(skipped), spark.runs()) == ("success", 4, 0)
 
@@ -479,7 +474,7 @@ class TestRollback:
     ) -> None:
         sim, dag = back
         dag.task_dict["approve"].execute = refuse  # type: ignore[method-assign]
-        found = states(run_dag(dag))
+        found = tasks(run_dag(dag))
         assert {state for task, state in found.items() if task.startswith(("controller_failover", "to_", "rolled"))} == {
             "upstream_failed"
         }

@@ -46,7 +46,7 @@ def test_only_what_was_approved_is_removed(
     assert person.asked is not None
     for path in ("/state/kept-1.properties", "/var/kraft.rolled-back-1", "/backup"):
         assert path in (person.asked.body or "")
-    assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "it lets go of the cluster"
+    assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "it releases the cluster"
 
 
 def test_what_came_after_the_list_was_shown_keeps_everything(

@@ -42,7 +42,7 @@ class TestForward:
         run = run_dag(dag_of(there))
         assert str(run.state) == "success", tasks(run)
         assert group.kinds() == [PLAIN, PLAIN]
-        assert not any(path.endswith("/owner") for path in there.ensemble.znodes), "the last task lets go of the cluster"
+        assert not any(path.endswith("/owner") for path in there.ensemble.znodes), "the last task releases the cluster"
         starts = [one.starts for one in group.instances.values()]
         again = tasks(run_dag(dag_of(there)))
         assert {state for name, state in again.items() if name.startswith("billing.")} == {"skipped"}
@@ -51,9 +51,9 @@ class TestForward:
             one.kind = None
         stopped = tasks(run_dag(dag_of(there)))
         assert {state for name, state in stopped.items() if name.startswith("billing.")} == {"skipped"}
-        assert [one.starts for one in group.instances.values()] == starts, "who was stopped stays so"
+        assert [one.starts for one in group.instances.values()] == starts, "an instance that was stopped stays so"
 
-    def test_a_canary_that_is_worse_goes_back_and_stops_the_line(self, made: Group, run_dag: RunDag) -> None:
+    def test_a_canary_that_is_worse_is_rolled_back_and_stops_the_chain(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2, ill=frozenset({MIGRATING})), SimGroup(1, "mail"))
         states = tasks(run_dag(dag_of(there)))
         assert states["billing.to_migrating_app0"] == "failed"
@@ -64,7 +64,7 @@ class TestForward:
         assert {states[f"billing.rollback_{name}"] for name in ("mode_kafka", "to_kafka")} <= {"skipped", "upstream_failed"}
 
     @pytest.mark.slow
-    def test_a_group_that_starves_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
+    def test_a_group_that_starves_after_the_mode_switch_is_rolled_back(self, made: Group, run_dag: RunDag) -> None:
         group = SimGroup(2)
         there = made(group)
         group.ill_in_kafka_mode = True
@@ -72,7 +72,7 @@ class TestForward:
         assert states["billing.watch_mode_kafka"] == "failed"
         assert states["billing.rollback_mode_kafka"] == "success"
         assert states["billing.to_kafka_app0"] == "upstream_failed"
-        assert states["billing.rollback_to_kafka"] == "skipped", "it was not red itself"
+        assert states["billing.rollback_to_kafka"] == "skipped", "it did not fail itself"
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.requested_mode == "zookeeper"
 
@@ -96,7 +96,7 @@ class TestForward:
             (json.dumps({"version": VERSION, "outcome": "FAIL"}), "success"),
         ],
     )
-    def test_what_an_audit_left_and_whether_the_group_goes_back(  # fixtures
+    def test_what_an_audit_left_decides_whether_the_group_is_rolled_back(  # fixtures
         self, made: Group, run_dag: RunDag, tmp_path: Path, verdict: str | None, state: str
     ) -> None:
         group = SimGroup(2)
@@ -114,10 +114,10 @@ class TestForward:
         assert group.kinds() == [OLD if state == "success" else MIGRATING, OLD]
 
     @pytest.mark.parametrize("commit_within", [150.0, 400.0])
-    def test_what_the_triggerer_saw_starve_is_red_and_not_watched_anew(
+    def test_a_group_that_starves_for_the_triggerer_fails_and_is_not_watched_again(
         self, made: Group, run_dag: RunDag, commit_within: float
     ) -> None:
-        """Neither the task, which looks for 30 s, nor a watch of 300 s that is cut off could see it for themselves."""
+        """Neither the task, which observes for 30 s, nor a watch of 300 s that is cut off could see it for themselves."""
         group = SimGroup(2)
         group.spec = replace(group.spec, bake=1000.0, commit_within=commit_within)
         there = made(group)
@@ -136,7 +136,7 @@ class TestForward:
         assert tasks(run_dag(dag)) == {"watch": "failed"}
         assert there.clock.time < began + 2 * commit_within
 
-    def test_a_watch_that_could_not_look_takes_nothing_back(self, made: Group, run_dag: RunDag) -> None:
+    def test_a_watch_that_could_not_observe_rolls_nothing_back(self, made: Group, run_dag: RunDag) -> None:
         """The coordinator is away for longer than the watch has patience; unknown is no reason to go back."""
         group = SimGroup(2)
         there = made(group)
@@ -165,7 +165,7 @@ class TestForward:
         assert group.kinds() == [MIGRATING, MIGRATING]
 
     @pytest.mark.parametrize("done", [True, False])
-    def test_a_canary_whose_way_back_broke_off_is_not_switched_forward_by_the_retry(
+    def test_a_canary_whose_rollback_broke_off_is_not_migrated_by_the_retry(
         self, made: Group, run_dag: RunDag, done: bool
     ) -> None:
         """The command that takes it back did it, or not, and its connection broke."""
@@ -247,7 +247,7 @@ class TestForward:
             dag.get_task("c").execute(context)
         assert (group.kinds(), store["progress"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unhealthy"])
         dag.get_task("c").execute(context)
-        assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
+        assert group.kinds() == [MIGRATING, OLD], "clearing the task asks for it again"
 
     def test_a_window_holds_though_the_group_before_was_skipped(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
@@ -257,7 +257,7 @@ class TestForward:
         assert states["billing.clean_up"] == "skipped"
         assert states["mail.window"] == "success", "it was asked, not skipped with what stands before it"
 
-    def test_a_group_that_does_not_settle_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
+    def test_a_group_that_does_not_settle_after_the_mode_switch_is_rolled_back(self, made: Group, run_dag: RunDag) -> None:
         group = SimGroup(2)
         there = made(group)
         group.rebalancing_in_kafka_mode = True
@@ -310,7 +310,7 @@ class TestBack:
         states = tasks(run_dag(dag_of(made(SimGroup(1)), BACK), run_conf={**APPROVED, "groups": ["bilings"]}))
         assert (states["plan"], states["rollback_billing"]) == ("failed", "upstream_failed")
 
-    def test_one_that_cannot_go_back_keeps_no_other_from_it(self, made: Group, run_dag: RunDag) -> None:
+    def test_a_group_that_cannot_be_rolled_back_stops_no_other(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
         run_dag(dag_of(there))
         switch = there.switch
@@ -325,7 +325,7 @@ class TestBack:
         assert (states["rollback_mail"], states["rollback_billing"], states["done"]) == ("failed", "success", "upstream_failed")
         assert there.groups["billing"].kinds() == [OLD]
 
-    def test_a_person_sees_the_plan_and_may_leave_it(self, made: Group, run_dag: RunDag) -> None:
+    def test_an_administrator_sees_the_plan_and_may_decline(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2))
         run_dag(dag_of(there))
         with Person(BACK, LEAVE).at_work() as person:

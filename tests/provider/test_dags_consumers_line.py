@@ -16,7 +16,9 @@ HOLD = f"{ROOT}/migration/hold"
 
 
 @pytest.mark.slow
-def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_go_on(made: Group, run_dag: RunDag) -> None:
+def test_a_canary_that_was_rolled_back_stops_later_runs_until_an_operator_releases_its_group(
+    made: Group, run_dag: RunDag
+) -> None:
     group = SimGroup(2, ill=frozenset({MIGRATING}))
     there = made(group, SimGroup(1, "mail"))
     assert tasks(run_dag(dag_of(there)))["billing.to_migrating_app0"] == "failed"
@@ -35,12 +37,12 @@ def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_
     assert HOLD not in group.znodes
 
 
-def test_a_group_that_the_file_does_not_have_is_not_gone_on_with(made: Group, run_dag: RunDag) -> None:
+def test_a_group_that_the_file_does_not_have_is_not_released(made: Group, run_dag: RunDag) -> None:
     assert tasks(run_dag(dag_of(made(SimGroup(1))), run_conf={"release_groups": ["bilings"]}))["plan"] == "failed"
 
 
 @pytest.mark.parametrize(("mode", "state"), [("kafka", "failed"), ("zookeeper", "success")])
-def test_the_mode_of_a_way_back_is_set_of_a_group_that_was_taken_back_too(
+def test_the_mode_of_a_rollback_is_also_set_for_a_group_that_was_rolled_back(
     made: Group, run_dag: RunDag, mode: str, state: str
 ) -> None:
     group = gone(SimGroup(2), 2)
@@ -53,7 +55,7 @@ def test_the_mode_of_a_way_back_is_set_of_a_group_that_was_taken_back_too(
 
 
 @pytest.mark.slow
-def test_what_a_person_took_back_is_not_moved_forward_by_the_next_run(made: Group, run_dag: RunDag) -> None:
+def test_what_an_operator_rolled_back_is_not_migrated_by_the_next_run(made: Group, run_dag: RunDag) -> None:
     group = SimGroup(2)
     there = made(group)
     run_dag(dag_of(there))

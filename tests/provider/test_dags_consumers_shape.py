@@ -66,7 +66,7 @@ class TestShape:
             assert f"task_ids='billing.{step}'" in demand["since"]
             assert dag.task_dict[f"billing.{step}"]._pre_execute_hook is not None
 
-    def test_only_a_step_that_is_red_or_a_fail_takes_the_group_back(self, made: Group) -> None:
+    def test_only_a_failed_step_or_a_verdict_of_fail_rolls_the_group_back(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))
         steps = {"mode_kafka": ["mode_kafka", "watch_mode_kafka"], "to_kafka": ["watch_to_kafka"]}
         for name in ("canary_migrating", "mode_kafka", "canary_kafka", "to_kafka"):
@@ -85,7 +85,7 @@ class TestShape:
         assert order.index("billing.clean_up") < order.index("mail.window") < order.index("mail.check")
         assert dag.get_task("mail.window").trigger_rule == TriggerRule.NONE_FAILED, "billing may be skipped"
 
-    def test_groups_go_back_one_at_a_time_and_none_behind_another(self, made: Group) -> None:
+    def test_groups_are_rolled_back_one_at_a_time_and_none_waits_for_another(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(1), SimGroup(1, "mail")), BACK)
         assert dag.max_active_tasks == 1
         backs = {name: dag.get_task(f"rollback_{name}") for name in ("billing", "mail")}
@@ -100,7 +100,7 @@ class TestShape:
             DagSerialization.from_dict(DagSerialization.to_dict(dag))
             assert all(task.doc_md for task in dag.tasks)
         with pytest.raises(KeyError):
-            group_doc("billing.nobody")
+            group_doc("billing.unknown")
 
     def test_a_file_without_groups_has_neither(self, made: Group) -> None:
         assert not {FORWARD, BACK} & folder.dags_of(made().path.parent).keys()

@@ -1,4 +1,4 @@
-"""An expansion of `__consumer_offsets` as Airflow sees it: the graph, what a person is asked, and whole runs."""
+"""An expansion of `__consumer_offsets` as Airflow sees it: the graph, what an administrator is asked, and whole runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_chain_with_a_task_for_each_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_expands_the_topic_and_lets_go_of_the_cluster(sim: Rehearsal, dag: DAG, run_dag: RunDag) -> None:
+def test_a_run_expands_the_topic_and_releases_the_cluster(sim: Rehearsal, dag: DAG, run_dag: RunDag) -> None:
     before = stored(sim.cluster)
     run = run_dag(dag, run_conf=CONF)
     assert str(run.state) == "success", tasks(run)
@@ -99,7 +99,7 @@ def test_the_triggerer_needs_no_backup_to_wait_for_groups(sim: Rehearsal, dag: D
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (EXPAND, "success")])
-def test_a_person_sees_which_groups_must_stop_and_decides(
+def test_an_administrator_sees_which_groups_must_stop_and_decides(
     sim: Rehearsal, dag: DAG, run_dag: RunDag, answer: str, state: str
 ) -> None:
     before = stored(sim.cluster)
@@ -116,7 +116,7 @@ def test_a_person_sees_which_groups_must_stop_and_decides(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("conf", [CONF | {"partitions": 15}, {"approve_expansion": CLUSTER_ID}])
-def test_a_count_that_is_not_allowed_is_refused_before_anybody_is_asked(
+def test_a_count_that_is_not_allowed_is_refused_before_an_administrator_is_asked(
     sim: Rehearsal, dag: DAG, run_dag: RunDag, conf: dict[str, object]
 ) -> None:
     before = stored(sim.cluster)

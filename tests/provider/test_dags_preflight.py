@@ -1,4 +1,4 @@
-"""The DAG that only looks, as Airflow sees it, and what it leaves to be read."""
+"""The DAG that only observes, as Airflow sees it, and the report that it leaves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_task_by_hand_that_is_never_retried_and_survives_serialization(rehea
     assert set(DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict) == {"preflight"}
 
 
-def test_a_good_cluster_is_green_and_nothing_was_touched(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+def test_a_good_cluster_succeeds_and_nothing_was_changed(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
     sim = rehearse()
     before = dict(sim.ensemble.znodes)
     assert tasks(run_dag(dag_of(sim))) == {"preflight": "success"}
@@ -49,7 +49,7 @@ def test_a_good_cluster_is_green_and_nothing_was_touched(rehearse: Rehearse, run
     assert left(tmp_path)["outcome"] == "READY"
 
 
-def test_what_blocks_makes_it_red_and_is_on_the_page(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+def test_what_blocks_fails_it_and_is_on_the_page(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
     sim = rehearse(SimCluster(live_groups=("legacy",), state_epoch=9))
     before = dict(sim.ensemble.znodes)
     assert tasks(run_dag(dag_of(sim))) == {"preflight": "failed"}
@@ -60,7 +60,7 @@ def test_what_blocks_makes_it_red_and_is_on_the_page(rehearse: Rehearse, run_dag
     assert "(the DAG kmigrate_consumers__sim moves them): legacy" in document["findings"][1]["seen"]
 
 
-def test_while_another_run_holds_the_cluster_it_may_look(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+def test_while_another_run_owns_the_cluster_it_may_observe(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
     sim = rehearse()
     holding = alone(BackupOperator, sim.path)
     holding.get_task("task").execute(context(holding))

@@ -33,7 +33,7 @@ def test_one_task_with_a_page_and_a_form(rehearse: Rehearse) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_repairs_and_lets_go_of_the_cluster(rehearse: Rehearse, run_dag: RunDag) -> None:
+def test_a_run_repairs_and_releases_the_cluster(rehearse: Rehearse, run_dag: RunDag) -> None:
     cluster, right = broken()
     sim = rehearse(cluster)
     run = run_dag(dag_of(sim))

@@ -1,4 +1,4 @@
-"""The way back as Airflow sees it: the graph, what a person is asked, and whole runs from several phases."""
+"""The rollback as Airflow sees it: the graph, what an administrator is asked, and whole runs from several phases."""
 
 from __future__ import annotations
 
@@ -86,10 +86,12 @@ class TestRuns:
         run = run_dag(dag, run_conf=APPROVED)
         assert str(run.state) == "success", tasks(run)
         check_back(sim.cluster)
-        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task lets go of the cluster"
+        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task releases the cluster"
 
     @pytest.mark.slow
-    def test_a_finalized_cluster_is_refused_before_anybody_is_asked(self, begun: Callable[..., Any], run_dag: RunDag) -> None:
+    def test_a_finalized_cluster_is_refused_before_an_administrator_is_asked(
+        self, begun: Callable[..., Any], run_dag: RunDag
+    ) -> None:
         sim, dag = begun(all_kraft)
         sim.cluster.finalized = True
         for node in sim.cluster.spec.controllers:
@@ -106,8 +108,8 @@ class TestRuns:
     def test_without_a_failover_a_loss_must_be_accepted(self, begun: Callable[..., Any], run_dag: RunDag, accepted: bool) -> None:
         sim, dag = begun(all_in_migration)
         topics = ({}, {"orders": TopicMetadata("orders", "id", {})})
-        looked = sim.cluster.observe
-        sim.cluster.observe = lambda *given: replace(looked(*given), topics=topics)
+        observe = sim.cluster.observe
+        sim.cluster.observe = lambda *given: replace(observe(*given), topics=topics)
         conf = {**APPROVED, "skip_failover": True} | ({"accept_loss": CLUSTER_ID} if accepted else {})
         states = tasks(run_dag(dag, run_conf=conf))
         assert states["controller_failover.failover"] == "skipped"
@@ -128,7 +130,7 @@ class TestRuns:
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (ROLL_BACK, "success")])
-    def test_a_person_sees_the_plan_and_decides(
+    def test_an_administrator_sees_the_plan_and_decides(
         self, begun: Callable[..., Any], run_dag: RunDag, answer: str, state: str
     ) -> None:
         sim, dag = begun(some_in_migration)

@@ -18,9 +18,10 @@ from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFi
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
-from airflow_provider_kmigrate.hooks.spark_jobs import marks
+from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
+from tests.provider.test_dags import tasks
 from tests.sparkjobs.fakes import FakeStream
 from tests.steps.sim_nodes import CLUSTER_ID
 
@@ -78,13 +79,13 @@ class TestShape:
         ]
         assert [task for task in order if task in expected] == expected
 
-    def test_a_roll_waits_for_every_hold_and_goes_on_after_skipped_ones(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_a_roll_waits_for_every_hold_and_begins_after_skipped_ones(self, rehearse: Callable[..., Rehearsal]) -> None:
         dag = listed(rehearse(), {"name": "one", "checkpoint": "/a"}, {"name": "two", "checkpoint": "/b"})
         first = dag.task_dict["first_roll.broker_0"]
         assert first.upstream_task_ids == {"hold_for_first_roll.one", "hold_for_first_roll.two"}
         assert first.trigger_rule == TriggerRule.NONE_FAILED
 
-    def test_on_the_way_back_a_run_owns_the_cluster_before_it_holds_jobs_and_proves_itself_beside_them(
+    def test_a_rollback_owns_the_cluster_before_it_holds_jobs_and_proves_itself_beside_them(
         self, rehearse: Callable[..., Rehearsal]
     ) -> None:
         sim = rehearse()
@@ -96,8 +97,8 @@ class TestShape:
         assert dag.task_dict["to_migration.broker_0"].upstream_task_ids == {hold.task_id}
         assert proof.upstream_task_ids == dag.task_dict["resume_after_to_zookeeper.job"].upstream_task_ids
 
-    @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "nobody approved"])
-    def test_a_way_back_that_may_not_act_holds_no_job(
+    @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "not approved"])
+    def test_a_rollback_that_may_not_act_holds_no_job(
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], tmp_path: Path, conf: dict[str, str]
     ) -> None:
         sim = rehearse()
@@ -109,7 +110,7 @@ class TestShape:
             dag.task_dict["plan"].pre_execute = _skip
         with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run" if conf else "-"):
             run = run_dag(dag, run_conf=conf)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["plan" if conf else "controller_failover.restore_flag_3000"] == "failed"
         assert states["hold_for_to_migration.job"] == "upstream_failed"
         assert not (tmp_path / "job" / "_kmigrate").exists()
@@ -127,7 +128,7 @@ class TestShape:
 
 
 def _skip(_: object) -> None:
-    raise AirflowSkipException("a person set it to skipped")
+    raise AirflowSkipException("an operator set it to skipped")
 
 
 class Ticking:
@@ -160,14 +161,14 @@ def living(folder: Path) -> Iterator[FakeStream]:
 
 
 @pytest.fixture
-def kafka(connection: Callable[..., str]) -> Iterator[dict[TopicPartition, LogMark]]:
-    """The ends of logs that Kafka tells; connections that reach nobody."""
+def kafka(connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, LogMark]:
+    """The ends of logs, as Kafka reports them; connections without a server."""
     connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
     connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
     ends = {TopicPartition("t", 0): LogMark(0, 10**9, 0, "id")}
-    token = marks.set(lambda _, topics: {where: mark for where, mark in ends.items() if where.topic in set(topics)})
-    yield ends
-    marks.reset(token)
+    read = lambda _, topics: {where: mark for where, mark in ends.items() if where.topic in set(topics)}  # noqa: E731
+    monkeypatch.setattr(spark_jobs, "read_marks", read)
+    return ends
 
 
 class TestRuns:
@@ -183,7 +184,7 @@ class TestRuns:
         with living(tmp_path / "risk") as held, living(tmp_path / "safe") as free:
             run = run_dag(dag, run_conf=APPROVED)
             assert (held.started, free.started) == (3, 1), "at risk: held twice; safe: never"
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert str(run.state) == "success"
         skipped = {task for task, state in states.items() if state == "skipped" and "hold_for" in task}
         assert skipped == {"hold_for_first_roll.safe", "hold_for_second_roll.safe"}
@@ -201,13 +202,13 @@ class TestRuns:
         dag = listed(sim, job)
         dag.task_dict["progress_after_first_roll.dead"].retries = 0
         run = run_dag(dag, run_conf=APPROVED)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["progress_after_first_roll.dead"] == "failed"
         assert states["first_roll.registered"] == "success"
         assert states["copy.copied"] == "upstream_failed"
 
     @pytest.mark.slow
-    def test_a_truncated_log_keeps_the_job_held_and_the_run_red(
+    def test_a_truncated_log_keeps_the_job_held_and_fails_the_run(
         self,
         rehearse: Callable[..., Rehearsal],
         run_dag: Callable[..., Any],
@@ -220,7 +221,7 @@ class TestRuns:
         with living(tmp_path / "job") as stream:
             stream.end = 1
             run = run_dag(dag, run_conf=APPROVED)
-        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        states = tasks(run)
         assert states["resume_after_copy.job"] == "failed"
         assert states["second_roll.broker_0"] == "upstream_failed"
         assert (tmp_path / "job" / "_kmigrate" / "hold.json").exists()

@@ -1,4 +1,4 @@
-"""The look every ten minutes, as a run of its own."""
+"""The watch every ten minutes, as a run of its own."""
 
 from __future__ import annotations
 
@@ -23,84 +23,26 @@ from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
-from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.sim_nodes import CLUSTER_ID, SimNode
 from tests.steps.test_rollback import some_kraft
 
 RunDag = Callable[..., Any]
+UNFLAGGED = "process.roles=controller\n"
 
 
-def watching(sim: Rehearsal) -> DAG:
-    dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
-    dag.task_dict["watch"].retries = 0
-    return dag
+@pytest.fixture
+def sim(begun: Callable[..., Any]) -> Rehearsal:
+    """A cluster in the second roll, some of its brokers in KRaft mode."""
+    return begun(some_kraft)[0]
 
 
-def test_it_runs_by_itself_once_somebody_lets_it(rehearse: Callable[..., Rehearsal]) -> None:
-    dag = folder.dags_of(rehearse().path.parent)["kmigrate_watch__sim"]
-    assert (dag.schedule, dag.catchup, dag.is_paused_upon_creation) == (timedelta(minutes=10), False, True)
-    assert dag.task_dict["watch"].retries == 2, "a node that restarts is silent for a moment"
-    assert dag.task_dict["watch"].execution_timeout == timedelta(minutes=10), "one that hangs keeps no other from running"
-
-
-def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any], run_dag: RunDag) -> None:
-    sim, _ = begun(some_kraft)
-    before = (sim.restarts(), set(sim.ensemble.znodes))
-    assert tasks(run_dag(watching(sim))) == {"watch": "success"}
-    assert (sim.restarts(), set(sim.ensemble.znodes)) == before
-
-
-def test_a_flag_that_is_lost_turns_it_red_and_stands_in_a_journal(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    tmp_path: Path,
-) -> None:
-    sim, _ = begun(some_kraft)
-    standby = sim.cluster.spec.controllers[-1]
-    sim.cluster.nodes[NodeRole.CONTROLLER, standby.id].running = "process.roles=controller\n"
-    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
-    assert any("G05" in path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*watch*.jsonl"))
-
-
-def test_an_original_that_is_gone_turns_it_red_while_the_way_back_is_open(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    tmp_path: Path,
-) -> None:
-    sim, _ = begun(some_kraft)
-    kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
-    for original in kept.folder.rglob("*broker-1*"):
-        original.unlink()
-    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
-
-
-def test_it_answers_whether_one_can_still_go_back_green_or_red(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-) -> None:
-    """The table and the hash are XComs of the task, so its page in Airflow shows them."""
-    sim, _ = begun(some_kraft)
-    green = shown(run_dag(watching(sim)))
-    assert green["readiness"].startswith("A rollback is possible now. It would take about")
-    assert f"`{green['fingerprint']}`" in green["readiness"]
-    sim.cluster.ensemble = (*sim.cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
-    run = run_dag(watching(sim))
-    red = shown(run)
-    assert tasks(run) == {"watch": "failed"}
-    assert "| ZooKeeper ensemble | [Z05]" in red["readiness"]
-    assert red["fingerprint"] != green["fingerprint"]
-
-
-def shown(run: Any) -> dict[str, str]:
-    (watch,) = run.get_task_instances()
-    return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}
-
-
-def alarms_told(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The titles of what people are told from now on; a second file names who is."""
-    said: list[str] = []
+@pytest.fixture
+def messages(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What operators are notified of, title and text; the cluster file names a notifier and a deadline."""
+    sent: list[str] = []
 
     def send(_self: ClusterNotifier, _context: Any, title: str, text: str) -> bool:
-        said.append(f"{title}: {text}")
+        sent.append(f"{title}: {text}")
         return True
 
     monkeypatch.setattr(ClusterNotifier, "send", send)
@@ -109,66 +51,106 @@ def alarms_told(sim: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "deadlines": {"second_roll": "1h"},
     }
     sim.path.write_text(yaml.safe_dump(text))
-    return said
+    return sent
 
 
-def test_people_are_told_of_an_alarm_when_it_begins_and_when_it_ends(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
-    dag = watching(sim)
+def lose_flag(sim: Rehearsal) -> SimNode:
+    """A standby controller runs without the migration flag; returns it."""
     node = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
-    right, states, told = node.running, [], []
-    for number, running in enumerate([right, "process.roles=controller\n", "process.roles=controller\n", right, right]):
+    node.running = UNFLAGGED
+    return node
+
+
+def watching(sim: Rehearsal) -> DAG:
+    dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
+    dag.task_dict["watch"].retries = 0
+    return dag
+
+
+def test_it_runs_every_ten_minutes_once_it_is_unpaused(rehearse: Callable[..., Rehearsal]) -> None:
+    dag = folder.dags_of(rehearse().path.parent)["kmigrate_watch__sim"]
+    assert (dag.schedule, dag.catchup, dag.is_paused_upon_creation) == (timedelta(minutes=10), False, True)
+    assert dag.task_dict["watch"].retries == 2, "a node that restarts does not respond for a moment"
+    assert dag.task_dict["watch"].execution_timeout == timedelta(minutes=10), "one that hangs keeps no other from running"
+
+
+def test_on_a_healthy_cluster_it_succeeds_takes_no_lock_and_changes_nothing(sim: Rehearsal, run_dag: RunDag) -> None:
+    before = (sim.restarts(), set(sim.ensemble.znodes))
+    assert tasks(run_dag(watching(sim))) == {"watch": "success"}
+    assert (sim.restarts(), set(sim.ensemble.znodes)) == before
+
+
+def test_a_lost_flag_fails_it_and_is_in_a_journal(sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
+    lose_flag(sim)
+    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
+    assert any("G05" in path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*watch*.jsonl"))
+
+
+def test_a_missing_original_fails_it_while_a_rollback_is_possible(sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
+    kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
+    for original in kept.folder.rglob("*broker-1*"):
+        original.unlink()
+    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
+
+
+def test_it_shows_whether_a_rollback_is_possible_if_it_succeeds_and_if_it_fails(sim: Rehearsal, run_dag: RunDag) -> None:
+    """The table and the hash are XComs of the task, so its page in Airflow shows them."""
+    before = shown(run_dag(watching(sim)))
+    assert before["readiness"].startswith("A rollback is possible now. It would take about")
+    assert f"`{before['fingerprint']}`" in before["readiness"]
+    sim.cluster.ensemble = (*sim.cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
+    run = run_dag(watching(sim))
+    after = shown(run)
+    assert tasks(run) == {"watch": "failed"}
+    assert "| ZooKeeper ensemble | [Z05]" in after["readiness"]
+    assert after["fingerprint"] != before["fingerprint"]
+
+
+def shown(run: Any) -> dict[str, str]:
+    (watch,) = run.get_task_instances()
+    return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}
+
+
+def test_an_alarm_sends_a_message_when_it_begins_and_when_it_ends(sim: Rehearsal, messages: list[str], run_dag: RunDag) -> None:
+    dag, node = watching(sim), sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
+    right, states, sent = node.running, [], []
+    for number, running in enumerate([right, UNFLAGGED, UNFLAGGED, right, right]):
         node.running = running
         states.append(tasks(run_dag(dag, logical_date=datetime(2026, 2, 1, 0, number, tzinfo=UTC)))["watch"])
-        told.append([text.split(":")[2].split(" ")[1:] for text in said])
-        said.clear()
+        sent.append([text.split(":")[2].split(" ")[1:] for text in messages])
+        messages.clear()
     assert states == ["success", "failed", "failed", "success", "success"]
     begun, over = [["alarm", code, "begins"] for code in ("G05", "O06")], [["an", "alarm", "has", "ended"]] * 2
-    assert told == [[], begun, [], over, []]
+    assert sent == [[], begun, [], over, []]
 
 
-def test_a_phase_that_lasts_too_long_is_an_alarm_by_what_the_watch_has_seen(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
+def test_a_phase_that_lasts_too_long_is_an_alarm(sim: Rehearsal, messages: list[str], run_dag: RunDag) -> None:
     dag = watching(sim)
     states = []
     for number in range(3):
         states.append(tasks(run_dag(dag, logical_date=datetime(2026, 3, 1, 0, number, tzinfo=UTC)))["watch"])
         sim.cluster.clock.time += 2000.0
     assert states == ["success", "success", "failed"]
-    assert len(said) == 1
-    assert "[T08] The cluster has been in `second_roll` for 1.1 h" in said[0]
+    [message] = messages
+    assert "[T08] The cluster has been in `second_roll` for 1.1 h" in message
 
 
 def test_what_cannot_be_read_ends_no_alarm_and_no_stage(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
+    sim: Rehearsal, messages: list[str], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that reaches neither ZooKeeper nor a controller sees no phase and no lost flag: both alarms go on, and so does the time."""
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
-    sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running = "process.roles=controller\n"
-    dag, told, whole = watching(sim), [], sim.cluster.observe
+    """A worker that reaches neither ZooKeeper nor a controller sees no phase and no lost flag: both alarms continue, and so does the time."""
+    lose_flag(sim)
+    dag, sent, whole = watching(sim), [], sim.cluster.observe
     for number, blind in enumerate([False, True, False, True, False]):
-        monkeypatch.setattr(sim.cluster, "observe", partial(cut_off, whole) if blind else whole)
+        monkeypatch.setattr(sim.cluster, "observe", partial(isolated, whole) if blind else whole)
         tasks(run_dag(dag, logical_date=datetime(2026, 4, 1, 0, number, tzinfo=UTC)))
-        told.append([text.split(":")[2] for text in said if "[T08]" in text or "[G05]" in text])
-        said.clear()
+        sent.append([text.split(":")[2] for text in messages if "[T08]" in text or "[G05]" in text])
+        messages.clear()
         sim.cluster.clock.time += 2000.0
-    assert told == [[" alarm G05 begins"], [], [" alarm T08 begins"], [], []]
+    assert sent == [[" alarm G05 begins"], [], [" alarm T08 begins"], [], []]
 
 
-def cut_off(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterView:
+def isolated(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterView:
     view = observe(*arguments)
     controllers = {number: replace(each, answers=False, migration_flag=None) for number, each in view.controllers.items()}
     return replace(view, zk=None, controllers=controllers, unknowns=(ZOOKEEPER,))
@@ -178,54 +160,41 @@ def cut_off(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterView
     "error", [AuthenticationFailed("SASL PLAIN is refused"), Unavailable("no answer"), ValueError("a defect")]
 )
 def test_a_watch_that_does_not_work_is_an_alarm_and_ends_none(
-    begun: Callable[..., Any], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, error: Exception
+    sim: Rehearsal, messages: list[str], run_dag: RunDag, error: Exception
 ) -> None:
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
-    node = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
-    right, dag, told = node.running, watching(sim), []
-    node.running = "process.roles=controller\n"
+    right = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running
+    node, dag, sent = lose_flag(sim), watching(sim), []
     for number, failure in enumerate([None, error, error, None]):
         sim.failure = failure
         tasks(run_dag(dag, logical_date=datetime(2026, 6, 1, 0, number, tzinfo=UTC)))
-        told.append(sorted(text[len("kmigrate: sim: ") :].split(":")[0] for text in said))
-        said.clear()
+        sent.append(sorted(text[len("kmigrate: sim: ") :].split(":")[0] for text in messages))
+        messages.clear()
         node.running = right
-    assert told == [["alarm G05 begins", "alarm O06 begins"], ["alarm T09 begins"], [], ["an alarm has ended"] * 3]
+    assert sent == [["alarm G05 begins", "alarm O06 begins"], ["alarm T09 begins"], [], ["an alarm has ended"] * 3]
 
 
 def test_a_kill_in_the_middle_of_the_messages_loses_none(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
+    sim: Rehearsal, messages: list[str], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
     send = ClusterNotifier.send
 
     def killed(_self: ClusterNotifier, _context: Any, _title: str, _text: str) -> bool:
         raise SystemExit
 
-    sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running = "process.roles=controller\n"
+    lose_flag(sim)
     dag = watching(sim)
     for number, sends in enumerate([killed, send, send]):
         monkeypatch.setattr(ClusterNotifier, "send", sends)
         with suppress(SystemExit):
             run_dag(dag, logical_date=datetime(2026, 5, 1, 0, number, tzinfo=UTC))
-    assert sorted(text.split(":")[2] for text in said) == [" alarm G05 begins", " alarm O06 begins"]
+    assert sorted(text.split(":")[2] for text in messages) == [" alarm G05 begins", " alarm O06 begins"]
 
 
-def test_a_node_that_is_down_alarms_once_it_has_stayed_down(
-    begun: Callable[..., Any],
-    run_dag: RunDag,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sim, _ = begun(some_kraft)
-    said = alarms_told(sim, monkeypatch)
+def test_a_node_that_is_down_is_an_alarm_once_it_has_stayed_down(sim: Rehearsal, messages: list[str], run_dag: RunDag) -> None:
     sim.cluster.stop(sim.cluster.spec.brokers[-1])
     dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
     dag.task_dict["watch"].retries = 1
     dag.task_dict["watch"].retry_delay = timedelta(0)
     [instance] = run_dag(dag, logical_date=datetime(2026, 1, 1, tzinfo=UTC)).get_task_instances()
     assert (str(instance.state), instance.try_number) == ("failed", 2)
-    assert len(said) == 1, "not at the first try: a node that restarts is silent for a moment"
+    assert len(messages) == 1, "not at the first try: a node that restarts does not respond for a moment"

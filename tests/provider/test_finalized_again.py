@@ -44,7 +44,7 @@ def changed(sim: Rehearsal, change: Change) -> None:
     [lambda view: view, lambda view: replace(view, zk=None, topics=None, stored=None, state_epoch=None)],
     ids=["zookeeper is there", "zookeeper is switched off"],
 )
-def test_a_new_run_is_green_and_does_nothing(finalized: tuple[Rehearsal, Any], run_dag: RunDag, change: Change) -> None:
+def test_a_new_run_succeeds_and_does_nothing(finalized: tuple[Rehearsal, Any], run_dag: RunDag, change: Change) -> None:
     sim, dag = finalized
     changed(sim, change)
     before = sim.restarts()
@@ -52,7 +52,7 @@ def test_a_new_run_is_green_and_does_nothing(finalized: tuple[Rehearsal, Any], r
     states = tasks(run)
     assert str(run.state) == "success"
     assert states.pop("preflight") == "success"
-    assert set(states.values()) == {"skipped"}, "nobody is asked, nothing is soaked"
+    assert set(states.values()) == {"skipped"}, "no request is made, nothing is soaked"
     assert sim.restarts() == before
 
 
@@ -70,7 +70,7 @@ def test_the_preflight_of_its_own_says_it_too(finalized: tuple[Rehearsal, Any], 
     ],
     ids=["another cluster", "a silent broker"],
 )
-def test_what_is_wrong_stays_red(finalized: tuple[Rehearsal, Any], run_dag: RunDag, change: Change) -> None:
+def test_what_is_wrong_still_fails(finalized: tuple[Rehearsal, Any], run_dag: RunDag, change: Change) -> None:
     sim, dag = finalized
     changed(sim, change)
     states = tasks(run_dag(dag))
@@ -92,7 +92,7 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
 
 
 def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:
-    """Somebody took a controller's flag in the middle of the second roll, and it was elected."""
+    """A controller lost its flag in the middle of the second roll, and it was elected."""
     sim, _ = begun(left_behind)
     assert where(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND
     dag = folder.dags_of(sim.path.parent)[DAG_ID]

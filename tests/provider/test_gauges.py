@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory, readiness_gauges
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, judge
-from airflow_provider_kmigrate.hooks.gauges import exporter
+from airflow_provider_kmigrate.hooks.step_context import exporter
 from tests.core.back_views import HYBRID
 
 GAUGES = (Gauge("phase", 5.0), Gauge("brokers", 2.0, {"mode": "kraft"}))

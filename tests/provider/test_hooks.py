@@ -16,25 +16,47 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.connections import KAFKA, kafka_settings
+from airflow_provider_kmigrate.clients.settings import HostSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.model import ConnectionFacts
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
-    KafkaAdminHook,
     KRaftControllerHook,
     ZooKeeperHook,
+    get,
     settings_of,
 )
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
 
 Define = Callable[..., str]
-HOOKS = (ZooKeeperHook, KafkaAdminHook, KRaftControllerHook, BrokerHostHook)
+HOOKS = (ZooKeeperHook, KRaftControllerHook, BrokerHostHook)
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, CLUSTER = 18, 17, 36, 60
 CANARY = f"canary-{uuid.uuid4().hex[:8]}"  # not literally here: Airflow stores the source of a DAG
 PEM = f"-----BEGIN PRIVATE KEY-----\n{CANARY}-line-1\n{CANARY}-line-2\n-----END PRIVATE KEY-----\n"
+
+
+class KafkaConnection:
+    """A connection of the type `kafka`, as the settings of a cluster file read it."""
+
+    conn_type = KAFKA
+
+    def __init__(self, conn_id: str) -> None:
+        self._conn_id = conn_id
+
+    def settings(self) -> KafkaSettings:
+        return kafka_settings(self._conn_id, get(self._conn_id, KAFKA))
+
+    def get_conn(self) -> Admin:
+        return Admin(self.settings(), timeout=0.2)
+
+    def test_connection(self) -> tuple[bool, str]:
+        try:
+            return True, str(self.get_conn().partitions())
+        except KMigrateError as error:
+            return False, str(error)
 
 
 def controller_node(**fields: Any) -> FakeNode:
@@ -62,8 +84,8 @@ class TestBuilding:
         assert hook.settings() == ZooKeeperSettings("zk1:2181,zk2:2181", "/kafka", session_timeout=5)
 
     def test_kafka(self, connection: Define) -> None:
-        hook = KafkaAdminHook(connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", "socket.timeout.ms": 5}))
-        assert hook.settings().properties == {"bootstrap.servers": "k:9092", "socket.timeout.ms": "5"}
+        found = KafkaConnection(connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", "socket.timeout.ms": 5}))
+        assert found.settings().properties == {"bootstrap.servers": "k:9092", "socket.timeout.ms": "5"}
 
     def test_controllers(self, connection: Define) -> None:
         hook = KRaftControllerHook(connection("ctl", "kmigrate_controller", extra={"protocol": "SSL", "ca_file": "/ca"}))
@@ -81,7 +103,7 @@ class TestBuilding:
         assert getattr(hook(), hook.conn_name_attr) == hook.default_conn_name
         assert getattr(hook(**{hook.conn_name_attr: "other"}), hook.conn_name_attr) == "other"
 
-    @pytest.mark.parametrize("hook", HOOKS)
+    @pytest.mark.parametrize("hook", [*HOOKS, KafkaConnection])
     def test_a_missing_connection_says_how_to_create_it(self, hook: Any, airflow_db: None) -> None:
         with pytest.raises(Refused) as caught:
             hook("nowhere").get_conn()
@@ -89,7 +111,7 @@ class TestBuilding:
         assert reason.code == "N01"
         assert f"airflow connections add nowhere --conn-type {hook.conn_type}" in reason.text
 
-    @pytest.mark.parametrize("hook", HOOKS)
+    @pytest.mark.parametrize("hook", [*HOOKS, KafkaConnection])
     def test_a_connection_of_another_type_is_refused(self, hook: Any, connection: Define) -> None:
         with pytest.raises(Refused) as caught:
             hook(connection("web", "http", host="h:1", extra={"bootstrap.servers": "h:1"})).get_conn()
@@ -179,19 +201,10 @@ class TestTestButton:
             ("kmigrate_controller", {"host": "127.0.0.1:{port}"}),
         ],
     )
-    def test_nobody_there(self, conn_type: str, fields: dict[str, str]) -> None:
+    def test_an_address_without_a_server(self, conn_type: str, fields: dict[str, str]) -> None:
         port = closed_port()
         found = Connection(conn_id="c", conn_type=conn_type, **{name: text.format(port=port) for name, text in fields.items()})
         ok, text = found.test_connection()
-        assert not ok
-        assert str(port) in text
-        assert "Next: check the address" in text
-
-    def test_nobody_there_for_kafka(self, connection: Define) -> None:
-        """The provider's own hook answers for the type `kafka`; ours is asked by name."""
-        port = closed_port()
-        extra = {"bootstrap.servers": f"127.0.0.1:{port}", "socket.timeout.ms": 300}
-        ok, text = KafkaAdminHook(connection("kf", "kafka", extra=extra)).test_connection()
         assert not ok
         assert str(port) in text
         assert "Next: check the address" in text
@@ -232,11 +245,11 @@ SECRETIVE = {
     "ctl": {"conn_type": "kmigrate_controller", "host": "127.0.0.1:1", "login": "u", "password": f"{CANARY}-ct", "extra": {"protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}},
     "hosts": {"conn_type": "kmigrate_host", "extra": {"secret_environment": {"TOKEN": f"{CANARY}-se"}, "environment": {"DB_PASSWORD": f"{CANARY}-ep"}}},
 }  # fmt: skip
-BY_TYPE: dict[str, Any] = {hook.conn_type: hook for hook in HOOKS}
+BY_TYPE: dict[str, Any] = {hook.conn_type: hook for hook in (*HOOKS, KafkaConnection)}
 
 
 class TestCanaries:
-    """Secrets planted in every place of every connection; nothing that anybody can read may have them."""
+    """Secrets planted in every place of every connection; nothing that users can read may have them."""
 
     @pytest.mark.parametrize("conn_id", SECRETIVE)
     def test_no_secret_in_answers_reprs_logs_or_output(
@@ -254,14 +267,13 @@ class TestCanaries:
         seen += [caplog.text, captured.out, captured.err]
         assert [text for text in seen if CANARY in text] == []
 
-    def test_librdkafka_tells_no_secret(
+    def test_librdkafka_logs_no_secret(
         self, connection: Define, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
     ) -> None:
         """It logs by itself, and at `debug` it logs much."""
         caplog.set_level(logging.DEBUG)
-        settings = KafkaAdminHook(connection("kf", **SECRETIVE["kf"])).settings()
         with pytest.raises(Unavailable) as caught:
-            Admin(settings, timeout=0.2).partitions()
+            KafkaConnection(connection("kf", **SECRETIVE["kf"])).get_conn().partitions()
         captured = capfd.readouterr()
         assert CANARY not in f"{caught.value}{caplog.text}{captured.out}{captured.err}"
 
@@ -283,13 +295,13 @@ class TestCanaries:
         @dag(dag_id="canaries", schedule=None)
         def canaries() -> None:
             @task
-            def look() -> list[str]:
+            def test() -> list[str]:
                 hooks = [BY_TYPE[fields["conn_type"]](conn_id) for conn_id, fields in SECRETIVE.items()]
                 answers = [str(hook.test_connection()) for hook in hooks]
                 hooks[0].log.info("The answers: %s", answers)
                 return answers
 
-            look()
+            test()
 
         run = run_dag(canaries())
         assert run.state == "success"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 from sqlalchemy import select
@@ -76,40 +77,38 @@ def test_one_answer_ends_the_migration_and_rolls_it_back(
     assert sum('"kind": "approval"' in text for text in journals) == 2, "who decided stands in the journals of both runs"
 
 
-def test_a_rollback_takes_the_lock_of_a_migration_that_waits_and_a_later_answer_finalizes_nothing(
-    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def waiting(rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> tuple[Rehearsal, DAG]:
+    """A migration that waits for its approval, and the rollback's DAG."""
     sim = rehearse()
     dags = folder.dags_of(sim.path.parent)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sleep, "MOST", 3)
         with pytest.raises(pytest.fail.Exception, match="'approve': 'awaiting_input'"):
             run_dag(dags[DAG_ID])
+    return sim, dags[ROLLBACK_ID]
+
+
+def test_a_rollback_takes_the_lock_of_a_migration_that_waits_and_a_later_answer_finalizes_nothing(
+    waiting: tuple[Rehearsal, DAG], run_dag: RunDag
+) -> None:
+    sim, rollback = waiting
     assert owner(sim).startswith(DAG_ID)
-    run = run_dag(dags[ROLLBACK_ID], run_conf=APPROVED)
+    run = run_dag(rollback, run_conf=APPROVED)
     assert str(run.state) == "success", tasks(run)
     check_back(sim.cluster)
     assert not sim.cluster.finalized
 
 
 @pytest.mark.parametrize("state", ["running", "queued"])
-def test_a_migration_at_work_keeps_its_lock(
-    rehearse: Callable[..., Rehearsal], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
-    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
-
-    sim = rehearse()
-    dags = folder.dags_of(sim.path.parent)
-    with monkeypatch.context() as patch:
-        patch.setattr(Sleep, "MOST", 3)
-        with pytest.raises(pytest.fail.Exception, match="'approve': 'awaiting_input'"):
-            run_dag(dags[DAG_ID])
+def test_a_migration_at_work_keeps_its_lock(waiting: tuple[Rehearsal, DAG], run_dag: RunDag, state: str) -> None:
+    sim, rollback = waiting
     with create_session() as session:
-        waiting = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
-        for found in session.scalars(waiting):
+        asked = select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == "awaiting_input")
+        for found in session.scalars(asked):
             found.state = state
     before = sim.restarts()
-    run = run_dag(dags[ROLLBACK_ID], run_conf=APPROVED)
+    run = run_dag(rollback, run_conf=APPROVED)
     assert tasks(run)["plan"] == "failed"
     assert sim.restarts() == before
 
@@ -140,8 +139,6 @@ def waits() -> bool:
 
 def tasks_in(state: str, *tasks: str) -> int:
     """How many tasks of all runs of the migration, or how many of these, are in this state."""
-    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
-
     with create_session() as session:
         found = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == DAG_ID, TaskInstance.state == state))
         return sum(not tasks or each.task_id in tasks for each in found)

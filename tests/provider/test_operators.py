@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.provider.simulated import Rehearsal
+from tests.provider.test_dags import tasks
 from tests.provider.test_hooks import closed_port
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed
@@ -66,7 +67,7 @@ def result(run: Any) -> tuple[str, TaskInstance]:
 
 
 def context(dag: DAG) -> dict[str, Any]:
-    """As little of a task's context as an operator reads before it looks at the cluster."""
+    """As little of a task's context as an operator reads before it observes the cluster."""
     return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
 
 
@@ -143,7 +144,7 @@ class TestRefusals:
         assert message.startswith("AirflowFailException: [N01]")
         assert "airflow connections add kf --conn-type kafka" in message
 
-    def test_nobody_there(self, path: Path, connection: Callable[..., str], airflow_db: None) -> None:
+    def test_an_address_without_a_server(self, path: Path, connection: Callable[..., str], airflow_db: None) -> None:
         address = f"127.0.0.1:{closed_port()}"
         connection("zk", "kmigrate_zookeeper", host=address, extra={"connect_timeout": 1})
         connection("kf", "kafka", extra={"bootstrap.servers": address})
@@ -183,7 +184,7 @@ class TestRefusals:
         with pytest.raises(AirflowFailException, match="H01"):
             second.get_task("task").execute(context(second))
 
-    def test_a_rollback_says_who_holds_the_cluster_before_a_person_is_asked(self, rehearse: Rehearse) -> None:
+    def test_a_rollback_names_the_owner_of_the_cluster_before_an_administrator_is_asked(self, rehearse: Rehearse) -> None:
         sim = rehearse()
         forward = alone(BackupOperator, sim.path)
         forward.get_task("task").execute(context(forward))
@@ -192,7 +193,7 @@ class TestRefusals:
             plan_of(sim)
         assert set(sim.ensemble.znodes) == before
 
-    def test_a_rollback_with_nothing_to_take_back_asks_nobody(self, rehearse: Rehearse) -> None:
+    def test_a_rollback_of_nothing_makes_no_request(self, rehearse: Rehearse) -> None:
         sim = rehearse()
         with pytest.raises(AirflowFailException, match=r"\[P13\].*no trace of a migration.*Was another cluster meant"):
             plan_of(sim)
@@ -245,7 +246,7 @@ class TestRuns:
 
     def test_no_answer_is_retried(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()
-        sim.failure = Unreachable("nobody there")
+        sim.failure = Unreachable("no server there")
         state, instance = result(run_dag(alone(BackupOperator, sim.path, retries=1, retry_delay=0.0)))
         assert (state, instance.try_number) == ("failed", 2)
 
@@ -283,10 +284,10 @@ class TestRuns:
         state, _ = result(run_dag(alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION)))
         assert state == "failed"
         assert 600.0 <= sim.cluster.clock.time - began < 640.0
-        assert sim.restarts() == 1, "only the broker that somebody stopped"
+        assert sim.restarts() == 1, "only the broker that had been stopped"
 
     @pytest.mark.parametrize(("ill", "code"), [(late, "V23"), (leaving, "V23")], ids=["late", "leaving its ISRs"])
-    def test_a_first_broker_that_turns_bad_while_the_triggerer_watches_is_taken_back(
+    def test_a_first_broker_that_turns_bad_while_the_triggerer_watches_is_rolled_back(
         self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path, ill: Callable[[int], Health], code: str
     ) -> None:
         """What the triggerer saw in minutes the task that it wakes cannot see again in the seconds before it defers."""
@@ -388,7 +389,7 @@ class TestSoak:
         assert 20.0 <= sim.cluster.clock.time - began < 30.0
         assert store["progress"]["healthy_seconds"] == 0.0, "a task that is cleared soaks again"
 
-    def test_what_is_not_green_takes_it_away_before_the_wait_goes_on(self, sim: Rehearsal) -> None:
+    def test_lost_health_resets_it_before_the_wait_continues(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path)
         store = kept(healthy_seconds=480.0)
         sim.cluster.stop(sim.cluster.spec.controllers[0])
@@ -417,7 +418,7 @@ class TestSoak:
     @pytest.mark.parametrize("stored", [{"version": 2, "anything": 1}, {"held": 480.0}, "garbage"])
     def test_progress_that_cannot_be_read_is_refused_and_left_as_it_is(self, sim: Rehearsal, stored: Any) -> None:
         """It may hold a verdict: a fresh start could go on in spite of it."""
-        store, looks = Memory(progress=stored), sim.observations
+        store, before = Memory(progress=stored), sim.observations
         task = (dag := alone(ProvisionControllersOperator, sim.path, controller=3000)).get_task("task")
         there = context(dag) | {"task_state_store": store}
         for tried in (
@@ -426,7 +427,7 @@ class TestSoak:
         ):
             with pytest.raises(AirflowFailException, match="H09"):
                 tried()
-        assert (store["progress"], sim.observations) == (stored, looks)
+        assert (store["progress"], sim.observations) == (stored, before)
 
 
 class TestArguments:
@@ -499,11 +500,11 @@ class TestKilled:
         sim = rehearse()
         dag = alone(ProvisionControllersOperator, sim.path, controller=3000)
         task = dag.get_task("task")
-        looked = sim.cluster.observe
+        observe = sim.cluster.observe
 
         def killed(*given: Any) -> Any:
             task.on_kill()
-            return looked(*given)
+            return observe(*given)
 
         sim.cluster.observe = killed  # type: ignore[method-assign]
         with pytest.raises(Unavailable, match="Airflow ends this task"):
@@ -511,7 +512,7 @@ class TestKilled:
         assert sim.cluster.nodes[NodeRole.CONTROLLER, 3000].formatted is None
         assert any(path.endswith("/owner") for path in sim.ensemble.znodes), "the run still owns the cluster"
 
-    def test_an_act_that_was_begun_goes_on_to_its_end(self, rehearse: Rehearse, no_variables: None, tmp_path: Path) -> None:
+    def test_an_act_that_was_begun_is_completed(self, rehearse: Rehearse, no_variables: None, tmp_path: Path) -> None:
         sim = rehearse()
         sim.cluster.context(tmp_path / "kmigrate" / "backup")  # has the originals
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
@@ -551,6 +552,6 @@ def test_a_finalization_compares_with_the_readiness_that_was_approved(
         meanwhile = PythonOperator(task_id="meanwhile", python_callable=lambda: seen.append(later))
         acts = FinalizeControllerOperator(task_id="acts", cluster_file=str(sim.path), controller=3001, readiness="readiness")
         shown >> meanwhile >> acts
-    states = {instance.task_id: str(instance.state) for instance in run_dag(dag).get_task_instances()}
+    states = tasks(run_dag(dag))
     assert states == {"readiness": "success", "meanwhile": "success", "acts": state}
     assert sim.cluster.nodes[NodeRole.CONTROLLER, 3001].stops == (state == "success")

@@ -1,4 +1,4 @@
-"""Airflow lets a person set any task to *skipped*, and counts that as no failure: nothing behind an approval may run for it."""
+"""Airflow lets a user set any task to *skipped*, and counts that as no failure: nothing behind an approval may run for it."""
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
@@ -15,14 +15,14 @@ from tests.steps.test_rollback import all_kraft
 
 def skipped(dag, name):
     def skip(_context):
-        raise AirflowSkipException("a person set it to skipped")
+        raise AirflowSkipException("an operator set it to skipped")
 
     dag.get_task(name).pre_execute = skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["soak", "approve", "before_approval.rollback_plan", "second_roll.leaders"])
-def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
+def test_nothing_is_finalized_without_an_approval(rehearse, run_dag, name):
     sim = rehearse()
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     skipped(dag, name)
@@ -33,7 +33,7 @@ def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
 
 
 @pytest.mark.parametrize("name", ["plan", "approve"])
-def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):
+def test_nothing_is_rolled_back_without_an_approval(begun, run_dag, name):
     sim, dag = begun(all_kraft)
     skipped(dag, name)
     run = run_dag(dag)
@@ -41,14 +41,14 @@ def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):
     assert sim.cluster.observe(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
 
 
-def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
-    """A standby that comes back without its flag: the next election finalizes, but nobody has soaked or approved that."""
+def test_a_flag_that_is_lost_in_the_soak_fails_it(rehearse, run_dag):
+    """A standby that comes back without its flag: the next election finalizes, without a soak and an approval."""
     sim = rehearse(min_soak=86_400.0)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
-    cluster, look, since = sim.cluster, sim.cluster.observe, []
+    cluster, observe, since = sim.cluster, sim.cluster.observe, []
 
-    def looked(*args, **kwargs):
-        view = look(*args, **kwargs)
+    def without_flag(*args, **kwargs):
+        view = observe(*args, **kwargs)
         if where(view).phase is Phase.DUAL_WRITE:
             since.append(cluster.clock.time)
         if since and cluster.clock.time > since[0] + 100:
@@ -58,7 +58,7 @@ def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
                 node.text = node.running = "process.roles=controller\nnode.id=1\n"
         return view
 
-    cluster.observe = looked
+    cluster.observe = without_flag
     run = run_dag(dag, run_conf={"approve_finalization": CLUSTER_ID})
     assert tasks(run)["soak"] == "failed"
     assert not cluster.finalized

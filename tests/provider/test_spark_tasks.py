@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
 from airflow_provider_kmigrate.operators import spark_audit as module
 from airflow_provider_kmigrate.operators import spark_jobs as operators
@@ -61,7 +62,7 @@ def resumed(sim: Rehearsal) -> Any:
 
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
-    """A cluster file with a job that has ended, one that is never held, and one that nobody runs."""
+    """A cluster file with a job that has ended, one that is never held, and one that does not run."""
     jobs = [
         {"name": "orders", "checkpoint": str(tmp_path / "orders")},
         {"name": "watched", "hold": "never"},
@@ -114,7 +115,7 @@ class TestHolding:
         sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": [known, unknown]}))
         with pytest.raises(AirflowSkipException):
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="known")
-        with pytest.raises(KMigrateError):  # it is to be held, and nobody runs it
+        with pytest.raises(KMigrateError):  # it is to be held, and does not run
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="unknown")
 
     @pytest.mark.parametrize(("urgent", "arguments"), [(False, {}), (True, {}), (False, {"approved_by": "approve"})])
@@ -129,7 +130,7 @@ class TestHolding:
         monkeypatch.setattr(operators, "demand_answer", Mock())
         monkeypatch.setattr(operators, "where", lambda _: ClusterPosition(Phase.SPLIT if urgent else Phase.HYBRID))
         waits = not urgent and not arguments
-        with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # nobody runs the job
+        with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # the job does not run
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="orders", risky=True, **arguments)
         if isinstance(raised.value, TaskDeferred):
             assert raised.value.trigger.serialize()[1]["moment"].strftime("%H:%M") == window[:5]
@@ -147,11 +148,11 @@ class TestHolding:
         else:
             assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark jobs, 1 warnings."
 
-    def test_a_job_without_progress_is_told(self, job_file: Path) -> None:
+    def test_a_job_without_progress_is_reported(self, job_file: Path) -> None:
         with pytest.raises(TimedOut, match="J11"):
             executed(SparkJobProgressOperator, cluster_file=str(job_file), job="gone")
 
-    def test_a_job_that_nobody_runs_is_named_and_the_wish_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
+    def test_a_job_that_does_not_run_is_named_and_the_request_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
         with pytest.raises(TimedOut, match="J05"):
             executed(HoldSparkJobOperator, cluster_file=str(job_file), job="gone", risky=True)
         assert list((tmp_path / "gone" / "_kmigrate").iterdir()) == []
@@ -163,9 +164,7 @@ class TestHolding:
     def test_a_job_that_was_not_held_is_left_alone(self, job_file: Path) -> None:
         assert executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="gone")
 
-    def test_a_job_that_somebody_ran_meanwhile_stays_held(
-        self, job_file: Path, tmp_path: Path, connection: Callable[..., str]
-    ) -> None:
+    def test_a_job_that_ran_meanwhile_stays_held(self, job_file: Path, tmp_path: Path, connection: Callable[..., str]) -> None:
         self.test_a_job_that_says_it_is_held(job_file, tmp_path)
         for log in ("offsets", "commits"):
             (tmp_path / "orders" / log / "1").write_text("v1\n{}\n-")
@@ -200,7 +199,7 @@ class TestFiles:
 
 
 class TestSilence:
-    """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nobody writes."""
+    """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nothing is written."""
 
     @pytest.fixture
     def unresponsive(self, tmp_path: Path) -> Iterator[str]:
@@ -208,12 +207,15 @@ class TestSilence:
         yield f"file://{tmp_path}/pipe"
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
 
-    @pytest.mark.parametrize("read", [lambda path: stored(path, limit=0.1), lambda path: ObjectFiles(None, 0.1).read(path)])
-    def test_verdicts_and_hold_folders_are_read_with_a_limit(self, unresponsive: str, read: Callable[[str], object]) -> None:
+    @pytest.mark.parametrize("read", [stored, ObjectFiles(None).read])
+    def test_verdicts_and_hold_folders_are_read_with_a_limit(
+        self, unresponsive: str, read: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spark_jobs, "LIMIT", 0.1)
         with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
             read(unresponsive)
 
-    def test_a_gate_looks_again(self, tmp_path: Path) -> None:
+    def test_a_gate_reads_again(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="IsADirectory"):
             stored(f"file://{tmp_path}")
         assert not AuditVerdictSensor(task_id="verdict", path=f"file://{tmp_path}").poke({"ti": Mock()})
@@ -271,7 +273,7 @@ class TestQuietSensor:
         rows = [{"run": "dag/run", "step": "broker 0 to kraft", "text": "restart: x", **line} for line in lines]
         (folder / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def test_without_a_run_it_costs_one_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_without_a_run_it_costs_one_observation(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         assert self.poke(sim)
         assert sim.opened == 1
@@ -388,6 +390,23 @@ class TestAudit:
         finally:
             monkeypatch.undo()
             importlib.reload(module)
+
+    def test_two_workers_whose_processes_have_one_id_make_the_archive_at_the_same_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Containers number their processes alike, and all workers may share the folder."""
+        write, others = zipfile.ZipFile.write, [module.package_archive]
+
+        def interrupted(archive: zipfile.ZipFile, *file: Any) -> None:
+            while others:
+                others.pop()(tmp_path)
+            write(archive, *file)
+
+        monkeypatch.setattr(zipfile.ZipFile, "write", interrupted)
+        with zipfile.ZipFile(made := module.package_archive(tmp_path)) as archive:
+            assert archive.testzip() is None
+            assert "airflow_provider_kmigrate/__init__.py" in archive.namelist()
+        assert list(tmp_path.iterdir()) == [made]
 
     def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
         """The archive alone is enough for what the job imports, as far as it needs no engine."""

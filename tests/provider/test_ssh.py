@@ -107,7 +107,7 @@ def test_a_connection_that_ends_is_opened_again(own: Sshd, machine: Node) -> Non
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1: no SSH connection: .*Unable to connect"):
         host.observe(node).process()
-    assert time.monotonic() - began < 2, "it tries once: whoever asks knows whether to try again"
+    assert time.monotonic() - began < 2, "it tries once: the caller decides whether to try again"
     own.start()
     assert host.observe(node).process().state is ProcessState.STOPPED
     agents.close()
@@ -315,7 +315,7 @@ def test_no_key_in_logs_errors_reprs_or_output(
 def test_the_commands_ask_airflow_for_the_connection(
     shared: Sshd, airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside of tasks Airflow reads its database only if told to."""
+    """Outside of tasks Airflow reads its database only if it is configured to."""
     monkeypatch.setenv("HOME", str(tmp_path))
     with create_session() as session:
         session.add(Connection(conn_id="in_the_database", conn_type="ssh", login=shared.login, port=shared.port))

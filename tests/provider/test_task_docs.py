@@ -35,14 +35,14 @@ def test_no_task_of_a_rollback_shows_what_a_migrations_task_does(tmp_path: Path)
         ("hold_for_to_migration.orders_2", "Holds this Spark job"),
     ],
 )
-def test_the_group_tells_what_a_name_means(task_id: str, begins: str) -> None:
+def test_the_group_shows_what_a_name_means(task_id: str, begins: str) -> None:
     assert rollback_doc(task_id).startswith(begins)
 
 
-def test_a_task_that_nobody_has_described_is_an_error() -> None:
+def test_a_task_without_a_description_is_an_error() -> None:
     for text_of in (doc, rollback_doc):
         with pytest.raises(KeyError):
-            text_of("controller_failover.nobody")
+            text_of("controller_failover.unknown")
 
 
 def test_the_tasks_that_a_group_on_zookeeper_holds_up_link_the_dag_that_moves_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one trigger: it survives Airflow's way through the database, looks, never acts, holds nobody else up, and says why it woke the task."""
+"""The one trigger: it survives Airflow's database, observes, never acts, delays no other, and reports why the task resumes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.triggers import step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 from tests.provider.simulated import Rehearsal
 
@@ -24,8 +25,13 @@ Rehearse = Callable[..., Rehearsal]
 
 
 def trigger(sim: Rehearsal, kind: str = "registered", progress: StepProgress = FRESH, **changes: Any) -> StepTrigger:
-    given = {name: changes.pop(name) for name in ("interval", "watch_for", "longest") if name in changes}
-    return StepTrigger(str(sim.path), kind, changes, progress.to_json(), **{"watch_for": 60.0, **given})
+    return StepTrigger(str(sim.path), kind, changes, progress.to_json())
+
+
+@pytest.fixture(autouse=True)
+def a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a trigger watches here."""
+    monkeypatch.setattr(step, "_WATCH_FOR", 60.0)
 
 
 def event(watch: StepTrigger) -> dict[str, Any]:
@@ -129,13 +135,13 @@ class TestSoak:
         """Or a triggerer that dies before its watch is over would leave the task with time that is void."""
         began, alarm = sim.cluster.clock.time, sim.observations + 12
 
-        def look(*asked: Any) -> ClusterView:
+        def observe(*asked: Any) -> ClusterView:
             if sim.observations == alarm:
                 for node in sim.cluster.spec.controllers[:2]:
                     sim.cluster.stop(node)
             return seen(*asked)
 
-        seen, sim.cluster.observe = sim.cluster.observe, look  # type: ignore[method-assign]
+        seen, sim.cluster.observe = sim.cluster.observe, observe  # type: ignore[method-assign]
         found = event(trigger(sim, "soak", StepProgress(healthy_seconds=before)))
         assert (found["outcome"], kept(found).healthy_seconds) == ("waiting", 0.0)
         assert "[G23]" in found["text"], "it says what is not healthy"
@@ -146,16 +152,16 @@ class TestSoak:
     ("failure", "outcome"),
     [
         (Refused("[N01] no such connection"), "refused"),
-        (Unreachable("nobody there"), "unavailable"),
+        (Unreachable("no server there"), "unavailable"),
         (OSError(28, "No space left on device"), "unavailable"),
     ],
 )
-def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
+def test_what_stops_it_is_reported(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
     sim, progress = rehearse(), StepProgress(waited_seconds=5.0, restart_begun=True)
     sim.failure = failure
     watch = trigger(sim, progress=progress)
-    told = {"outcome": outcome, "text": str(failure), "progress": progress.to_json(), "arguments": watch.arguments}
-    assert event(watch) == told
+    expected = {"outcome": outcome, "text": str(failure), "progress": progress.to_json(), "arguments": watch.arguments}
+    assert event(watch) == expected
 
 
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
@@ -177,10 +183,13 @@ def test_progress_of_a_newer_version_is_refused_and_handed_back_as_it_is(rehears
     assert sim.opened == 0
 
 
-def test_an_observation_that_hangs_is_given_up_and_its_clients_are_closed_when_it_ends(rehearse: Rehearse) -> None:
+def test_an_observation_that_hangs_is_given_up_and_its_clients_are_closed_when_it_ends(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sim, progress = rehearse(), StepProgress(healthy_seconds=7.0)
     sim.hanging = 1
-    found = event(trigger(sim, progress=progress, longest=0.05))
+    monkeypatch.setattr(step, "_LONGEST", 0.05)
+    found = event(trigger(sim, progress=progress))
     assert (found["outcome"], kept(found)) == ("unavailable", progress)
     assert not sim.closed.is_set()
     sim.released.set()
@@ -204,7 +213,7 @@ def test_clusters_that_hang_hold_no_other_up(rehearse: Rehearse) -> None:
     assert asyncio.run(found()) == ("ready", 40)
 
 
-def test_a_cancelled_trigger_stops_looking_and_closes_its_clients(rehearse: Rehearse) -> None:
+def test_a_cancelled_trigger_stops_observing_and_closes_its_clients(rehearse: Rehearse) -> None:
     sim = rehearse()
     sim.hanging = 1
 

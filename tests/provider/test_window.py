@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.exceptions import Unreachable
-from airflow_provider_kmigrate.sensors.window import WindowSensor
+from airflow_provider_kmigrate.sensors.waits import WindowSensor
 from tests.provider.group_dags import Group
 from tests.steps.sim_group import SimGroup
 from tests.steps.test_groups import gone
@@ -41,7 +41,7 @@ def test_one_that_is_still_to_be_moved_waits(made: Group, far: int) -> None:
     assert sensor(there, "00:00-00:00").poke(CONTEXT) is True
 
 
-def test_one_that_cannot_be_looked_at_waits(made: Group) -> None:
+def test_a_group_that_cannot_be_observed_waits(made: Group) -> None:
     there = made(gone(SimGroup(), 99))
 
     def blind(*_: Any, **__: Any) -> Any:

@@ -61,7 +61,7 @@ class TestControl:
             JobControl(job, FILES, lambda _: None, FakeClock()).hold("dag/run", "roll")
         assert FILES.names(job.checkpoint + "/_kmigrate") == []
 
-    def test_a_way_back_goes_on_without_a_job_that_nobody_runs(self, job: SparkJobSpec, stream: FakeStream) -> None:
+    def test_a_rollback_continues_without_a_job_that_does_not_run(self, job: SparkJobSpec, stream: FakeStream) -> None:
         """It may come up in the middle of the roll, and must find the hold then; let go, it was not held."""
         alone = JobControl(replace(job, hold_timeout=300.0), FILES, lambda _: None, FakeClock())
         assert "J05" in alone.hold("dag/run", "way back", needed=False)
@@ -74,7 +74,9 @@ class TestControl:
         assert stream.query is not None
         beside.end()
 
-    def test_a_hold_in_effect_is_not_withdrawn_when_its_job_falls_silent(self, control: JobControl, stream: FakeStream) -> None:
+    def test_a_hold_in_effect_is_not_withdrawn_when_its_job_stops_responding(
+        self, control: JobControl, stream: FakeStream
+    ) -> None:
         """Its application dies while it is held; another run takes the hold over, in the middle of a roll."""
         control.hold("dag/one", "roll")
         folder = str(stream.folder / "_kmigrate")
@@ -118,7 +120,7 @@ class TestControl:
         assert "held" in control.progress()
         control.resume("dag/run", logs_to(stream.end))
 
-    def test_a_query_that_shows_nothing_is_told(self, job: SparkJobSpec, stream: FakeStream) -> None:
+    def test_a_query_that_shows_nothing_is_reported(self, job: SparkJobSpec, stream: FakeStream) -> None:
         with pytest.raises(TimedOut, match="J11"):
             JobControl(job, FILES, lambda _: None, FakeClock()).progress()
 
@@ -132,7 +134,7 @@ class TestControl:
         control.clock.sleep(5)
         assert not stream.query or not stream.query.isActive
 
-    def test_a_topic_that_was_made_anew_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:
+    def test_a_topic_that_was_made_again_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:
         """It has grown past the job's place meanwhile."""
         stream.end = 10
         control.clock.sleep(5)
@@ -142,7 +144,7 @@ class TestControl:
         assert [reason.code for reason in caught.value.reasons] == ["J04"]
         control.resume("dag/run", logs_to(900))
 
-    def test_a_hold_does_not_fail_because_nobody_tells_of_the_logs(self, control: JobControl, stream: FakeStream) -> None:
+    def test_a_hold_does_not_fail_because_the_logs_are_not_read(self, control: JobControl, stream: FakeStream) -> None:
         def unresponsive(_: object) -> dict[TopicPartition, LogMark]:
             raise Unavailable("no broker answers")
 
@@ -152,7 +154,7 @@ class TestControl:
     def test_a_job_that_was_never_held_is_let_go_at_once(self, job: SparkJobSpec) -> None:
         assert JobControl(job, FILES, lambda _: None, FakeClock()).resume("dag/run", lambda _: {})
 
-    def test_a_resume_that_was_killed_goes_on_where_it_was(self, control: JobControl, stream: FakeStream) -> None:
+    def test_a_resume_that_was_killed_continues_where_it_was(self, control: JobControl, stream: FakeStream) -> None:
         control.hold("dag/run", "roll")
         FILES.delete(str(stream.folder / "_kmigrate" / HOLD))  # killed right after this
 
