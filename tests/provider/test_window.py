@@ -51,7 +51,7 @@ def test_a_group_that_cannot_be_observed_waits(made: Group) -> None:
     assert sensor(there, closed()).poke(CONTEXT) is False
 
 
-@pytest.mark.parametrize("window", ["00:00-00:00", closed()])
+@pytest.mark.parametrize("window", ["00:00-00:00", closed()], ids=["open", "closed"])  # the time of day is no name of a test
 def test_a_group_that_the_file_does_not_have_is_refused_at_once(made: Group, window: str) -> None:
     """Not waited for until its window, or the sensor's week, is over."""
     there = made(SimGroup())
