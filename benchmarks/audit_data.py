@@ -232,10 +232,10 @@ def _acks(columns: dict[str, Ints]) -> pa.Table:
         "<t_sent_ms>",
         ',"t_acked_ms":',
         "<t_last_ms>",
-        f',"latency_max_us":null,"latency":[[600,{RECORDS}]]}}',
+        f',"latency_max_us":5000,"latency":[[600,{RECORDS}]]}}',
     )
     more = {"hi": last, "n": np.full(size, RECORDS), "producer": who, "producer_seq": columns["seq"]}
-    return _table("ack", columns, line=_text(all_of, *words), latency=_same(size, [600, RECORDS]), **more)
+    return _table("ack", columns, line=_text(all_of, *words), wait_us=np.full(size, 5_000), **more)
 
 
 def _deliveries(columns: dict[str, Ints]) -> pa.Table:

@@ -64,10 +64,6 @@ class _Clocked:
         """As the engine's, timed."""
         return self._timed(question, self._engine.ask, question)
 
-    def map(self, question: str, *how: Any) -> Any:
-        """As the engine's, timed."""
-        return self._timed(question, self._engine.map, question, *how)
-
     def each(self, question: str, *how: Any) -> Any:
         """As the engine's, timed."""
         return self._timed(question, self._engine.each, question, *how)

@@ -238,7 +238,7 @@ def write(result: Result, folder: Path) -> None:
 
 
 def _pictured(engine: Engine) -> tuple[Event, ...]:
-    """Events of the attached source: all, or of a large one those of owners and stalls."""
+    """Events of the attached source: all, or of a large one the control events."""
     few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
     lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
     return tuple(map(decode, lines))

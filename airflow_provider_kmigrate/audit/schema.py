@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion, decode, encode
-from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Slow
+from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies
 
 
 class RowKind(StrEnum):
@@ -23,9 +23,8 @@ class RowKind(StrEnum):
     DELIVERY = "delivery"
     ACK = "ack"
     COMMIT = "commit"
-    CONTROL = "control"  # few, and all of them are always read: starts, stops, ownership, extents
-    SIGN = "sign"  # shows only that its writer lived: heartbeats, refused commits
-    LATENCY = "latency"  # of producers; long, and read only for their stalls
+    CONTROL = "control"  # few, and all of them are always read: starts, stops, ownership, extents, slow acknowledgements
+    SIGN = "sign"  # shows only that its writer lived: heartbeats, refused commits, latencies
     REFUSED = "refused"  # no event, kept aside
     VERSION = "version"  # of a schema that this release does not know
 
@@ -54,7 +53,8 @@ EVENTS: Final = pa.schema(
         ("producer", pa.string()),
         ("producer_seq", pa.int64()),
         ("generation", pa.int64()),  # of a delivery; null also in ledgers of older releases
-        ("latency", pa.list_(pa.int64())),  # bucket, count, bucket, count ...; null: not measured
+        ("latency", pa.list_(pa.int64())),  # of a delivery: bucket, count, bucket, count ...; null: not measured
+        ("wait_us", pa.int64()),  # the longest of an acknowledgement's records; null: not measured
     ]
 )
 
@@ -99,7 +99,7 @@ def _placed(event: Event) -> tuple[RowKind, Sequence[Row]]:
             return RowKind.SIGN, [{"consumer_group": event.group, "member": event.member}]
         case Heartbeat():
             return RowKind.SIGN, [{"t_last_ms": event.clock.epoch_ms}]
-    return RowKind.LATENCY if isinstance(event, Latencies | Slow) else RowKind.CONTROL, [{}]
+    return RowKind.SIGN if isinstance(event, Latencies) else RowKind.CONTROL, [{}]
 
 
 def _of_delivery(event: DeliveryRun) -> Row:
@@ -135,7 +135,7 @@ def _of_ack(event: Ack) -> Row:
         "t_last_ms": event.t_acked_ms,
         "producer": event.producer,
         "producer_seq": event.seq_first,
-        "latency": list(chain.from_iterable(event.latency)) or None,
+        "wait_us": event.latency_max_us,
     }
 
 

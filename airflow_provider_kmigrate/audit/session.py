@@ -37,7 +37,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.codegen.aggregate.map.vectorized.enable": "true",  # groups of numbers in columns: a third less time for latencies
+    "spark.sql.codegen.aggregate.map.vectorized.enable": "true",  # groups of numbers in columns
 }
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"  # Spark's own 200 are a task each, for every question
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -179,14 +179,6 @@ class SparkEngine:
         """Run the question as Spark SQL; the answer comes whole to the driver."""
         with spark_errors(_no_answer(question)):
             return self.session.sql(question).toArrow()
-
-    def map(
-        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
-    ) -> pa.Table:
-        """Apply the function to the answer's batches in Spark's workers."""
-        with spark_errors(_no_answer(question)):
-            ship_package(self.session)
-            return self.session.sql(question).mapInArrow(function, from_arrow_schema(answer)).toArrow()
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
         """Apply the function to the rows of each key in Spark's workers."""

@@ -137,7 +137,7 @@ def test_a_hole_in_an_account_makes_all_its_partitions_suspect(duck: Engine, gon
 
 
 def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
-    """But for generations and latencies, of which the ledger knows nothing; of one that is there twice one."""
+    """But for generations and latencies in buckets, of which the ledger knows nothing; of one that is there twice one."""
     events = packed(40, 35)
     book = Book.of(events)
     duck.attach("events", [table_of(row for event in events for row in rows_of(event))])
@@ -150,6 +150,6 @@ def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
 
 def bare_part(part: Part) -> tuple[object, ...]:
     runs = [replace(run, generation=None, latency=()) for found in part.runs.values() for run in found]
-    acks = [replace(ack, latency_max_us=None, latency=()) for ack in part.acks]
+    acks = [replace(ack, latency=()) for ack in part.acks]
     commits = [(group, commit) for group, found in part.commits.items() for commit in found]
     return part.where, sorted(map(repr, runs)), sorted(map(repr, acks)), sorted(commits)

@@ -27,10 +27,6 @@ class Listening:
         self.asked.append(question)
         return self._engine.ask(question)
 
-    def map(self, question: str, *how: Any) -> pa.Table:
-        self.asked.append(question)
-        return self._engine.map(question, *how)
-
     def each(self, question: str, *how: Any) -> pa.Table:
         self.asked.append(question)
         return self._engine.each(question, *how)

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.probe.stream import Stream
-from tests.kit.load import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics, produce_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
@@ -117,8 +117,9 @@ def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluste
     facts = running.facts()
     assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert set(facts.delivered.values()) == {facts.acked}
-    assert facts.produce.exact
-    assert facts.produce.records == facts.acked
+    produce = produce_of(running.reading().events)
+    assert (produce.exact, produce.records) == (True, facts.acked)
+    assert produce.longest_ms == facts.longest_stall_ms
     assert {process.state for process in running.status().values()} == {ProcessState.STOPPED}
     again.stop()
 

@@ -46,12 +46,6 @@ class DuckDBEngine:
         with _named_errors():
             return self._connection.sql(question).to_arrow_table()
 
-    def map(
-        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
-    ) -> pa.Table:
-        """Apply the function to the answer's batches, in this thread."""
-        return pa.Table.from_batches(function(iter(self.ask(question).to_batches())), answer)
-
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
         """Apply the function to the rows of each key, in this thread."""
         rows = self.ask(question)

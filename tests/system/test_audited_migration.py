@@ -63,7 +63,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         finally:  # of a run that broke off
             ProbeRuns(probes_of(rehearsal), {"bootstrap.servers": spark.bootstrap}).end()
         workload.stop()
-        yield Outcome(rehearsal, dag, summary_of(workload.facts()), spark.end_stream())
+        yield Outcome(rehearsal, dag, summary_of(workload), spark.end_stream())
 
 
 def plant(rehearsal: Rehearsal) -> None:

@@ -15,7 +15,6 @@ from airflow_provider_kmigrate.core.events import (
     Event,
     Expect,
     Heartbeat,
-    Latencies,
     LogExtent,
     Ownership,
     SendFailure,
@@ -128,7 +127,6 @@ class Book:
     ownership: dict[GroupPartition, list[Ownership]] = field(default_factory=lambda: defaultdict(list))
     extents: dict[TopicPartition, LogExtent] = field(default_factory=dict)
     failures: list[SendFailure] = field(default_factory=list)
-    latencies: list[Latencies] = field(default_factory=list)
     slow: list[Slow] = field(default_factory=list)
 
     @classmethod
@@ -157,8 +155,6 @@ class Book:
             case Ownership():
                 for where in event.partitions:
                     self.ownership[GroupPartition(event.group, *where)].append(event)
-            case Latencies():
-                self.latencies.append(event)
             case Slow():
                 self.slow.append(event)
             case SendFailure():

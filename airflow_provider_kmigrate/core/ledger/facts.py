@@ -128,23 +128,6 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Produce:
-    """The latency of acknowledgements, from sent to acknowledged or given up; None: no producer reported it.
-
-    `stalled_record_s` is the sum of the latencies above 100 ms. `exact`: computed from every single latency; else from buckets
-    (0.8 %) or not from all. `worst` are the slowest records that were noted.
-    """
-
-    records: int = 0
-    longest_ms: float | None = None
-    p999_ms: float | None = None
-    stalled_record_s: float = 0.0
-    slow_records: int = 0
-    exact: bool = False
-    worst: tuple[Case, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the events show. Counts are records, but for `double_owned`, which is milliseconds.
 
@@ -159,6 +142,7 @@ class Facts:
     - `not_owned`: delivered to a member that did not own the partition by its own account (its own clock, no skew)
 
     `recorded`: no client's own account has a hole; else an apparently unowned delivery may have an unrecorded acquisition.
+    `longest_stall_ms`: the longest wait for an acknowledgement; None: no producer reported any.
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
     `skipped`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
@@ -182,7 +166,7 @@ class Facts:
     double_owned: LedgerFinding = LedgerFinding()
     not_owned: LedgerFinding = LedgerFinding()
     recorded: bool = True
-    produce: Produce = Produce()
+    longest_stall_ms: float | None = None
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
     skipped: LedgerFinding = LedgerFinding()

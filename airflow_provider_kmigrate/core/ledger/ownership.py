@@ -1,4 +1,4 @@
-"""Finds double ownership of a partition in a group, and measures how long producers waited for acknowledgements.
+"""Orders changes of ownership, and finds double ownership of a partition in a group.
 
 If every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before its
 first poll and `released` after its last commit. Intervals that do not overlap in the log did not overlap at all. Changes without
@@ -14,23 +14,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    DeliveryRun,
-    Ownership,
-    OwnershipChange,
-    SendFailure,
-    Slow,
-    SlowRecord,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.intervals import Span, union
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Case, Produce
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
 
 _END = float("inf")
 MAX_OFFSET: Final = 2**63 - 1
@@ -217,86 +207,3 @@ def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: 
     """A case of double ownership. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
-
-
-STALL_US: Final = 100_000  # a record that waits longer is stalled
-
-
-@dataclass(frozen=True, slots=True)
-class AckTimes:
-    """How long one producer's acknowledged records took: their count, and the latencies of those that have one."""
-
-    records: int = 0
-    buckets: events.Histogram = ()
-
-    @classmethod
-    def of(cls, acks: Sequence[Ack]) -> AckTimes:
-        """Latencies of these acknowledgements, merged."""
-        return cls(sum(ack.count for ack in acks), events.merge(ack.latency for ack in acks))
-
-
-def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
-    """The facts of what producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
-    measured = Counter[str]()
-    for event in book.latencies:
-        measured[event.producer] += len(event.values_us)
-    values = Counter(value for event in book.latencies for value in event.values_us)
-    others = [times for producer, times in acked.items() if producer not in measured]
-    for number, count in events.merge(times.buckets for times in others):
-        values[round(events.middle(number))] += count
-    exact = not any(times.records for times in others) and measured == _owed(acked, book.failures)
-    return _produce(values, _worst(book.slow, limit), exact=exact)
-
-
-def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
-    """Acknowledgement times by producer."""
-    found: dict[str, list[Ack]] = defaultdict(list)
-    for ack in acks:
-        found[ack.producer].append(ack)
-    return {producer: AckTimes.of(mine) for producer, mine in found.items()}
-
-
-def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool) -> Produce:
-    """`counted`: how many records had each latency."""
-    counts = tuple(sorted(counted.items()))
-    top, p999 = events.counted_quantile(counts, 1.0), events.counted_quantile(counts, 0.999)
-    stalled = [(value, count) for value, count in counts if value > STALL_US]
-    return Produce(
-        records=sum(count for _, count in counts),
-        longest_ms=None if top is None else top / 1000,
-        p999_ms=None if p999 is None else p999 / 1000,
-        stalled_record_s=sum(value * count for value, count in stalled) / 1_000_000,
-        slow_records=sum(count for _, count in stalled),
-        exact=exact,
-        worst=worst,
-    )
-
-
-def _owed(acked: Mapping[str, AckTimes], failures: Iterable[SendFailure]) -> Counter[str]:
-    """How many latencies each producer must have reported."""
-    owed = Counter({producer: times.records for producer, times in acked.items()})
-    for failure in failures:
-        owed[failure.producer] += failure.seq_last - failure.seq_first + 1
-    return owed
-
-
-def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:
-    rows = [(record, event.producer) for event in slow for record in event.records]
-    rows.sort(key=lambda row: (-row[0].latency_us, row))
-    return tuple(_produce_case(record, producer) for record, producer in rows[:limit])
-
-
-def _produce_case(record: SlowRecord, producer: str) -> Case:
-    offset, seq, sent = record.offset, record.seq, record.t_sent_ms
-    return Case(
-        record.topic,
-        record.partition,
-        offset,
-        offset,
-        1,
-        producer=producer,
-        seq_first=seq,
-        seq_last=seq,
-        from_ms=sent,
-        to_ms=sent + record.latency_us // 1000,
-    )

@@ -167,7 +167,11 @@ class GroupChecked:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What one partition's events show. `miscounted`: writers whose count of deliveries has a hole here, each with the reason."""
+    """What one partition's events show.
+
+    `miscounted`: writers whose count of deliveries has a hole here, each with the reason. `stall_us`: the longest wait for an
+    acknowledgement.
+    """
 
     where: TopicPartition
     acked: int
@@ -177,6 +181,7 @@ class Checked:
     stored_twice: LedgerFinding = NOTHING
     reordered: LedgerFinding = NOTHING
     miscounted: tuple[tuple[str, Reason], ...] = ()
+    stall_us: int | None = None
 
 
 def check(part: Part, setting: Setting) -> Checked:
@@ -192,6 +197,7 @@ def check(part: Part, setting: Setting) -> Checked:
         stored_twice=finding(flaws.stored_twice),
         reordered=finding(flaws.reordered),
         miscounted=tuple(_miscounted(part.runs)),
+        stall_us=max((ack.latency_max_us for ack in part.acks if ack.latency_max_us is not None), default=None),
     )
 
 
