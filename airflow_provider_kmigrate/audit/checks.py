@@ -1,4 +1,4 @@
-"""An audit's checks besides the ledger's: deliveries without ownership, unowned time, uneven shares, long waits, notes."""
+"""An audit's checks besides the ledger's: deliveries without ownership, unowned time, uneven shares, notes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
@@ -16,12 +15,11 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.text import summarize
 
 
-def findings(changes: Sequence[Ownership], facts: Facts, *, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
-    """All findings of these checks. `changes`: the changes of ownership."""
+def findings(changes: Sequence[Ownership], facts: Facts, *, max_cases: int, level: Level) -> Iterator[AuditFinding]:
+    """All findings of these checks. `changes`: the changes of ownership; `max_cases`: how many of a finding's cases are kept."""
     yield from _not_owned(facts, level)
-    yield from _unowned(changes, policy, level)
+    yield from _unowned(changes, max_cases, level)
     yield from _uneven(changes, level)
-    yield from _waits(facts, policy, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
         yield AuditFinding.of(AuditOutcome.PASS, AuditCause.SENDS_GIVEN_UP, text, level, facts.send_failures)
@@ -43,7 +41,7 @@ def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
             yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
 
 
-def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
+def _unowned(changes: Iterable[Ownership], max_cases: int, level: Level) -> Iterator[AuditFinding]:
     """Time between one owner's end and the next one's start."""
     cases = [case for key, steps in sorted(_by_partition(changes).items()) for case in _pauses(key, steps)]
     if not cases:
@@ -51,9 +49,7 @@ def _unowned(changes: Iterable[Ownership], policy: AuditPolicy, level: Level) ->
     cases.sort(key=lambda case: (-case.count, case.order))
     total, longest = sum(case.count for case in cases), cases[0]
     text = f"Partitions had no owner for {total} ms in total, {longest.topic}-{longest.partition} for {longest.count} ms at once."
-    late = policy.max_unowned_ms is not None and longest.count > policy.max_unowned_ms
-    outcome = AuditOutcome.FAIL if late else AuditOutcome.PASS
-    yield AuditFinding.of(outcome, AuditCause.UNOWNED, text, level, total, tuple(cases[: policy.max_cases]))
+    yield AuditFinding.of(AuditOutcome.PASS, AuditCause.UNOWNED, text, level, total, tuple(cases[:max_cases]))
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
@@ -110,18 +106,6 @@ def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, se
             if sum(map(len, now.values())) >= sum(map(len, best.get(key, {}).values())):
                 best[key] = now
     return best
-
-
-def _waits(facts: Facts, policy: AuditPolicy, level: Level) -> Iterator[AuditFinding]:
-    long = [gap for gap in facts.gaps if policy.max_gap_ms is not None and gap.ms > policy.max_gap_ms]
-    if long:
-        text = f"A record of {long[0].topic}-{long[0].partition} waited {long[0].ms} ms; {long[0].group} received "
-        text += f"nothing of the partition. The limit is {policy.max_gap_ms} ms."
-        cases = [
-            Case(gap.topic, gap.partition, -1, -1, gap.ms, gap.group, members=gap.members, from_ms=gap.from_ms, to_ms=gap.to_ms)
-            for gap in long
-        ]
-        yield AuditFinding.of(AuditOutcome.FAIL, AuditCause.WAITED, text, level, len(long), tuple(cases[: policy.max_cases]))
 
 
 def _of_others(facts: Facts, level: Level) -> AuditFinding:

@@ -101,10 +101,9 @@ def run(
     audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
     found = [*also, *((source.findings, source.health) for source in audited)]
     accounts = [health for _, health in found]
-    required = {account.level for account in accounts} if policy.required is None else policy.required
     findings = [*notes, *(each for some, _ in found for each in some)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
-    return Result(combine(findings, accounts, judged, required=required), audited)
+    return Result(combine(findings, accounts, judged), audited)
 
 
 def audit(
@@ -120,7 +119,7 @@ def audit(
     found, health = of_facts(facts, source.level, policy.allow)
     includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
     owner_changes = checks.owner_changes(control.changes)
-    findings = (*found, *checks.findings(control.changes, facts, policy=policy, level=source.level))
+    findings = (*found, *checks.findings(control.changes, facts, max_cases=policy.max_cases, level=source.level))
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,

@@ -3,7 +3,7 @@
 ::
 
     {"spark": {"master": "local[2]", "jars": [], "settings": {}},
-     "policy": {"skew_ms": 100, "allow": ["redelivered"], "required": ["L2"], "max_lag_ms": 60000,
+     "policy": {"skew_ms": 100, "allow": ["redelivered"], "max_lag_ms": 60000,
                 "required_evidence": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -37,19 +37,14 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 class AuditPolicy:
     """The settings of an audit's judgement. Times are milliseconds.
 
-    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `allow`:
-    findings that are shown and do not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
-    of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
-    `required_evidence`: the least evidence, from `since` on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of
-    clients that run on; None: all must have stopped.
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `allow`: findings that are
+    shown and do not fail, such as `redelivered` if clients are killed on purpose. `required_evidence`: the least evidence, from `since`
+    on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
     """
 
     skew_ms: int = 100
     max_cases: int = 20
     allow: frozenset[str] = frozenset()
-    required: Collection[Level] | None = None
-    max_gap_ms: int | None = None
-    max_unowned_ms: int | None = None
     alive_since: int | None = None
     required_evidence: Demand = ANY_EVIDENCE
 
@@ -197,7 +192,6 @@ _REQUEST: Final = _object(
     sources=_all(_object(Source, level=_LEVEL, lines=_STRINGS, ledgers=_STRINGS)),
     policy=_object(
         _policy,
-        required=_all(_LEVEL),
         allow=lambda names: frozenset(_STRINGS(names)),
         required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
     ),

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -105,7 +105,7 @@ def test_equal_through_a_restart_and_new_records(
     findings, health = compare(before, after)
     assert causes(before, after) == {AuditCause.UNCHANGED: COUNT}
     assert health.events == COUNT
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.PASS
+    assert combine(findings, [health]).outcome is AuditOutcome.PASS
     assert after.logs.marks[TopicPartition("t", 0)].leader_epoch is not None
     (track,) = after.commits.tracks.values()
     assert (track.first, track.last) == (700, 700)
@@ -352,7 +352,7 @@ def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[
         take(spark, properties, ["empty", "unknown"])
     seen = take(spark, properties, ["empty"])
     findings, health = compare(seen, take(spark, properties, ["empty"], before=seen))
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.INCONCLUSIVE
+    assert combine(findings, [health]).outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
@@ -390,7 +390,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     }
     truncated = next(finding for finding in findings if finding.reason.cause == AuditCause.LOG_TRUNCATED)
     assert (truncated.count, truncated.examples[0].first, truncated.examples[0].last) == (300 - kept["short"], kept["short"], 299)
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.FAIL
+    assert combine(findings, [health]).outcome is AuditOutcome.FAIL
 
 
 def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:

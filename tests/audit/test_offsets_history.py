@@ -178,7 +178,7 @@ def test_an_empty_topic_and_none(spark_session: SparkSession, tmp_path: Path) ->
 
 
 def test_the_verdict_and_the_page(facts: OffsetsFacts) -> None:
-    verdict = combine(commit_copies.findings(facts), [], required=())
+    verdict = combine(commit_copies.findings(facts), [])
     assert verdict.outcome is AuditOutcome.FAIL
     causes = {finding.reason.cause for finding in verdict.findings}
     assert causes == {

@@ -223,8 +223,8 @@ def test_a_request() -> None:
         "level": "L3",
         "ledgers": ["s3://b/l"],
     }
-    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "skew_ms": 5}
+    policy = {"allow": ["redelivered"], "skew_ms": 5}
     request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
     assert request.sources[0].ledgers == ("s3://b/l",)
-    assert (request.policy.required, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), 5)
+    assert (request.policy.allow, request.policy.skew_ms) == (frozenset({"redelivered"}), 5)
     assert (request.spark.master, request.spark.jars) == ("yarn", ("a.jar",))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
 from airflow_provider_kmigrate.core.gates import PROBE_FRESH
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -95,7 +95,7 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
     findings, health = probe.evidence()
-    verdict = combine(findings, [health], required=[Level.PROBE])
+    verdict = combine(findings, [health])
     assert verdict.outcome is AuditOutcome.PASS, verdict.headline
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     with pytest.raises(Refused):

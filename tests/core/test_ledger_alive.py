@@ -330,7 +330,7 @@ def stored_twice(history: History) -> None:
 
 def outcome(facts: Facts) -> AuditOutcome:
     findings, health = of_facts(facts, Level.PRODUCER)
-    return combine(findings, [health], required=[Level.PRODUCER]).outcome
+    return combine(findings, [health]).outcome
 
 
 @pytest.mark.parametrize(

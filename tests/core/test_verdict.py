@@ -56,11 +56,11 @@ def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> Non
 
 def test_a_pass_names_the_default_levels_that_gave_no_evidence() -> None:
     assert "not measured" not in combine([], HEALTHY).headline
-    probe_only = combine([], HEALTHY[1:], required=[Level.PROBE])
+    probe_only = combine([], HEALTHY[1:])
     assert (probe_only.outcome, probe_only.unmeasured) == (AuditOutcome.PASS, (Level.LOG,))
     assert probe_only.headline.endswith("; not measured: L0.")
     assert as_dict(probe_only)["unmeasured"] == ["L0"]
-    clients_only = combine([], [consumers()], required=[Level.CONSUMER])
+    clients_only = combine([], [consumers()])
     assert clients_only.headline.endswith("; not measured: L0 and L1.")
 
 
@@ -81,14 +81,11 @@ def test_a_claim_says_no_more_than_was_shown(level: Level, too_much: tuple[str, 
 
 def test_nothing_at_all_is_inconclusive() -> None:
     assert combine([], []).outcome is AuditOutcome.INCONCLUSIVE
-    nothing_asked = combine([], [], required=())
-    assert nothing_asked.outcome is AuditOutcome.INCONCLUSIVE
-    assert "INCONCLUSIVE" in nothing_asked.headline
+    assert "INCONCLUSIVE" in combine([], []).headline
 
 
-@pytest.mark.parametrize("health", [HEALTHY[:1], (*HEALTHY[:1], LevelHealth(Level.PROBE, events=0))])
-def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
-    verdict = combine([], health)
+def test_a_level_without_events_is_inconclusive() -> None:
+    verdict = combine([], [HEALTHY[0], LevelHealth(Level.PROBE, events=0)])
     assert verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert causes(verdict) == [AuditCause.LEVEL_UNMEASURED]
     assert verdict.proven == (Level.LOG,)
@@ -163,7 +160,7 @@ def test_laws(findings: list[AuditFinding], another: AuditFinding, health: list[
     assert more.outcome.rank >= verdict.outcome.rank
     turned = combine(findings[::-1], health)
     assert (turned.outcome, turned.levels, set(turned.findings)) == (verdict.outcome, verdict.levels, set(verdict.findings))
-    assert verdict.findings or verdict.outcome is AuditOutcome.PASS
+    assert verdict.findings or not health or verdict.outcome is AuditOutcome.PASS
     for account in health:
         if not account.events:
             assert verdict.outcome is not AuditOutcome.PASS

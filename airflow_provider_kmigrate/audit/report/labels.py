@@ -109,7 +109,7 @@ def _finding(finding: AuditFinding) -> str:
     return f'<article class="finding">{first}{why}{remedy}{source}{_examples(finding)}</article>'
 
 
-_MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED, AuditCause.WAITED}  # other findings count records
+_MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED}  # other findings count records
 
 
 def _examples(finding: AuditFinding) -> str:

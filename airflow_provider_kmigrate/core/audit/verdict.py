@@ -3,7 +3,7 @@
 The rule: a verdict is the worst of its grounds, and having no evidence is itself a ground. From it follow the properties that the
 callers rely on:
 
-1. Nothing read is never PASS: a required level without events is INCONCLUSIVE.
+1. Nothing read is never PASS: a level without events is INCONCLUSIVE.
 2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only if the audit's own
    account is whole; inside its holes the range is INCONCLUSIVE.
 3. What was *seen* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
@@ -172,12 +172,7 @@ def worst(outcomes: Iterable[AuditOutcome]) -> AuditOutcome:
     return max(outcomes, key=lambda outcome: outcome.rank, default=AuditOutcome.INCONCLUSIVE)
 
 
-def combine(
-    findings: Iterable[AuditFinding],
-    health: Iterable[LevelHealth],
-    canary: CanaryVerdict | None = None,
-    required: Collection[Level] = DEFAULT_LEVELS,
-) -> AuditVerdict:
+def combine(findings: Iterable[AuditFinding], health: Iterable[LevelHealth], canary: CanaryVerdict | None = None) -> AuditVerdict:
     """The verdict over all findings; `health` says which levels were measured.
 
     A canary's verdict counts as a ground; None means that none was asked for.
@@ -185,7 +180,6 @@ def combine(
     accounts = tuple(health)
     kept = [*findings, *(finding for account in accounts for finding in _reservations(account))]
     levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
-    kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
     everything = dict.fromkeys([*kept, *(canary.findings if canary else ())])
     outcomes = [*(finding.outcome for finding in everything), *levels.values(), *([canary.outcome] if canary else [])]
     return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
@@ -249,21 +243,19 @@ def _at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOut
     return worst([AuditOutcome.PASS, *(finding.outcome for finding in findings if finding.level in levels)])
 
 
-def _unmeasured(level: Level) -> AuditFinding:
-    text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
-    return AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level)
-
-
 def _reservations(account: LevelHealth) -> list[AuditFinding]:
     """The grounds that follow from the completeness of a level's own evidence."""
-    found = [_unmeasured(account.level)] if account.events == 0 else []
+    found, level = [], account.level
+    if account.events == 0:
+        text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
+        found.append(AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level))
     if account.malformed:
-        text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
+        text = f"{account.malformed} events at {level.label} could not be read and were kept aside."
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
     if account.owner_changes:
         bound = 100 * unseen_rate(account.owner_changes)
         text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.owner_changes))
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
     return found
 
 
