@@ -57,7 +57,7 @@ class _Clocked:
     """An engine that notes how long each question took."""
 
     def __init__(self, engine: SparkEngine) -> None:
-        self.name, self._engine, self.attach = engine.name, engine, engine.attach
+        self._engine, self.attach = engine, engine.attach
         self.asked: list[tuple[float, int, str]] = []
 
     def ask(self, question: str) -> Any:

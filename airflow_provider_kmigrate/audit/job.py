@@ -114,8 +114,7 @@ def audit(
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
     attach(source, engine)
     control = Control.read(engine)
-    judged = judge(engine, control, policy)
-    facts = judged.facts
+    facts, screened = judge(engine, control, policy)
     found, health = of_facts(facts, source.level, policy.allow)
     includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
     owner_changes = checks.owner_changes(control.changes)
@@ -129,8 +128,8 @@ def audit(
         tuple(control.refused),
         _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
-        judged.partitions,
-        judged.suspects,
+        len(screened.clean) + len(screened.suspects),
+        len(screened.suspects),
     )
 
 
@@ -243,7 +242,7 @@ def _pictured(engine: Engine) -> tuple[Event, ...]:
     return tuple(map(decode, lines))
 
 
-def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> report.AuditReport:
+def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> None:
     """Write `report.html` and `report.json` into the folder.
 
     Raises `Failed` if a journal is unreadable or the folder not writable.
@@ -254,7 +253,7 @@ def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: O
     try:
         journal = journal_lines.read(_lines(wanted.journals))
         found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured)
-        return report.write(replace(found, offsets=offsets), folder)
+        report.write(replace(found, offsets=offsets), folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 

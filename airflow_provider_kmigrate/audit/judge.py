@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.schema import RowKind
-from airflow_provider_kmigrate.audit.screen import accounts, screen
+from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
@@ -82,17 +82,8 @@ def _refuse_versions(found: list[str]) -> None:
         raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The facts of a source; of `partitions` that it has, `suspects` went through the ledger."""
-
-    facts: Facts
-    partitions: int
-    suspects: int
-
-
-def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
-    """The facts of the attached source, as `core.ledger.balance` would have them of all its events."""
+def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts, Screened]:
+    """The facts of the attached source, as `core.ledger.balance` would have them of all its events; and how it was screened."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
     limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
@@ -108,7 +99,7 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
         refused=control.refusals(policy.required_evidence.since),
         unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
     )
-    return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
+    return facts, screened
 
 
 def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:
@@ -162,4 +153,4 @@ def _file(part: Part, row: _Row) -> None:
         times = (t_sent, t_last, wait_us)
         part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, *times))
     else:
-        part.commits[group].append(AcceptedCommit(t_ms, lo, member))
+        part.commits[group].append(AcceptedCommit(t_ms, lo))

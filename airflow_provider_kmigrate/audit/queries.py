@@ -24,8 +24,6 @@ class Engine(Protocol):
     Functions may run in other processes, with all that they refer to. Every method raises `Failed` with the engine's own words.
     """
 
-    name: str
-
     def attach(self, view: str, data: Sequence[Data]) -> None:
         """Attach everything in `data` under a name; replaces an earlier one."""
 

@@ -43,13 +43,7 @@ _SHUFFLES: Final = "spark.sql.shuffle.partitions"  # Spark's own 200 are a task 
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def start(
-    master: str | None = None,
-    *,
-    jars: Sequence[str] = (),
-    settings: Mapping[str, str] | None = None,
-    name: str = "kmigrate audit",
-) -> SparkSession:
+def start(master: str | None = None, *, jars: Sequence[str] = (), settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session on `master` (`local[2]`, `local-cluster[2,1,1024]`, `spark://host:port`, `yarn`, `k8s://…`).
 
     None leaves master, deploy mode and jars to spark-submit. `jars` are paths, `settings` override `SETTINGS`. Raises `Refused`
@@ -59,7 +53,7 @@ def start(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start whatever python3 is first on the PATH
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _check(master, jars)
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder.appName("kmigrate audit")
     for key, value in {**_settings(master, jars), **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
@@ -158,8 +152,6 @@ def ship_package(session: SparkSession) -> None:
 
 class SparkEngine:
     """Asks a session that belongs to the caller (`start`)."""
-
-    name = "spark"
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session

@@ -154,4 +154,5 @@ def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
 def write_page(facts: ReportFacts, folder: Path) -> Path:
     from airflow_provider_kmigrate.audit.report import write  # noqa: PLC0415  # core's tests read this module too
 
-    return write(facts, folder).html
+    write(facts, folder)
+    return folder / "report.html"

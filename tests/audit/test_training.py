@@ -20,7 +20,7 @@ class Listening:
     """An engine that notes what it is asked."""
 
     def __init__(self, engine: Engine) -> None:
-        self.name, self.attach, self._engine = engine.name, engine.attach, engine
+        self.attach, self._engine = engine.attach, engine
         self.asked: list[str] = []
 
     def ask(self, question: str) -> pa.Table:

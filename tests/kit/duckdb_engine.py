@@ -16,8 +16,6 @@ from airflow_provider_kmigrate.exceptions import Failed
 class DuckDBEngine:
     """Closes with its `with` block. `threads`: 0 for as many as there are cores."""
 
-    name = "duckdb"
-
     def __init__(self, threads: int = 0) -> None:
         self._connection = duckdb.connect(config={"threads": threads} if threads else {})
         self._held: dict[str, pa.Table] = {}  # a view of Arrow data reads it where it is

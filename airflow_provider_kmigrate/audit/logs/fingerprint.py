@@ -317,6 +317,6 @@ def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
     """Read the document of `as_dict`. Raises `Refused` (X04)."""
     try:
         return LogSnapshot(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"A stored fingerprint is damaged: {error!r}."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text)) from error

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
@@ -154,8 +155,6 @@ def _unfit(text: str) -> Refused:
 
 def decoded(source: DataFrame) -> DataFrame:
     """Records of an events topic as rows of `schema.EVENTS`."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # pandas, which costs a second, only where it is used
-
     columns = source.selectExpr("topic", "partition", "offset", "value")
     return columns.mapInArrow(_decoder(), from_arrow_schema(EVENTS))
 

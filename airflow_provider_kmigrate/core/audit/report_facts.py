@@ -8,6 +8,7 @@ is known, and drawn by the writers' times.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -19,9 +20,11 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, JournalLines, PhaseSpan
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
+from airflow_provider_kmigrate.core.ledger.partition import Limits, Setting
 
 BINS = 240
 
@@ -154,21 +157,22 @@ def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
 
 def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
-    bins = window.bins()
-    ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}
-    found = []
-    for group in book.groups():
-        keys = [key for key in book.partitions_of(group) if ends.get(key.where)]
-        behind = [_behind(ends[key.where], _positions(book, key), bins) for key in keys]
-        if behind:
-            found.append(LagTrack(group, tuple(zip(bins, map(sum, zip(*behind, strict=True)), strict=True))))
-    return tuple(found)
+    bins, behind = window.bins(), defaultdict[str, list[list[int]]](list)
+    setting = Setting.of(book, Limits(skew_ms=0, max_cases=0, times=EvidenceTimes()))
+    for part in book.parts():
+        ends = [(ack.t_acked_ms, ack.last + 1) for ack in part.acks if ack.located]
+        for group in setting.readers(part) if ends else ():
+            behind[group].append(_behind(ends, _positions(part, group), bins))
+    return tuple(
+        LagTrack(group, tuple(zip(bins, map(sum, zip(*found, strict=True)), strict=True)))
+        for group, found in sorted(behind.items())
+    )
 
 
-def _positions(book: Book, key: GroupPartition) -> list[tuple[int, int]]:
+def _positions(part: Part, group: str) -> list[tuple[int, int]]:
     """(time, next offset); the first one is where the group, or the log, began."""
-    runs = book.runs.get(key, [])
-    first = min((run.first for run in runs), default=min((ack.first for ack in book.acks[key.where] if ack.located), default=0))
+    runs = part.runs.get(group, [])
+    first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.located))
     return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
 
 
