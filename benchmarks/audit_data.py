@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.events import (
     Event,
     Ownership,
@@ -39,7 +39,7 @@ Truth = dict[str, list[list[Any]]]
 
 
 def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
-    """Leaves `events/` as `audit.schema` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
+    """Leaves `events/` as `audit.sources` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
 
     The truth: of each finding [topic, partition, first, last]; for `double_owned` [topic, partition, -1, milliseconds].
     """

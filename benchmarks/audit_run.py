@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.session import SparkEngine
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Facts
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.audit.request import (
     Request,
     StreamRequest,
 )
-from airflow_provider_kmigrate.audit.sources.source import Source, attach
+from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import commit_copies
@@ -150,7 +150,7 @@ def main(
         with (open_engine or _spark_engine)(wanted) as engine:
             notes: list[AuditFinding] = []
             if wanted.stream:
-                sources, notes = _take_in(wanted.stream, engine, wanted.sources)
+                sources, notes = _ingest(wanted.stream, engine, wanted.sources)
                 wanted = replace(wanted, sources=sources)
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             offsets = _offsets(wanted.offsets, engine) if wanted.offsets else None
@@ -169,17 +169,16 @@ def main(
     return 0
 
 
-def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
-    """Take in the topic's events; returns the sources, and what the topic does not keep.
+def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
+    """Ingest the topic's events; returns the sources, and what the topic does not keep.
 
     Before the first event in the topic its ledger does not exist, and is left out.
     """
-    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # need Spark
-    from airflow_provider_kmigrate.audit.sources import stream  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit import fingerprint, stream  # noqa: PLC0415  # need Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
-    events = stream.EventStream(session, observation.properties(wanted), plan)
+    events = stream.EventStream(session, fingerprint.properties(wanted), plan)
     events.catch_up()
     written = any(name.startswith("row_kind=") for name in stream.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
@@ -189,18 +188,18 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
-    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit import fingerprint  # noqa: PLC0415  # needs Spark
 
     session = _spark(engine)
-    found = observation.compared(session, wanted)
+    found = fingerprint.compare_since(session, wanted)
     return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _offsets(wanted: OffsetsRequest, engine: Engine) -> OffsetsFacts:
-    from airflow_provider_kmigrate.audit.logs import observation, offsets_history  # noqa: PLC0415  # need Spark
+    from airflow_provider_kmigrate.audit import fingerprint, offsets_history  # noqa: PLC0415  # need Spark
 
     session = _spark(engine)
-    count = offsets_history.read_history(session, observation.properties(wanted), wanted.folder)
+    count = offsets_history.read_history(session, fingerprint.properties(wanted), wanted.folder)
     return offsets_history.frames(session, session.read.parquet(wanted.folder), count).facts()
 
 

@@ -1,6 +1,6 @@
 """Derives a source's facts: the few events about writers and owners are always read whole, clean partitions are counted, suspects go through the ledger, which concludes from both.
 
-A suspect is checked whole, in a process of Spark's: the columns of `schema.EVENTS` become its events again.
+A suspect is checked whole, in a process of Spark's: the columns of `sources.EVENTS` become its events again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.schema import RowKind
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
+from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude

@@ -1,7 +1,7 @@
 """The audit's questions, and the engine that answers them: plain SQL that Spark and the tests' oracle read alike.
 
 Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views:
-`events` (`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
+`events` (`sources.EVENTS`), and small tables attached for one question: `writers`, `owned`, `wanted`.
 """
 
 # ruff: noqa: S608  # only numbers of ours are put into the texts
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
-Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `schema.EVENTS` has it
+Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `sources.EVENTS` has it
 
 
 class Engine(Protocol):

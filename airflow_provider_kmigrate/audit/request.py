@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -62,7 +62,7 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
-    `before`: the observation before the step, from `audit.logs.observation`. `refreshed`: those of earlier audits that passed, in their
+    `before`: the observation before the step, from `audit.fingerprint`. `refreshed`: those of earlier audits that passed, in their
     order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
     themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
     """
@@ -79,7 +79,7 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """All of `__consumer_offsets`, written as Parquet into `folder`, over an earlier one (`audit.logs.offsets_history`)."""
+    """All of `__consumer_offsets`, written as Parquet into `folder`, over an earlier one (`audit.offsets_history`)."""
 
     properties: str
     folder: str
@@ -89,7 +89,7 @@ class OffsetsRequest:
 class StreamRequest:
     """A topic to which clients write events: its new events are ingested before the audit. `properties` as above.
 
-    `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
+    `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.stream`).
     """
 
     properties: str

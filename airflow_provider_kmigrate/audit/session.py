@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.audit.queries import Data
-from airflow_provider_kmigrate.audit.schema import EVENTS
+from airflow_provider_kmigrate.audit.sources import EVENTS
 from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause

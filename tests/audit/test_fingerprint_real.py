@@ -18,10 +18,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.logs import fingerprint, observation
-from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compare, take
+from airflow_provider_kmigrate.audit import fingerprint
+from airflow_provider_kmigrate.audit.fingerprint import LogSnapshot, compare, take
+from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.request import LogsRequest
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
@@ -272,11 +272,11 @@ def test_each_audit_compares_with_what_the_last_one_left(
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     places = [str(tmp_path / name / "fingerprint.json") for name in ("first", "gate1", "gate2")]
     wanted = LogsRequest(str(tmp_path / "kafka.json"), ("gates",), places[0], tuple(places[1:]))
-    observation.taken(spark, wanted)
+    fingerprint.observe_before(spark, wanted)
     fill(properties, "gates", 300)
     (tmp_path / "gate1").mkdir()
-    observation.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
-    found = observation.compared(spark, wanted)
+    fingerprint.compare_since(spark, wanted).leave(spark, wanted, Path(places[1]))
+    found = fingerprint.compare_since(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     unresponsive = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
@@ -296,7 +296,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     places = [tmp_path / name / "fingerprint.json" for name in ("first", "gate1")]
     newest = {"exclude_topics": ("scratch",), "sample": LogSample(0.0, tail=100), "block": 100}
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
-    first = observation.taken(spark, wanted).logs
+    first = fingerprint.observe_before(spark, wanted).logs
     names = {where.topic for where in first.marks}
     assert "stays" in names
     assert not names & {"scratch", "kmigrate-own", "__consumer_offsets"}
@@ -306,15 +306,15 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     create(properties, "made-since")
     fill(properties, "made-since", 300)
     (tmp_path / "gate1").mkdir()
-    found = observation.compared(spark, wanted)
+    found = fingerprint.compare_since(spark, wanted)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     found.leave(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
-    (gone,) = [finding for finding in observation.compared(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
+    (gone,) = [finding for finding in fingerprint.compare_since(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
     assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
     left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
-    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in observation.compared(spark, left_out).findings]
+    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in fingerprint.compare_since(spark, left_out).findings]
 
 
 def test_groups_of_real_members_in_the_offsets_topic(

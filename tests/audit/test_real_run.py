@@ -17,11 +17,10 @@ import pytest
 
 pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
-from airflow_provider_kmigrate.audit import connector, job, request
-from airflow_provider_kmigrate.audit.logs import observation
+from airflow_provider_kmigrate.audit import connector, fingerprint, job, request
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
@@ -63,7 +62,7 @@ class Run:
         self.request.write_text(json.dumps({"sources": [source], "logs": logs, "report": {"cluster": "run"}}))
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        assert observation.taken(spark.session, wanted.logs).logs.records > 0
+        assert fingerprint.observe_before(spark.session, wanted.logs).logs.records > 0
         self.wait_first_batch()
         node = self.cluster.plan.brokers[0]
         with agent_of(node, self.cluster.plan.cluster_id) as host:
@@ -92,7 +91,7 @@ class Run:
     def audited(self, spark: Any) -> job.Result:
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        found = observation.compared(spark.session, wanted.logs)
+        found = fingerprint.compare_since(spark.session, wanted.logs)
         also = [(found.findings, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 

@@ -11,9 +11,8 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.judge import Control, part_of
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
-from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
-from airflow_provider_kmigrate.audit.sources.source import Source, attach
+from airflow_provider_kmigrate.audit.sources import Source, attach, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, Part

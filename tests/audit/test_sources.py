@@ -18,8 +18,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.audit.job import main, run
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
-from airflow_provider_kmigrate.audit.schema import RowKind, rows_of, table_of
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import LogExtent, Ownership, Stamp

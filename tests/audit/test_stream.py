@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
-from airflow_provider_kmigrate.audit.schema import RowKind
+from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.session import SparkEngine
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
-from airflow_provider_kmigrate.audit.sources.stream import EventStream, Storage, StreamPlan
+from airflow_provider_kmigrate.audit.sources import RowKind
+from airflow_provider_kmigrate.audit.stream import EventStream, Storage, StreamPlan
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.event_lines import decode, encode

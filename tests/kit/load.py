@@ -147,7 +147,7 @@ def stalls_between(events: Sequence[Event], start_ms: int, end_ms: int) -> Produ
 def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
     """Read everything that the topic held at the start; `TimedOut` if that takes longer than `timeout` s.
 
-    For small topics; `audit.sources.stream` reads large ones into files.
+    For small topics; `audit.stream` reads large ones into files.
     """
     reading = Reading()
     for message in _messages(properties, topic, time.monotonic() + timeout):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.schema import rows_of, table_of
+from airflow_provider_kmigrate.audit.sources import rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import (

@@ -1,26 +1,31 @@
 """Fingerprints of logs and commits taken by Spark (level L0): nothing in any client is changed for it.
 
-::
-
-    before = take(session, properties, topics)            # then the step
-    grounds, health = compare(before, take(session, properties, topics, before=before))
+`python -m airflow_provider_kmigrate.audit.fingerprint REQUEST` leaves the observation before the step where the request's
+`logs.before` says; the audit with the same request compares.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import pickle
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import IsolationLevel
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans
-from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks
+from airflow_provider_kmigrate.audit import request
+from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans
+from airflow_provider_kmigrate.audit.request import LogsRequest, OffsetsRequest, StreamRequest
+from airflow_provider_kmigrate.audit.session import ship_package, spark_errors, start
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks, topic_names
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
@@ -37,10 +42,12 @@ from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
+_OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
 _TRIES: Final = 3  # a read fails if retention removes what it is reading; then the logs' beginnings are read again
 
@@ -320,3 +327,92 @@ def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"A stored fingerprint is damaged: {error!r}."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """Two observations, and the findings about logs and commits between them."""
+
+    before: LogSnapshot
+    after: LogSnapshot
+    findings: tuple[AuditFinding, ...]
+    health: LevelHealth
+
+    def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
+        """Keep the later observation, whole, for the next audit, which compares everything written since the earlier.
+
+        Raises ours.
+        """
+        if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
+            _keep(refreshed(session, properties(wanted), self.before, self.after, wanted.sample), place)
+
+
+def compare_since(session: SparkSession, wanted: LogsRequest) -> LogComparison:
+    """Findings about logs and commits since the newest earlier observation. Raises ours."""
+    left = [place for place in wanted.refreshed if Path(place).exists()]
+    before = from_dict(_read(left[-1] if left else wanted.before))
+    then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
+    after = take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
+    asked = then.difference(wanted.exclude_topics) if wanted.topics is None else wanted.topics
+    findings, health = compare(before, after, asked, resetting_groups=wanted.resetting_groups)
+    return LogComparison(before, after, findings, health)
+
+
+def observe_before(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
+    """Observe before the step and keep the result. Raises ours."""
+    reach = properties(wanted)
+    snapshot = take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
+    _keep(snapshot, Path(wanted.before))
+    return snapshot
+
+
+def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
+    """The named topics, or all of the users' that exist now."""
+    if wanted.topics is not None:
+        return wanted.topics
+    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.exclude_topics)
+
+
+def _keep(snapshot: LogSnapshot, place: Path) -> None:
+    atomic.make_folder(place.parent)
+    atomic.replace(place, json.dumps(as_dict(snapshot)).encode(), mode=atomic.ALL_USERS)
+
+
+def properties(wanted: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:
+    """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X04)."""
+    return {str(name): str(value) for name, value in _read(wanted.properties).items()}
+
+
+def _read(place: str) -> Mapping[str, Any]:
+    try:
+        found = read_json(Path(place).read_bytes())
+    except OSError as error:
+        raise Failed(f"the audit cannot read {place}: {error}") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        text = f"{place} holds no JSON object."
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 with the reason if nothing could be observed."""
+    parser = argparse.ArgumentParser(description="Takes a fingerprint of logs and commits before a step.")
+    parser.add_argument("request", type=Path, help="JSON, see request.py; its `logs` say where the fingerprint goes")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = request.load(options.request)
+        if wanted.logs is None:
+            raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
+        with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
+            snapshot = observe_before(session, wanted.logs)
+    except KMigrateError as error:
+        print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        return 2
+    print(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

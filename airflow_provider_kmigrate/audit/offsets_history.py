@@ -18,10 +18,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_kmigrate.audit.logs.fingerprint import sees_internal
-from airflow_provider_kmigrate.audit.logs.offsets_rows import HISTORY, JUDGED, decode_batches, judge_rows, stored
+from airflow_provider_kmigrate.audit.fingerprint import sees_internal
+from airflow_provider_kmigrate.audit.kafka_source import options_of, read_spans
+from airflow_provider_kmigrate.audit.offsets_rows import HISTORY, JUDGED, decode_batches, judge_rows, stored
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of, read_spans
 from airflow_provider_kmigrate.clients.offsets_log import whole_marks
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC

@@ -1,4 +1,4 @@
-"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a row_kind), at each audit what came since; exactly once.
+"""Events from their Kafka topic into Parquet (`sources.EVENTS`, a folder a row_kind), at each audit what came since; exactly once.
 
 Spark's file sink and checkpoint make it exact: a query killed anywhere continues after its last whole batch. That holds only if
 topic, checkpoint and output stay together, which Spark does not check: an old checkpoint skips what another topic holds, and a
@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.kafka_source import READING, options_of
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of
+from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
@@ -154,7 +154,7 @@ def _unfit(text: str) -> Refused:
 
 
 def decoded(source: DataFrame) -> DataFrame:
-    """Records of an events topic as rows of `schema.EVENTS`."""
+    """Records of an events topic as rows of `sources.EVENTS`."""
     columns = source.selectExpr("topic", "partition", "offset", "value")
     return columns.mapInArrow(_decoder(), from_arrow_schema(EVENTS))
 
