@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.ledger.ownership import in_order
+from airflow_provider_kmigrate.core.ledger import Facts, LedgerFinding
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.text import summarize
 
 
-def findings(changes: Sequence[Ownership], facts: Facts, *, max_cases: int, level: Level) -> Iterator[AuditFinding]:
-    """All findings of these checks. `changes`: the changes of ownership; `max_cases`: how many of a finding's cases are kept."""
+def findings(changes: Iterable[Ownership], facts: Facts, level: Level) -> Iterator[AuditFinding]:
+    """All findings of these checks. `changes`: the changes of ownership."""
     yield from _not_owned(facts, level)
-    yield from _unowned(changes, max_cases, level)
     yield from _uneven(changes, level)
+    if facts.unowned.count:
+        yield _unowned(facts.unowned, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
         yield AuditFinding.of(AuditOutcome.PASS, AuditCause.SENDS_GIVEN_UP, text, level, facts.send_failures)
@@ -41,38 +39,10 @@ def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
             yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
 
 
-def _unowned(changes: Iterable[Ownership], max_cases: int, level: Level) -> Iterator[AuditFinding]:
-    """Time between one owner's end and the next one's start."""
-    cases = [case for key, steps in sorted(_by_partition(changes).items()) for case in _pauses(key, steps)]
-    if not cases:
-        return
-    cases.sort(key=lambda case: (-case.count, case.order))
-    total, longest = sum(case.count for case in cases), cases[0]
-    text = f"Partitions had no owner for {total} ms in total, {longest.topic}-{longest.partition} for {longest.count} ms at once."
-    yield AuditFinding.of(AuditOutcome.PASS, AuditCause.UNOWNED, text, level, total, tuple(cases[:max_cases]))
-
-
-def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
-    """Changes by partition, in the order of the log if known, else of time; a loss that was found out late where it happened."""
-    found: dict[GroupPartition, list[Ownership]] = defaultdict(list)
-    for change in changes:
-        for where in change.partitions:
-            found[GroupPartition(change.group, *where)].append(change)
-    return {where: in_order(steps) for where, steps in found.items()}
-
-
-def _pauses(key: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]:
-    owners: set[str] = set()
-    free: Ownership | None = None
-    for step in steps:
-        if step.change is not OwnershipChange.ACQUIRED:
-            free = step if owners == {step.member} else free
-            owners.discard(step.member)
-            continue
-        if not owners and free is not None and step.stamp.t_ms > free.stamp.t_ms:
-            begin, end, members = free.stamp.t_ms, step.stamp.t_ms, (free.member, step.member)
-            yield Case(*key.where, -1, -1, end - begin, key.group, members=members, from_ms=begin, to_ms=end)
-        owners.add(step.member)
+def _unowned(found: LedgerFinding, level: Level) -> AuditFinding:
+    longest = "".join(f", {case.topic}-{case.partition} for {case.count} ms at once" for case in found.cases[:1])
+    text = f"Partitions had no owner for {found.count} ms in total{longest}."
+    return AuditFinding.of(AuditOutcome.PASS, AuditCause.UNOWNED, text, level, found.count, found.cases)
 
 
 def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[AuditFinding]:
@@ -126,12 +96,3 @@ def _client_repeats(found: LedgerFinding, level: Level) -> AuditFinding:
     who = sorted({case.members[-1] for case in found.cases})
     text = f"{found.count} records were handed out twice by the client itself, in consecutive polls of one generation: {summarize(who)}."
     return AuditFinding.of(AuditOutcome.PASS, AuditCause.CLIENT_REPEATED, text, level, found.count, found.cases)
-
-
-def owner_changes(changes: Iterable[Ownership]) -> int:
-    """The number of times that a partition passed from one member to another."""
-    total = 0
-    for steps in _by_partition(changes).values():
-        takers = [step.member for step in steps if step.change is OwnershipChange.ACQUIRED]
-        total += sum(one != other for one, other in pairwise(takers))
-    return total

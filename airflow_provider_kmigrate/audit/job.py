@@ -117,14 +117,13 @@ def audit(
     facts, screened = judge(engine, control, policy)
     found, health = of_facts(facts, source.level, policy.allow)
     includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
-    owner_changes = checks.owner_changes(control.changes)
-    findings = (*found, *checks.findings(control.changes, facts, max_cases=policy.max_cases, level=source.level))
+    findings = (*found, *checks.findings(control.changes, facts, source.level))
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
         facts,
         findings,
-        replace(health, malformed=len(control.refused), owner_changes=owner_changes, includes=includes),
+        replace(health, malformed=len(control.refused), includes=includes),
         tuple(control.refused),
         _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,

@@ -9,7 +9,6 @@ from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.audit.report_facts import (
     Ledger,
-    OwnerInterval,
     OwnerTrack,
     ReportFacts,
     ReportWindow,
@@ -31,6 +30,7 @@ from airflow_provider_kmigrate.core.events import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_repair import StoredCommit, by_time, judge
 from tests.core.histories import History

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
-from airflow_provider_kmigrate.core.events import Event, Ownership
+from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, JournalLines, PhaseSpan
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part
+from airflow_provider_kmigrate.core.ledger.book import Book, Part
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
-from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
 from airflow_provider_kmigrate.core.ledger.partition import Limits, Setting
 
 BINS = 240
@@ -44,20 +43,6 @@ class ReportWindow:
     def bins(self) -> list[int]:
         """The ends of `BINS` equal parts."""
         return [self.from_ms + self.length * (number + 1) // BINS for number in range(BINS)]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerInterval:
-    """The owners of a partition from .. to: none, one member, or several at once."""
-
-    from_ms: int
-    to_ms: int
-    owners: tuple[str, ...]
-
-    @property
-    def ms(self) -> int:
-        """Its length in milliseconds."""
-        return self.to_ms - self.from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,51 +93,10 @@ def owners(book: Book, skew_ms: int = 100) -> tuple[OwnerTrack, ...]:
     ends: dict[str, int] = {}
     for key, changes in book.ownership.items():
         ends[key.group] = max([ends.get(key.group, 0), *(last_ms[change.stamp.writer] for change in changes)])
-    return tuple(_track(key, changes, last_ms, ends[key.group], skew_ms) for key, changes in sorted(book.ownership.items()))
-
-
-def _track(
-    key: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], end_ms: int, skew_ms: int
-) -> OwnerTrack:
-    ordered = in_log(changes)
-    spans = _spans(steps_of(changes, last_ms), end_ms, shortest_double=1 if ordered else 0)
-    held = _joined(spans if ordered else _without_skew(spans, skew_ms))
-    return OwnerTrack(key.group, key.topic, key.partition, tuple(held))
-
-
-def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[OwnerInterval]:
-    """The spans between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
-    members: dict[str, None] = {}
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if step.takes:
-            members[step.member] = None
-        else:
-            members.pop(step.member, None)
-        to_ms = following.t_ms if following else end_ms
-        least = shortest_double if len(members) > 1 else 0
-        yield OwnerInterval(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
-
-
-def _without_skew(spans: Iterable[OwnerInterval], skew_ms: int) -> Iterator[OwnerInterval]:
-    """Gives a stretch of overlaps no longer than the skew to the member that stays."""
-    for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
-        parts = list(stretch)
-        short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
-        yield from (replace(part, owners=part.owners[-1:]) if short else part for part in parts)
-
-
-def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
-    """Joins touching spans of the same owners; drops empty ones."""
-    kept: OwnerInterval | None = None
-    for span in spans:
-        if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
-            kept = replace(kept, to_ms=max(kept.to_ms, span.to_ms))
-        elif span.ms > 0:
-            if kept:
-                yield kept
-            kept = span
-    if kept:
-        yield kept
+    return tuple(
+        OwnerTrack(*key, tuple(owner_intervals(changes, last_ms, skew_ms, ends[key.group])))
+        for key, changes in sorted(book.ownership.items())
+    )
 
 
 def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:

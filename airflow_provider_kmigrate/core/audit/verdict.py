@@ -212,7 +212,9 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
         _violation(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP) for name in VIOLATIONS if name in then
     ]
     doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
-    return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
+    return (*broken, *earlier, *doubts), LevelHealth(
+        level, facts.acked + sum(facts.delivered.values()), owner_changes=facts.owner_changes
+    )
 
 
 def _violation(outcome: AuditOutcome, name: str, found: LedgerFinding, level: Level, *, before: str = "") -> AuditFinding:

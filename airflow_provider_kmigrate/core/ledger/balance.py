@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.ledger.health import (
     nothing,
     unmet,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, unowned
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -83,8 +83,10 @@ def conclude(book: Book, parts: Iterable[Checked], limits: Limits, *, refused: R
         for found in part.groups:
             _judge(found, health, total)
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    free: list[Case] = []
     for where, changes in book.ownership.items():
         total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
+        free += unowned(where, changes, last_ms, limits.skew_ms)
     acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
     open_questions = _reasons(total, limits.max_cases)
     reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
@@ -102,6 +104,8 @@ def conclude(book: Book, parts: Iterable[Checked], limits: Limits, *, refused: R
         skipped=LedgerFinding.largest(
             sum(one.count for one in total.skipped), (case for one in total.skipped for case in one.cases), limits.max_cases
         ),
+        unowned=LedgerFinding.largest(sum(case.count for case in free), free, limits.max_cases),
+        owner_changes=sum(map(owner_changes, book.ownership.values())),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )

@@ -129,7 +129,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that the events show. Counts are records, but for `double_owned`, which is milliseconds.
+    """Everything that the events show. Counts are records, but for `double_owned` and `unowned`, which are milliseconds.
 
     - `lost`: acknowledged, never delivered to a group that read past it, or no longer in the log
     - `unseen`: acknowledged and not delivered, but the evidence is not enough to call it lost
@@ -147,7 +147,8 @@ class Facts:
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
     `skipped`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
     records, aborted and compacted ones, or records of producers that write no events. Groups with members that write no events
-    are left out. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
+    are left out. `unowned`: partitions between one owner's end and the next one's start, the longest times first; `owner_changes`:
+    how often a partition passed from one member to another. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
     """
 
     complete: bool
@@ -170,6 +171,8 @@ class Facts:
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
     skipped: LedgerFinding = LedgerFinding()
+    unowned: LedgerFinding = LedgerFinding()
+    owner_changes: int = 0
     earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
 
     @property

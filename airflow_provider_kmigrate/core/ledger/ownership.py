@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, OwnershipChange, TopicPartition
@@ -36,10 +37,92 @@ class OwnershipStep(NamedTuple):
     member: str
 
 
+@dataclass(frozen=True, slots=True)
+class OwnerInterval:
+    """The owners of a partition from .. to: none, one member, or several at once."""
+
+    from_ms: int
+    to_ms: int
+    owners: tuple[str, ...]
+
+    @property
+    def ms(self) -> int:
+        """Its length in milliseconds."""
+        return self.to_ms - self.from_ms
+
+
 def double_owned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int) -> list[Case]:
     """Times with two owners or more. A writer that never gave up owned until its last sign of life, `last_ms`."""
-    cases = (_case(where, *overlap) for overlap in _overlaps(steps_of(changes, last_ms)))
+    stretches = (list(found) for double, found in groupby(_intervals(changes, last_ms), key=_is_double) if double)
+    cases = (_case(where, found[0].owners, found[0].from_ms, found[-1].to_ms) for found in stretches)
     return [case for case in cases if in_log(changes) or case.count > skew_ms]
+
+
+def unowned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int) -> list[Case]:
+    """Times between one owner's end and the next one's start."""
+    found = owner_intervals(changes, last_ms, skew_ms)
+    return [
+        _case(where, (before.owners[-1], after.owners[0]), free.from_ms, free.to_ms)
+        for before, free, after in zip(found, found[1:], found[2:], strict=False)
+        if not free.owners
+    ]
+
+
+def owner_intervals(
+    changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int, end_ms: int | None = None
+) -> list[OwnerInterval]:
+    """One partition's owners, one interval after the other; the last one ends with `end_ms`, None: with the last change.
+
+    Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count.
+    """
+    found = _intervals(changes, last_ms, end_ms)
+    return list(_joined(found if in_log(changes) else _without_skew(found, skew_ms)))
+
+
+def _is_double(interval: OwnerInterval) -> bool:
+    return len(interval.owners) > 1
+
+
+def _intervals(changes: Sequence[Ownership], last_ms: Mapping[str, int], end_ms: int | None = None) -> Iterator[OwnerInterval]:
+    """The intervals between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
+    members: dict[str, None] = {}
+    shortest, steps = int(in_log(changes)), steps_of(changes, last_ms)
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if step.takes:
+            members[step.member] = None
+        else:
+            members.pop(step.member, None)
+        to_ms = following.t_ms if following else end_ms or step.t_ms
+        least = shortest if len(members) > 1 else 0
+        yield OwnerInterval(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
+
+
+def _without_skew(intervals: Iterable[OwnerInterval], skew_ms: int) -> Iterator[OwnerInterval]:
+    """Gives a stretch of overlaps no longer than the skew to the member that stays."""
+    for double, stretch in groupby(intervals, key=_is_double):
+        parts = list(stretch)
+        short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
+        yield from (replace(part, owners=part.owners[-1:]) if short else part for part in parts)
+
+
+def _joined(intervals: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
+    """Joins touching intervals of the same owners; drops empty ones."""
+    kept: OwnerInterval | None = None
+    for one in intervals:
+        if kept and kept.owners == one.owners and kept.from_ms <= one.from_ms <= kept.to_ms:
+            kept = replace(kept, to_ms=max(kept.to_ms, one.to_ms))
+        elif one.ms > 0:
+            if kept:
+                yield kept
+            kept = one
+    if kept:
+        yield kept
+
+
+def owner_changes(changes: Sequence[Ownership]) -> int:
+    """How often a partition passed from one member to another."""
+    takers = [change.member for change in in_order(changes) if change.change is OwnershipChange.ACQUIRED]
+    return sum(one != other for one, other in pairwise(takers))
 
 
 def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> list[Ownership]:
@@ -186,24 +269,7 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
             yield OwnershipStep(min(later, default=_END) if ordered else end + 0.5, False, end, member)
 
 
-def _overlaps(steps: Iterable[OwnershipStep]) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    owners: dict[str, None] = {}
-    began: tuple[tuple[str, ...], int] | None = None
-    for step in steps:
-        if step.takes:
-            owners[step.member] = None
-            if len(owners) > 1 and began is None:
-                began = tuple(owners), step.t_ms
-        else:
-            owners.pop(step.member, None)
-            if len(owners) < 2 and began is not None:
-                yield *began, step.t_ms
-                began = None
-    if began is not None:
-        yield *began, began[1]
-
-
 def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: int) -> Case:
-    """A case of double ownership. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
+    """A case of time. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
