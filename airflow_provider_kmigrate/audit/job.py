@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_kmigrate.audit import checks, queries, report, request
+from airflow_provider_kmigrate.audit import queries, report, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.judge import Control, judge
 from airflow_provider_kmigrate.audit.queries import Engine
@@ -115,9 +115,8 @@ def audit(
     attach(source, engine)
     control = Control.read(engine)
     facts, screened = judge(engine, control, policy)
-    found, health = of_facts(facts, source.level, policy.allow)
+    findings, health = of_facts(facts, source.level, policy.allow)
     includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
-    findings = (*found, *checks.findings(control.changes, facts, source.level))
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,

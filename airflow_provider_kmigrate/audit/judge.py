@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
 from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
@@ -62,11 +62,6 @@ class Control:
                 known = control.starts.get(event.stamp.writer, event)
                 control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
         return control
-
-    @property
-    def changes(self) -> list[Ownership]:
-        """The changes of ownership."""
-        return [event for event in self.events if isinstance(event, Ownership)]
 
     def refusals(self, since: int | None) -> Refusals:
         """Why lines are no events. `since`: start of the step, ms since the epoch."""

@@ -205,3 +205,11 @@ def test_worst_of_nothing_is_not_a_pass() -> None:
 @pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])
 def test_rule_of_three(trials: int, rate: float) -> None:
     assert unseen_rate(trials) == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize(("recorded", "outcome"), [(True, AuditOutcome.FAIL), (False, AuditOutcome.INCONCLUSIVE)])
+def test_a_delivery_without_ownership_fails_where_no_event_is_missing(recorded: bool, outcome: AuditOutcome) -> None:
+    facts = Facts(complete=True, reasons=(), acked=9, not_owned=Pile(3, (LOST,)), recorded=recorded)
+    findings, health = of_facts(facts, Level.PROBE)
+    verdict = combine(findings, [HEALTHY[0], health])
+    assert (verdict.outcome, causes(verdict)) == (outcome, [AuditCause.NOT_OWNED])

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.ledger.health import (
     nothing,
     unmet,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, unowned
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, uneven_shares, unowned
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -106,6 +106,7 @@ def conclude(book: Book, parts: Iterable[Checked], limits: Limits, *, refused: R
         ),
         unowned=LedgerFinding.largest(sum(case.count for case in free), free, limits.max_cases),
         owner_changes=sum(map(owner_changes, book.ownership.values())),
+        uneven=tuple(uneven_shares({one.stamp: one for changes in book.ownership.values() for one in changes}.values())),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )

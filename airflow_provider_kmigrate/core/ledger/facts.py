@@ -148,7 +148,7 @@ class Facts:
     `skipped`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
     records, aborted and compacted ones, or records of producers that write no events. Groups with members that write no events
     are left out. `unowned`: partitions between one owner's end and the next one's start, the longest times first; `owner_changes`:
-    how often a partition passed from one member to another. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
+    how often a partition passed from one member to another; `uneven`: generations whose members had uneven shares. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
     """
 
     complete: bool
@@ -173,6 +173,7 @@ class Facts:
     skipped: LedgerFinding = LedgerFinding()
     unowned: LedgerFinding = LedgerFinding()
     owner_changes: int = 0
+    uneven: tuple[str, ...] = ()
     earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
 
     @property

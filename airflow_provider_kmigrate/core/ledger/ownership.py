@@ -119,6 +119,35 @@ def _joined(intervals: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
         yield kept
 
 
+def uneven_shares(changes: Iterable[Ownership]) -> Iterator[str]:
+    """The generations that were shared unevenly at their fullest, each with its shares."""
+    for (group, generation), shares in sorted(_fullest(changes).items()):
+        topics = {topic for share in shares.values() for topic, _ in share}
+        per_topic = [_spread([sum(at.topic == topic for at in share) for share in shares.values()]) for topic in topics]
+        if min(_spread(list(map(len, shares.values()))), max(per_topic, default=0)) > 1:
+            counts = ", ".join(f"{member} {len(share)}" for member, share in sorted(shares.items()))
+            yield f"generation {generation} of {group}: {counts}"
+
+
+def _spread(counts: Sequence[int]) -> int:
+    return max(counts, default=0) - min(counts, default=0)
+
+
+def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, set[TopicPartition]]]:
+    """The owners in each group's generation when most partitions had one."""
+    owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
+    best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
+    for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
+        shares, named = owned[change.group], set(change.partitions)
+        mine = shares[change.member]
+        shares[change.member] = mine | named if change.change is OwnershipChange.ACQUIRED else mine - named
+        if change.generation is not None:
+            key, now = (change.group, change.generation), {member: share for member, share in shares.items() if share}
+            if sum(map(len, now.values())) >= sum(map(len, best.get(key, {}).values())):
+                best[key] = now
+    return best
+
+
 def owner_changes(changes: Sequence[Ownership]) -> int:
     """How often a partition passed from one member to another."""
     takers = [change.member for change in in_order(changes) if change.change is OwnershipChange.ACQUIRED]
