@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from tests.core.histories import TOPIC, History, calm, counts
 from tests.kit.load import Produce, produce_of, stalls_between
+from tests.verdicts import verdict_of
 
 
 def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -> None:
@@ -20,7 +22,7 @@ def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -
     history.own("g", "n", OwnershipChange.ACQUIRED)
     history.own("g", "n", OwnershipChange.RELEASED)
     history.now += 60_000
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
@@ -45,7 +47,7 @@ def test_a_killed_owner_owns_until_its_last_sign_of_life() -> None:
     history.own("g", "n", OwnershipChange.ACQUIRED)
     history.own("g", "n", OwnershipChange.RELEASED)
     facts = balance(history.end("m"))
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.INCONCLUSIVE, {})
 
 
 def test_the_longest_gap_counts_only_while_a_record_waits() -> None:

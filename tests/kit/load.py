@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Ownersh
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import Stream
+from tests.verdicts import verdict_of
 
 _POLL_S: Final = 0.1
 _STALL_US: Final = 100_000  # a record that waits longer is stalled
@@ -108,7 +109,7 @@ def summary_of(workload: Stream) -> dict[str, Any]:
     gap = facts.longest_gap
     violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
     return {
-        "verdict": str(facts.verdict),
+        "verdict": str(verdict_of(facts)),
         "complete": facts.complete,
         "reasons": [str(reason) for reason in facts.reasons],
         "acked": facts.acked,

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.model import Reason
-
-
-class LedgerVerdict(StrEnum):
-    """PASS needs complete evidence; a shown violation is FAIL however incomplete the rest is."""
-
-    PASS = "PASS"  # noqa: S105  # not a password
-    FAIL = "FAIL"
-    INCONCLUSIVE = "INCONCLUSIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +183,6 @@ class Facts:
         names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
         return {name: finding for name in names if (finding := getattr(self, name)).count}
 
-    @property
-    def verdict(self) -> LedgerVerdict:
-        """FAIL with a violation, PASS with complete evidence, else INCONCLUSIVE."""
-        if self.violations:
-            return LedgerVerdict.FAIL
-        return LedgerVerdict.PASS if self.complete else LedgerVerdict.INCONCLUSIVE
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"verdict": str(self.verdict), "duplicated": self.duplicated, **asdict(self)}
+        return {"duplicated": self.duplicated, **asdict(self)}
