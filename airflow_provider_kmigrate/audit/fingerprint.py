@@ -11,17 +11,18 @@ import json
 import pickle
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from confluent_kafka import IsolationLevel
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_provider_kmigrate.audit import request
 from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans
+from airflow_provider_kmigrate.audit.offsets_rows import TRACKS, track_batches
 from airflow_provider_kmigrate.audit.request import LogsRequest, OffsetsRequest, StreamRequest
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors, start
 from airflow_provider_kmigrate.clients import atomic
@@ -38,7 +39,6 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     stalled_groups,
 )
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, LogSample, Print, remaining, renewal, stretches
-from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
@@ -62,7 +62,6 @@ FROM (
   FROM {{records}}
 ) GROUP BY topic, partition, offset DIV {block}
 """
-_TRACKS_SCHEMA: Final = "partition int, place long, row binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +269,9 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
         if records is None:
             return tracks
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
-        table = columns.mapInArrow(_tracker(), _TRACKS_SCHEMA).toArrow()
+        table = columns.mapInArrow(track_batches, from_arrow_schema(TRACKS)).toArrow()
     for _, _, row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True)):
-        tracks.join(pickle.loads(row))  # noqa: S301  # made by `_tracker`, a moment ago
+        tracks.join(pickle.loads(row))  # noqa: S301  # made by `track_batches`, a moment ago
     return tracks
 
 
@@ -281,26 +280,6 @@ def sees_internal(session: SparkSession) -> SparkSession:
     own = session.newSession()
     own.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
     return own
-
-
-def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a worker runs over its part of the topic.
-
-    A closure, which executors get by value; it needs only the core.
-    """
-
-    def track(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces: dict[int, tuple[int, Tracks]] = {}
-        for batch in batches:
-            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                raw = RawRecord(*values)
-                pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].read(raw)
-        rows = [(partition, place, pickle.dumps(tracks)) for partition, (place, tracks) in pieces.items()]
-        kinds = (pa.int32(), pa.int64(), pa.binary())
-        arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
-        yield pa.RecordBatch.from_arrays(arrays, ["partition", "place", "row"])
-
-    return track
 
 
 def compare(

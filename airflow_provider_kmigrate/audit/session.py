@@ -76,23 +76,14 @@ def _settings(master: str | None, jars: Sequence[str]) -> dict[str, str]:
     if master is not None and master.startswith("local"):
         settings |= _LOCAL
         settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "kmigrate-spark-warehouse")
-        settings[_SHUFFLES] = str(_cores(master))
     return settings
 
 
 def _fit(session: SparkSession) -> None:
-    """A job submitted to this very machine shuffles in as few pieces as one started here; explicit settings stay."""
+    """On this very machine an audit, which shuffles thousands of rows, does so in a piece a core; explicit settings stay."""
     context = session.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(_SHUFFLES):
         session.conf.set(_SHUFFLES, str(context.defaultParallelism))
-
-
-def _cores(master: str) -> int:
-    """Few and large: an audit shuffles thousands of rows, not millions."""
-    inside = master.partition("[")[2].rstrip("]").split(",")
-    if master.startswith("local-cluster"):
-        return int(inside[0]) * int(inside[1])
-    return int(inside[0]) if inside[0].isdigit() else min(os.cpu_count() or 1, 8)
 
 
 def _check(master: str | None, jars: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ numbered by `nth`; one about none has one row. Lines that are no events are rows
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -65,17 +65,37 @@ EVENTS: Final = pa.schema(
 )
 
 Row = dict[str, Any]
+_BATCH: Final = 2_000  # rows that a worker decodes together
 
 
-def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
-    """One line as rows. `place` is put before the reason if the line is no event."""
+def rows_of_line(line: str, place: str = "", position: int | None = None) -> Iterator[Row]:
+    """One line as rows. `place` is put before the reason if the line is no event; `position`: of a change of ownership in its log."""
     try:
         event = decode(line)
     except BadEvent as error:
         row_kind = RowKind.VERSION if isinstance(error, UnknownVersion) else RowKind.REFUSED
         yield {"row_kind": row_kind.value, "nth": 0, "line": line, "why": f"{place}{line[:80]!r}: {error}"}
         return
-    yield from rows_of(event, line)
+    if position is not None and isinstance(event, Ownership):
+        yield from rows_of(replace(event, position=position))
+    else:
+        yield from rows_of(event, line)
+
+
+def rows_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records of an events topic (topic, partition, offset, value) as batches of `EVENTS`. Runs in Spark's workers.
+
+    The place in the topic orders changes of ownership, which is why each group's are in one partition.
+    """
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _BATCH):
+            columns = (column.to_pylist() for column in batch.slice(begin, _BATCH).columns)
+            rows = [
+                row
+                for topic, partition, offset, value in zip(*columns, strict=True)
+                for row in rows_of_line((value or b"").decode(errors="replace"), f"{topic}-{partition} offset {offset} ", offset)
+            ]
+            yield from table_of(rows).to_batches()
 
 
 def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:

@@ -25,8 +25,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     unseen_rate,
     worst,
 )
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.ledger.facts import LedgerFinding as Pile
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -113,7 +112,8 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "c
 
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
-    facts = Facts(complete=False, reasons=(Reason.of(AuditCause.NO_STOP, "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
+    reasons = (Reason.of(AuditCause.NO_STOP, "No stop."),)
+    facts = Facts(complete=False, reasons=reasons, acked=9, **{name: LedgerFinding(3, (LOST,))})  # type: ignore[arg-type]
     findings, health = of_facts(facts, Level.CONSUMER)
     verdict = combine(findings, (*HEALTHY, health))
     assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (AuditOutcome.FAIL, AuditOutcome.FAIL)
@@ -209,7 +209,7 @@ def test_rule_of_three(trials: int, rate: float) -> None:
 
 @pytest.mark.parametrize(("recorded", "outcome"), [(True, AuditOutcome.FAIL), (False, AuditOutcome.INCONCLUSIVE)])
 def test_a_delivery_without_ownership_fails_where_no_event_is_missing(recorded: bool, outcome: AuditOutcome) -> None:
-    facts = Facts(complete=True, reasons=(), acked=9, not_owned=Pile(3, (LOST,)), recorded=recorded)
+    facts = Facts(complete=True, reasons=(), acked=9, not_owned=LedgerFinding(3, (LOST,)), recorded=recorded)
     findings, health = of_facts(facts, Level.PROBE)
     verdict = combine(findings, [HEALTHY[0], health])
     assert (verdict.outcome, causes(verdict)) == (outcome, [AuditCause.NOT_OWNED])

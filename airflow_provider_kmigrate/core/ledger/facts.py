@@ -126,7 +126,7 @@ class Facts:
     - `unseen`: acknowledged and not delivered, but the evidence is not enough to call it lost
     - `redelivered`: an offset delivered to a group again; `stored_twice`: a producer's record at two offsets
     - `client_repeats`: an offset that a client handed out twice by itself (`records.own_repeats`), and no violation
-    - `reordered`: delivered after a later record of its partition, or stored behind a record that was sent later
+    - `reordered`: delivered after a later record of its partition, or stored after a record that was sent later
     - `diverged`: one offset that held two different records
     - `commit_gap`: committed before it was delivered
     - `double_owned`: a partition with two owners in one group

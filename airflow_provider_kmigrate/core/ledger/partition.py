@@ -144,7 +144,7 @@ class GroupChecked:
     """One group on one partition. `judged` False: only members that write no events owned it.
 
     `lost` holds what is perhaps `on_its_way`, and what is `surely_lost` if the group's account is whole; `committed_over` is the
-    part of the latter behind which the group committed. The other fields are those of `Facts`.
+    part of the latter beyond which the group committed. The other fields are those of `Facts`.
     """
 
     key: GroupPartition
@@ -245,7 +245,7 @@ def _fresh(case: Case, alive_since: int | None) -> bool:
 
 
 def _committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
-    """Records that were never delivered although the group committed an offset behind them."""
+    """Records that were never delivered although the group committed an offset beyond them."""
     committed = max((commit.offset for commit in read.commits), default=0)
     behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
     return [replace(case, note=f"offset {committed} is committed") for case in behind]
