@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from airflow_provider_kmigrate.audit import queries, report, request
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit import fingerprint, offsets_history, queries, report, request, stream
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.judge import Control, judge
 from airflow_provider_kmigrate.audit.queries import Engine
@@ -25,6 +27,7 @@ from airflow_provider_kmigrate.audit.request import (
     Request,
     StreamRequest,
 )
+from airflow_provider_kmigrate.audit.session import SparkEngine, start
 from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core import journal_lines
@@ -48,10 +51,6 @@ from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
 _MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
@@ -172,8 +171,6 @@ def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) ->
 
     Before the first event in the topic its ledger does not exist, and is left out.
     """
-    from airflow_provider_kmigrate.audit import fingerprint, stream  # noqa: PLC0415  # need Spark
-
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
     events = stream.EventStream(session, fingerprint.properties(wanted), plan)
@@ -186,24 +183,18 @@ def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) ->
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
-    from airflow_provider_kmigrate.audit import fingerprint  # noqa: PLC0415  # needs Spark
-
     session = _spark(engine)
     found = fingerprint.compare_since(session, wanted)
     return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _offsets(wanted: OffsetsRequest, engine: Engine) -> OffsetsFacts:
-    from airflow_provider_kmigrate.audit import fingerprint, offsets_history  # noqa: PLC0415  # need Spark
-
     session = _spark(engine)
     count = offsets_history.read_history(session, fingerprint.properties(wanted), wanted.folder)
     return offsets_history.frames(session, session.read.parquet(wanted.folder), count).facts()
 
 
 def _spark(engine: Engine) -> SparkSession:
-    from airflow_provider_kmigrate.audit.session import SparkEngine  # noqa: PLC0415  # needs Spark
-
     if not isinstance(engine, SparkEngine):
         raise TypeError("only Spark reads logs and topics")
     return engine.session
@@ -211,9 +202,6 @@ def _spark(engine: Engine) -> SparkSession:
 
 @contextmanager
 def _spark_engine(wanted: Request) -> Iterator[Engine]:
-    """Imported only if needed: it is a large package, and may be missing."""
-    from airflow_provider_kmigrate.audit.session import SparkEngine, start  # noqa: PLC0415
-
     with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
         yield SparkEngine(session)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -84,7 +84,7 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts,
     limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
-    book.writers = found.writers
+    book = replace(book, writers=found.writers)
     setting = Setting.of(book, limits)
     screened = screen(engine, book, setting, found)
     facts = conclude(

@@ -29,7 +29,7 @@ def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[S
     control = Control.read(engine)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
-    book.writers = found.writers
+    book = replace(book, writers=found.writers)
     setting = Setting.of(book, limits)
     return screen(engine, book, setting, found), setting
 
