@@ -60,8 +60,8 @@ def measured(engine: Engine, processes: Iterable[ProcessSpan], found: CanaryTime
 
 
 def _cell(rows: pa.Table) -> tuple[int, float | None]:
-    found = (pairs for pairs in rows["latency"].to_pylist() if pairs)
-    late = events.bucket_quantile(events.merge(zip(pairs[::2], pairs[1::2], strict=True) for pairs in found), _SHARE)
+    counts = events.merge(tuple(zip(row[::2], row[1::2], strict=True)) for row in rows["latency"].to_pylist() if row)
+    late = events.bucket_quantile(counts, _SHARE)
     return sum(rows["n"].to_pylist()), None if late is None else late / 1000
 
 
