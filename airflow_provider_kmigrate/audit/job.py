@@ -115,13 +115,12 @@ def audit(
     control = Control.read(engine)
     facts, screened = judge(engine, control, policy)
     findings, health = of_facts(facts, source.level, policy.allow)
-    includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
         facts,
         findings,
-        replace(health, malformed=len(control.refused), includes=includes),
+        replace(health, malformed=len(control.refused)),
         tuple(control.refused),
         _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
@@ -237,8 +236,8 @@ def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: O
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
     try:
         journal = journal_lines.read(_lines(wanted.journals))
-        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured)
-        report.write(replace(found, offsets=offsets), folder)
+        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured, offsets=offsets)
+        report.write(found, folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 

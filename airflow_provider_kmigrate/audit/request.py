@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -42,7 +43,7 @@ class AuditPolicy:
     on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
     """
 
-    skew_ms: int = 100
+    skew_ms: int = SKEW_MS
     max_cases: int = 20
     allow: frozenset[str] = frozenset()
     alive_since: int | None = None

@@ -385,7 +385,7 @@ def test_facts_go_into_json_whole() -> None:
     history = calm()
     read_again(history)
     facts = balance(history.end()).as_dict()
-    assert (facts["verdict"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == ("FAIL", 5, 25)
+    assert (facts["complete"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == (True, 5, 25)
 
 
 def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.ledger.book import Book, Part
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
-from airflow_provider_kmigrate.core.ledger.partition import Limits, Setting
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Limits, Setting
 
 BINS = 240
 
@@ -87,7 +87,7 @@ class Stall:
     ms: float
 
 
-def owners(book: Book, skew_ms: int = 100) -> tuple[OwnerTrack, ...]:
+def owners(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
     """Every partition's owners. Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count."""
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     ends: dict[str, int] = {}
@@ -217,6 +217,7 @@ def collect(
     ledgers: Sequence[Ledger] = (),
     journal: JournalLines | None = None,
     events: Iterable[Event] = (),
+    offsets: OffsetsFacts | None = None,
 ) -> ReportFacts:
     """Collects the facts of one run.
 
@@ -238,6 +239,7 @@ def collect(
         owners=owners(book),
         lag=lag_track(book, window),
         unreadable=journal.unreadable if journal else 0,
+        offsets=offsets,
     )
 
 

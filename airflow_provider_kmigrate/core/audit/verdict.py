@@ -215,7 +215,9 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
         _violation(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP) for name in VIOLATIONS if name in then
     ]
     doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
-    health = LevelHealth(level, facts.acked + sum(facts.delivered.values()), owner_changes=facts.owner_changes)
+    includes = (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
+    events = facts.acked + sum(facts.delivered.values())
+    health = LevelHealth(level, events, owner_changes=facts.owner_changes, includes=includes)
     return (*broken, *earlier, *_not_owned(facts, level), *doubts, *_notes(facts, level)), health
 
 

@@ -22,11 +22,9 @@ from airflow_provider_kmigrate.core.ledger.health import (
     unmet,
 )
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, uneven_shares, unowned
-from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-
-SKEW_MS: Final = 100
 
 
 def balance(

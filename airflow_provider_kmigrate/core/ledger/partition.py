@@ -31,6 +31,8 @@ from airflow_provider_kmigrate.core.ledger.records import (
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
+SKEW_MS: Final = 100
+"""By how much members' clocks may differ by default."""
 _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 
 
