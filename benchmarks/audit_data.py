@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.events import (
     Event,
     Ownership,
@@ -39,7 +39,7 @@ Truth = dict[str, list[list[Any]]]
 
 
 def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
-    """Leaves `events/` as `audit.schema` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
+    """Leaves `events/` as `audit.sources` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
 
     The truth: of each finding [topic, partition, first, last]; for `double_owned` [topic, partition, -1, milliseconds].
     """
@@ -232,10 +232,10 @@ def _acks(columns: dict[str, Ints]) -> pa.Table:
         "<t_sent_ms>",
         ',"t_acked_ms":',
         "<t_last_ms>",
-        f',"latency_max_us":null,"latency":[[600,{RECORDS}]]}}',
+        f',"latency_max_us":5000,"latency":[[600,{RECORDS}]]}}',
     )
     more = {"hi": last, "n": np.full(size, RECORDS), "producer": who, "producer_seq": columns["seq"]}
-    return _table("ack", columns, line=_text(all_of, *words), latency=_same(size, [600, RECORDS]), **more)
+    return _table("ack", columns, line=_text(all_of, *words), wait_us=np.full(size, 5_000), **more)
 
 
 def _deliveries(columns: dict[str, Ints]) -> pa.Table:

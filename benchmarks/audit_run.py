@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.session import SparkEngine
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Facts
 
@@ -57,16 +57,12 @@ class _Clocked:
     """An engine that notes how long each question took."""
 
     def __init__(self, engine: SparkEngine) -> None:
-        self.name, self._engine, self.attach = engine.name, engine, engine.attach
+        self._engine, self.attach = engine, engine.attach
         self.asked: list[tuple[float, int, str]] = []
 
     def ask(self, question: str) -> Any:
         """As the engine's, timed."""
         return self._timed(question, self._engine.ask, question)
-
-    def map(self, question: str, *how: Any) -> Any:
-        """As the engine's, timed."""
-        return self._timed(question, self._engine.map, question, *how)
 
     def each(self, question: str, *how: Any) -> Any:
         """As the engine's, timed."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.audit.canary import measured, processes_of
 from airflow_provider_kmigrate.audit.judge import Control
-from airflow_provider_kmigrate.audit.sources.source import Source, attach
+from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, CanaryTimes, Measured, ProcessSpan, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
 from tests.kit.duckdb_engine import DuckDBEngine

@@ -149,7 +149,7 @@ def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
     workload = rehearsal.workload
     if workload is None:
         raise ValueError("nothing was measured: the load never ran")
-    seen = summary_of(workload.facts())
+    seen = summary_of(workload)
     passed = dag["state"] == "success" and seen["verdict"].upper() == "PASS"
     verdict = "PASS" if passed else "FAIL" if dag["state"] != "success" else seen["verdict"].upper()
     keys = (

@@ -180,7 +180,7 @@ def _migration(folder: Path) -> dict[str, object]:
             raise ValueError("nothing was measured: the load never ran")
         workload.stop()
         acts = [line for line in trial.journal if line["kind"] == "act"]
-        return _figures(acts, kills, downs, synced) | {"lost": summary_of(workload.facts())["lost"]}
+        return _figures(acts, kills, downs, synced) | {"lost": summary_of(workload)["lost"]}
 
 
 def _ways(folder: Path) -> dict[str, object]:

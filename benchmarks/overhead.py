@@ -48,7 +48,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         if kind != "floor" and done["state"] != "success":
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
         workload.stop()
-        seen = summary_of(workload.facts())
+        seen = summary_of(workload)
         by_act = stalls_by_act(workload, done["acts"] if kind == "floor" else rehearsal.journal())
         stalls = stalls_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {

@@ -40,7 +40,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         ended_ms = _now_ms()
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
         workload.stop()
-        seen = summary_of(workload.facts())
+        seen = summary_of(workload)
         stalls = stalls_between(workload.reading().events, began_ms, ended_ms)
     return {
         "rollback_seconds": back["seconds"],

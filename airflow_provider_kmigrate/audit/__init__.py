@@ -3,11 +3,11 @@
 ::
 
     sources ──► events ──► aggregates ──► clean partitions: counted ───────────────► core.ledger ──► core.audit.verdict
-    lines,      schema     screen         suspects: each whole through the ledger    concludes       one rule
+    lines,                 screen         suspects: each whole through the ledger    concludes       one rule
     Parquet                               in Spark's workers
 
 The ledger is the only judge. The screen only selects suspects, and can only err towards suspicion; the tests hold every audit
 against the ledger on the raw events.
 
-Only this room imports pyspark, pyarrow or numpy's tables; it works without Airflow.
+Only this room imports pyspark and pyarrow; it works without Airflow.
 """

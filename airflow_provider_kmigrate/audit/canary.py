@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.judge import Control
@@ -63,18 +60,9 @@ def measured(engine: Engine, processes: Iterable[ProcessSpan], found: CanaryTime
 
 
 def _cell(rows: pa.Table) -> tuple[int, float | None]:
-    counts = tuple(map(tuple, _buckets(rows["latency"]).tolist()))
+    counts = events.merge(tuple(zip(row[::2], row[1::2], strict=True)) for row in rows["latency"].to_pylist() if row)
     late = events.bucket_quantile(counts, _SHARE)
     return sum(rows["n"].to_pylist()), None if late is None else late / 1000
-
-
-def _buckets(histograms: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Rows (bucket, count) of all histograms together, ascending."""
-    flat = np.asarray(pc.list_flatten(histograms).to_numpy(), np.int64).reshape(-1, 2)
-    bucket, at = np.unique(flat[:, 0], return_inverse=True)
-    counts = np.zeros(len(bucket), np.int64)
-    np.add.at(counts, at, flat[:, 1])
-    return np.stack([bucket, counts], axis=1)
 
 
 def _broken(findings: Iterable[AuditFinding], processes: Iterable[ProcessSpan], plan: CanaryPlan) -> list[AuditFinding]:

@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from airflow_provider_kmigrate.audit import checks, queries, report, request
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit import fingerprint, offsets_history, queries, report, request, stream
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.judge import Control, judge
 from airflow_provider_kmigrate.audit.queries import Engine
@@ -25,7 +27,8 @@ from airflow_provider_kmigrate.audit.request import (
     Request,
     StreamRequest,
 )
-from airflow_provider_kmigrate.audit.sources.source import Source, attach
+from airflow_provider_kmigrate.audit.session import SparkEngine, start
+from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import commit_copies
@@ -48,10 +51,6 @@ from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
 _MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
@@ -101,10 +100,9 @@ def run(
     audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
     found = [*also, *((source.findings, source.health) for source in audited)]
     accounts = [health for _, health in found]
-    required = {account.level for account in accounts} if policy.required is None else policy.required
     findings = [*notes, *(each for some, _ in found for each in some)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
-    return Result(combine(findings, accounts, judged, required=required), audited)
+    return Result(combine(findings, accounts, judged), audited)
 
 
 def audit(
@@ -115,23 +113,19 @@ def audit(
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
     attach(source, engine)
     control = Control.read(engine)
-    judged = judge(engine, control, policy)
-    facts = judged.facts
-    found, health = of_facts(facts, source.level, policy.allow)
-    includes = (Level.CONSUMER,) if source.level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
-    owner_changes = checks.owner_changes(control.changes)
-    findings = (*found, *checks.findings(control.changes, facts, policy=policy, level=source.level))
+    facts, screened = judge(engine, control, policy)
+    findings, health = of_facts(facts, source.level, policy.allow)
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
         facts,
         findings,
-        replace(health, malformed=len(control.refused), owner_changes=owner_changes, includes=includes),
+        replace(health, malformed=len(control.refused)),
         tuple(control.refused),
         _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
-        judged.partitions,
-        judged.suspects,
+        len(screened.clean) + len(screened.suspects),
+        len(screened.suspects),
     )
 
 
@@ -152,7 +146,7 @@ def main(
         with (open_engine or _spark_engine)(wanted) as engine:
             notes: list[AuditFinding] = []
             if wanted.stream:
-                sources, notes = _take_in(wanted.stream, engine, wanted.sources)
+                sources, notes = _ingest(wanted.stream, engine, wanted.sources)
                 wanted = replace(wanted, sources=sources)
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             offsets = _offsets(wanted.offsets, engine) if wanted.offsets else None
@@ -171,17 +165,14 @@ def main(
     return 0
 
 
-def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
-    """Take in the topic's events; returns the sources, and what the topic does not keep.
+def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
+    """Ingest the topic's events; returns the sources, and what the topic does not keep.
 
     Before the first event in the topic its ledger does not exist, and is left out.
     """
-    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # need Spark
-    from airflow_provider_kmigrate.audit.sources import stream  # noqa: PLC0415  # needs Spark
-
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
-    events = stream.EventStream(session, observation.properties(wanted), plan)
+    events = stream.EventStream(session, fingerprint.properties(wanted), plan)
     events.catch_up()
     written = any(name.startswith("row_kind=") for name in stream.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
@@ -191,24 +182,18 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
-    from airflow_provider_kmigrate.audit.logs import observation  # noqa: PLC0415  # needs Spark
-
     session = _spark(engine)
-    found = observation.compared(session, wanted)
+    found = fingerprint.compare_since(session, wanted)
     return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
 
 
 def _offsets(wanted: OffsetsRequest, engine: Engine) -> OffsetsFacts:
-    from airflow_provider_kmigrate.audit.logs import observation, offsets_history  # noqa: PLC0415  # need Spark
-
     session = _spark(engine)
-    count = offsets_history.read_history(session, observation.properties(wanted), wanted.folder)
+    count = offsets_history.read_history(session, fingerprint.properties(wanted), wanted.folder)
     return offsets_history.frames(session, session.read.parquet(wanted.folder), count).facts()
 
 
 def _spark(engine: Engine) -> SparkSession:
-    from airflow_provider_kmigrate.audit.session import SparkEngine  # noqa: PLC0415  # needs Spark
-
     if not isinstance(engine, SparkEngine):
         raise TypeError("only Spark reads logs and topics")
     return engine.session
@@ -216,9 +201,6 @@ def _spark(engine: Engine) -> SparkSession:
 
 @contextmanager
 def _spark_engine(wanted: Request) -> Iterator[Engine]:
-    """Imported only if needed: it is a large package, and may be missing."""
-    from airflow_provider_kmigrate.audit.session import SparkEngine, start  # noqa: PLC0415
-
     with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
         yield SparkEngine(session)
 
@@ -238,13 +220,13 @@ def write(result: Result, folder: Path) -> None:
 
 
 def _pictured(engine: Engine) -> tuple[Event, ...]:
-    """Events of the attached source: all, or of a large one those of owners and stalls."""
+    """Events of the attached source: all, or of a large one the control events."""
     few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
     lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
     return tuple(map(decode, lines))
 
 
-def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> report.AuditReport:
+def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> None:
     """Write `report.html` and `report.json` into the folder.
 
     Raises `Failed` if a journal is unreadable or the folder not writable.
@@ -254,8 +236,8 @@ def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: O
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
     try:
         journal = journal_lines.read(_lines(wanted.journals))
-        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured)
-        return report.write(replace(found, offsets=offsets), folder)
+        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured, offsets=offsets)
+        report.write(found, folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 

@@ -1,34 +1,29 @@
 """Derives a source's facts: the few events about writers and owners are always read whole, clean partitions are counted, suspects go through the ledger, which concludes from both.
 
-A suspect is checked whole, in a process of Spark's: the columns of `schema.EVENTS` become its events again.
+A suspect is checked whole, in a process of Spark's: the columns of `sources.EVENTS` become its events again.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.schema import RowKind
-from airflow_provider_kmigrate.audit.screen import accounts, screen
-from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
+from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Ownership, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
-from airflow_provider_kmigrate.core.ledger.ownership import AckTimes, produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -36,7 +31,6 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 _DELIVERY, _ACK = RowKind.DELIVERY.value, RowKind.ACK.value
 _WANTED: Final = pa.schema([("topic", pa.string()), ("part", pa.int32())])
-_LATENCIES: Final = pa.schema([("producer", pa.string()), ("bucket", pa.int64()), ("n", pa.int64())])
 _ANSWER: Final = pa.schema([("checked", pa.binary())])
 _NOW: Final = (1 << 63) - 1  # of an unknown time
 
@@ -45,7 +39,7 @@ _NOW: Final = (1 << 63) - 1  # of an unknown time
 class Control:
     """The control events of an audit, and the lines that are no events.
 
-    `events`: starts, stops, ownership and the like, and producers' latencies, each once. `starts`: the first one of each writer.
+    `events`: starts, stops, ownership and the like, each once. `starts`: the first one of each writer.
     """
 
     events: list[Event]
@@ -58,7 +52,7 @@ class Control:
         """Read them from the engine. Raises `Refused` (X04) if a line has a schema version that this release does not know."""
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["row_kind"] == RowKind.VERSION])
-        written = (row["line"] for row in rows if row["row_kind"] in {RowKind.CONTROL, RowKind.LATENCY})
+        written = (row["line"] for row in rows if row["row_kind"] == RowKind.CONTROL)
         lines = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
         lines.sort(key=lambda row: (row["why"], row["line"], row["t_ms"] or _NOW))
         refused = [(row["why"], row["line"]) for row in lines]
@@ -68,11 +62,6 @@ class Control:
                 known = control.starts.get(event.stamp.writer, event)
                 control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
         return control
-
-    @property
-    def changes(self) -> list[Ownership]:
-        """The changes of ownership."""
-        return [event for event in self.events if isinstance(event, Ownership)]
 
     def refusals(self, since: int | None) -> Refusals:
         """Why lines are no events. `since`: start of the step, ms since the epoch."""
@@ -88,23 +77,14 @@ def _refuse_versions(found: list[str]) -> None:
         raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The facts of a source; of `partitions` that it has, `suspects` went through the ledger."""
-
-    facts: Facts
-    partitions: int
-    suspects: int
-
-
-def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
-    """The facts of the attached source, as `core.ledger.balance` would have them of all its events."""
+def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts, Screened]:
+    """The facts of the attached source, as `core.ledger.balance` would have them of all its events; and how it was screened."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
     limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
-    book.writers = found.writers
+    book = replace(book, writers=found.writers)
     setting = Setting.of(book, limits)
     screened = screen(engine, book, setting, found)
     facts = conclude(
@@ -113,39 +93,8 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> Judged:
         limits,
         refused=control.refusals(policy.required_evidence.since),
         unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
-        produce=produce_facts(book, latencies_of(engine, repeated=bool(found.repeated)), policy.max_cases),
     )
-    return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
-
-
-def latencies_of(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:
-    """Acknowledgements and their latencies as the ledger needs them. `repeated`: some events were read more than once."""
-    records = engine.ask(queries.acked_records(once=repeated)).to_pylist()
-    counts = _histograms(engine, queries.ack_latencies(once=repeated))
-    return {row["producer"]: AckTimes(row["n"], counts.get(row["producer"], ())) for row in records}
-
-
-def _histograms(engine: Engine, question: str) -> dict[str, events.Histogram]:
-    """The histogram of each producer."""
-    table = _added(engine.map(question, _add_batches, _LATENCIES))
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for name, bucket, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        found[name].append((bucket, n))
-    return {name: tuple(sorted(pairs)) for name, pairs in found.items()}
-
-
-def _add_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Histograms of the same producer added up, a batch at a time. Runs in Spark's workers."""
-    for batch in batches:
-        pairs = np.asarray(pc.list_flatten(batch["latency"]).to_numpy(), np.int64)
-        names = batch["producer"].take(pc.list_parent_indices(batch["latency"])[::2])
-        rows = pa.table({"producer": names, "bucket": pairs[::2], "n": pairs[1::2]}, schema=_LATENCIES)
-        yield from _added(rows).cast(_LATENCIES).to_batches()
-
-
-def _added(rows: pa.Table) -> pa.Table:
-    names = ["producer", "bucket"]
-    return rows.group_by(names).aggregate([("n", "sum")]).select([*names, "n_sum"]).rename_columns([*names, "n"])
+    return facts, screened
 
 
 def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:
@@ -165,13 +114,13 @@ def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
 
 _COLUMNS: Final = (
     *("row_kind", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
-    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq", "generation"),
+    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq", "generation", "wait_us"),
 )
 _Row = tuple[Any, ...]
 
 
 def part_of(rows: pa.Table) -> Part:
-    """The events of one partition, without what the ledger ignores: latencies, and generations of commits."""
+    """The events of one partition, without what the ledger ignores: latencies in buckets, and generations of commits."""
     part = Part(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
     for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
         _file(part, row)
@@ -189,13 +138,14 @@ def _once(rows: list[_Row]) -> Iterable[_Row]:
 
 
 def _file(part: Part, row: _Row) -> None:
-    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq, born = (
-        row
-    )
+    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, *rest = row
+    t_first, t_last, t_sent, gap, producer, producer_seq, generation, wait_us = rest
     if row_kind == _DELIVERY:
         who = (t_first, t_last, t_sent, gap, producer, producer_seq)
-        part.runs[group].append(DeliveryRun(Stamp(writer, number, t_ms), group, member, born, *part.where, lo, hi, n, seq, *who))
+        run = DeliveryRun(Stamp(writer, number, t_ms), group, member, generation, *part.where, lo, hi, n, seq, *who)
+        part.runs[group].append(run)
     elif row_kind == _ACK:
-        part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, t_sent, t_last))
+        times = (t_sent, t_last, wait_us)
+        part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, *times))
     else:
-        part.commits[group].append(AcceptedCommit(t_ms, lo, member))
+        part.commits[group].append(AcceptedCommit(t_ms, lo))

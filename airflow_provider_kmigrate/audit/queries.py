@@ -1,21 +1,21 @@
 """The audit's questions, and the engine that answers them: plain SQL that Spark and the tests' oracle read alike.
 
 Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views:
-`events` (`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
+`events` (`sources.EVENTS`), and small tables attached for one question: `writers`, `owned`, `wanted`.
 """
 
 # ruff: noqa: S608  # only numbers of ours are put into the texts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
-Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `schema.EVENTS` has it
+Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `sources.EVENTS` has it
 
 
 class Engine(Protocol):
@@ -24,18 +24,11 @@ class Engine(Protocol):
     Functions may run in other processes, with all that they refer to. Every method raises `Failed` with the engine's own words.
     """
 
-    name: str
-
     def attach(self, view: str, data: Sequence[Data]) -> None:
         """Attach everything in `data` under a name; replaces an earlier one."""
 
     def ask(self, question: str) -> pa.Table:
         """The answer, whole."""
-
-    def map(
-        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
-    ) -> pa.Table:
-        """Apply the function to the answer's batches, in parallel."""
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
         """Apply the function to all rows with the same keys, in parallel."""
@@ -45,7 +38,7 @@ class Engine(Protocol):
 _LONGEST_MS, _RUNS = 1 << 33, 1 << 29
 _EVENTS: Final = "row_kind NOT IN ('refused', 'version')"
 
-CONTROL: Final = "SELECT row_kind, line, why, t_ms FROM events WHERE row_kind IN ('control', 'refused', 'version', 'latency')"
+CONTROL: Final = "SELECT row_kind, line, why, t_ms FROM events WHERE row_kind IN ('control', 'refused', 'version')"
 
 # Of each writer how many numbers there are, in how many rows: with every number from 0 to the last, once, its account is whole. The numbers
 # are counted as bits of words, because a group for each of them costs ten times as much. `clock_lag_ms` is that of its last heartbeat.
@@ -98,11 +91,12 @@ WHERE row_kind = 'delivery' AND consumer_group IN (SELECT consumer_group FROM ow
 ACKED: Final = """
 WITH claims AS (
   SELECT topic, part, producer, shift, min(lo) AS first, max(hi) AS last, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_hi,
-    CAST(sum(acked) AS BIGINT) AS acked, max(t_acked) AS t_hi, max(unclear) AS unclear
+    CAST(sum(acked) AS BIGINT) AS acked, max(t_acked) AS t_hi, max(wait_us) AS stall_us,
+    max(unclear) AS unclear
   FROM (
     SELECT topic, part, producer, lo - producer_seq AS shift, lo, hi, CASE WHEN lo < 0 OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS unclear,
       CASE WHEN row_kind = 'ack' THEN lo END AS acked_lo, CASE WHEN row_kind = 'ack' THEN hi END AS acked_hi,
-      CASE WHEN row_kind = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN row_kind = 'ack' THEN t_last_ms END AS t_acked
+      CASE WHEN row_kind = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN row_kind = 'ack' THEN t_last_ms END AS t_acked, wait_us
     FROM events WHERE row_kind = 'ack' OR (row_kind = 'delivery' AND producer IS NOT NULL)) AS reported
   GROUP BY topic, part, producer, shift),
 ordered AS (
@@ -111,7 +105,7 @@ ordered AS (
     max(last - shift) OVER (PARTITION BY topic, part, producer ORDER BY first, shift ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS number
   FROM claims)
 SELECT topic, part, producer, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_hi, CAST(sum(acked) AS BIGINT) AS acked, max(t_hi) AS t_hi,
-  max(CASE WHEN unclear = 1 OR first <= high OR first - shift <= number THEN 1 ELSE 0 END) AS suspect
+  max(stall_us) AS stall_us, max(CASE WHEN unclear = 1 OR first <= high OR first - shift <= number THEN 1 ELSE 0 END) AS suspect
 FROM ordered GROUP BY topic, part, producer"""
 
 # The deliveries of some writers, and their delay, for a canary.
@@ -122,14 +116,14 @@ FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind
 # Everything about the wanted partitions, as `judge.check_rows` takes it.
 EVENTS_OF: Final = """
 SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
-  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation
+  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation, wait_us
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
 WHERE row_kind IN ('delivery', 'ack', 'commit')"""
 
-# For pictures of the run: everything, or only ownership and producers' waits.
+# For pictures of the run: everything, or only control events.
 EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
 ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
-FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND row_kind IN ('control', 'latency')"
+FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND row_kind = 'control'"
 
 
 def delivered(skew_ms: int) -> str:
@@ -180,21 +174,3 @@ def ack_slots(since: int) -> str:
     return f"""
 SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot
 FROM events WHERE row_kind = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
-
-
-def _acks(*, once: bool) -> str:
-    """Acknowledgements; where some were read again, each number `once`."""
-    if not once:
-        return "events WHERE row_kind = 'ack'"
-    copies = "SELECT *, row_number() OVER (PARTITION BY writer, number ORDER BY line) AS copy FROM events WHERE row_kind = 'ack'"
-    return f"({copies}) AS copies WHERE copy = 1"
-
-
-def acked_records(*, once: bool) -> str:
-    """The number of acknowledged records of each producer."""
-    return f"SELECT producer, CAST(sum(n) AS BIGINT) AS n FROM {_acks(once=once)} GROUP BY producer"
-
-
-def ack_latencies(*, once: bool) -> str:
-    """Latencies from sent to acknowledged, in buckets."""
-    return f"SELECT producer, latency FROM {_acks(once=once)} AND latency IS NOT NULL"

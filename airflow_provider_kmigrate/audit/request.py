@@ -3,7 +3,7 @@
 ::
 
     {"spark": {"master": "local[2]", "jars": [], "settings": {}},
-     "policy": {"skew_ms": 100, "allow": ["redelivered"], "required": ["L2"], "max_lag_ms": 60000,
+     "policy": {"skew_ms": 100, "allow": ["redelivered"], "max_lag_ms": 60000,
                 "required_evidence": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
@@ -17,17 +17,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -37,19 +38,14 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 class AuditPolicy:
     """The settings of an audit's judgement. Times are milliseconds.
 
-    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `allow`:
-    findings that are shown and do not fail, such as `redelivered` if clients are killed on purpose. `required`: levels that must have been measured; None: those
-    of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
-    `required_evidence`: the least evidence, from `since` on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of
-    clients that run on; None: all must have stopped.
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `allow`: findings that are
+    shown and do not fail, such as `redelivered` if clients are killed on purpose. `required_evidence`: the least evidence, from `since`
+    on, of `groups`. `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
     """
 
-    skew_ms: int = 100
+    skew_ms: int = SKEW_MS
     max_cases: int = 20
     allow: frozenset[str] = frozenset()
-    required: Collection[Level] | None = None
-    max_gap_ms: int | None = None
-    max_unowned_ms: int | None = None
     alive_since: int | None = None
     required_evidence: Demand = ANY_EVIDENCE
 
@@ -67,7 +63,7 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is not included.
 
-    `before`: the observation before the step, from `audit.logs.observation`. `refreshed`: those of earlier audits that passed, in their
+    `before`: the observation before the step, from `audit.fingerprint`. `refreshed`: those of earlier audits that passed, in their
     order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
     themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
     """
@@ -84,7 +80,7 @@ class LogsRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """All of `__consumer_offsets`, written as Parquet into `folder`, over an earlier one (`audit.logs.offsets_history`)."""
+    """All of `__consumer_offsets`, written as Parquet into `folder`, over an earlier one (`audit.offsets_history`)."""
 
     properties: str
     folder: str
@@ -94,7 +90,7 @@ class OffsetsRequest:
 class StreamRequest:
     """A topic to which clients write events: its new events are ingested before the audit. `properties` as above.
 
-    `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
+    `folder` holds them as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.stream`).
     """
 
     properties: str
@@ -197,7 +193,6 @@ _REQUEST: Final = _object(
     sources=_all(_object(Source, level=_LEVEL, lines=_STRINGS, ledgers=_STRINGS)),
     policy=_object(
         _policy,
-        required=_all(_LEVEL),
         allow=lambda names: frozenset(_STRINGS(names)),
         required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
     ),

@@ -175,6 +175,7 @@ def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -
     return Checked(
         where,
         acked=sum(row["acked"] for row in place.acked),
+        stall_us=max((row["stall_us"] for row in place.acked if row["stall_us"] is not None), default=None),
         delivered={group: row["n"] for group, row in place.delivered.items()},
         groups=tuple(
             GroupChecked(GroupPartition(group, *where), gap=_gap(where, row, members))

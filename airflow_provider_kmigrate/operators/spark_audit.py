@@ -191,7 +191,7 @@ class SparkFingerprintOperator(_AuditJob):
     :param cluster_file: path of the cluster file whose Kafka connection completes the request. (templated)
     """
 
-    program = "logs.observation"
+    program = "fingerprint"
 
     def execute(self, context: Context) -> Any:
         """Read the logs by Spark, unless their fingerprint exists."""

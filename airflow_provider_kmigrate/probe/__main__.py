@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.audit.verdict import Level, as_dict, combine
+from airflow_provider_kmigrate.core.audit.verdict import as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.probe.probe import RATE, Probe
 from airflow_provider_kmigrate.probe.stream import all_run
@@ -49,7 +49,7 @@ def _status(probe: Probe) -> int:
 
 def _verdict(probe: Probe) -> int:
     findings, health = probe.evidence()
-    found: dict[str, Any] = as_dict(combine(findings, [health], required=[Level.PROBE]))
+    found: dict[str, Any] = as_dict(combine(findings, [health]))
     print(json.dumps(found, indent=1))  # noqa: T201
     return 0 if found["outcome"] == "PASS" else 3
 

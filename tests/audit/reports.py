@@ -9,7 +9,6 @@ from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.audit.report_facts import (
     Ledger,
-    OwnerInterval,
     OwnerTrack,
     ReportFacts,
     ReportWindow,
@@ -31,6 +30,7 @@ from airflow_provider_kmigrate.core.events import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_repair import StoredCommit, by_time, judge
 from tests.core.histories import History
@@ -154,4 +154,5 @@ def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
 def write_page(facts: ReportFacts, folder: Path) -> Path:
     from airflow_provider_kmigrate.audit.report import write  # noqa: PLC0415  # core's tests read this module too
 
-    return write(facts, folder).html
+    write(facts, folder)
+    return folder / "report.html"

@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit.job import run
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, parse
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, CanaryVerdict, Level
 from airflow_provider_kmigrate.core.events import (

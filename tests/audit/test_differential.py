@@ -17,7 +17,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit.job import audit
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerFinding, balance

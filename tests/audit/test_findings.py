@@ -15,7 +15,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, SendFailure
@@ -207,7 +207,7 @@ def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
     assert findings(concluded(events, duck))[AuditCause.NOT_OWNED].outcome is AuditOutcome.INCONCLUSIVE
 
 
-def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
+def test_unowned_time_is_shown(duck: Engine) -> None:
     history = calm()
     history.consumer("n", "g")
     history.own("g", "m", OwnershipChange.RELEASED)
@@ -220,13 +220,6 @@ def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
         shown[AuditCause.UNOWNED].examples[0].members,
         shown[AuditCause.OWNER_CHANGES].count,
     ) == (7_000, ("m", "n"), 1)
-    assert AuditCause.UNOWNED in findings(concluded(events, duck, AuditPolicy(max_unowned_ms=6_999)))
-    assert AuditCause.UNOWNED not in findings(concluded(events, duck, AuditPolicy(max_unowned_ms=7_000)))
-
-
-def test_a_long_wait_fails_beyond_its_limit(duck: Engine) -> None:
-    assert AuditCause.WAITED in findings(concluded(calm().end(), duck, AuditPolicy(max_gap_ms=100)))
-    assert AuditCause.WAITED not in findings(concluded(calm().end(), duck, AuditPolicy(max_gap_ms=60_000)))
 
 
 @pytest.mark.parametrize(
@@ -250,12 +243,6 @@ def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> N
     result = concluded(history.end(), duck, AuditPolicy(allow=frozenset({"redelivered"})))
     assert result.verdict.outcome is AuditOutcome.PASS
     assert findings(result, AuditOutcome.PASS)[AuditCause.REDELIVERED].count == 5
-
-
-def test_levels_that_are_required_and_absent(duck: Engine) -> None:
-    result = concluded(calm().end(), duck, AuditPolicy(required=(Level.LOG, Level.CONSUMER)))
-    assert (result.verdict.outcome, set(findings(result))) == (AuditOutcome.INCONCLUSIVE, {AuditCause.LEVEL_UNMEASURED})
-    assert result.verdict.proven == (Level.CONSUMER,)
 
 
 def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:

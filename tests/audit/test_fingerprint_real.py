@@ -18,14 +18,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.logs import fingerprint, observation
-from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compare, take
+from airflow_provider_kmigrate.audit import fingerprint
+from airflow_provider_kmigrate.audit.fingerprint import LogSnapshot, compare, take
+from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.request import LogsRequest
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -105,7 +105,7 @@ def test_equal_through_a_restart_and_new_records(
     findings, health = compare(before, after)
     assert causes(before, after) == {AuditCause.UNCHANGED: COUNT}
     assert health.events == COUNT
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.PASS
+    assert combine(findings, [health]).outcome is AuditOutcome.PASS
     assert after.logs.marks[TopicPartition("t", 0)].leader_epoch is not None
     (track,) = after.commits.tracks.values()
     assert (track.first, track.last) == (700, 700)
@@ -272,11 +272,11 @@ def test_each_audit_compares_with_what_the_last_one_left(
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     places = [str(tmp_path / name / "fingerprint.json") for name in ("first", "gate1", "gate2")]
     wanted = LogsRequest(str(tmp_path / "kafka.json"), ("gates",), places[0], tuple(places[1:]))
-    observation.taken(spark, wanted)
+    fingerprint.observe_before(spark, wanted)
     fill(properties, "gates", 300)
     (tmp_path / "gate1").mkdir()
-    observation.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
-    found = observation.compared(spark, wanted)
+    fingerprint.compare_since(spark, wanted).leave(spark, wanted, Path(places[1]))
+    found = fingerprint.compare_since(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     unresponsive = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
@@ -296,7 +296,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     places = [tmp_path / name / "fingerprint.json" for name in ("first", "gate1")]
     newest = {"exclude_topics": ("scratch",), "sample": LogSample(0.0, tail=100), "block": 100}
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
-    first = observation.taken(spark, wanted).logs
+    first = fingerprint.observe_before(spark, wanted).logs
     names = {where.topic for where in first.marks}
     assert "stays" in names
     assert not names & {"scratch", "kmigrate-own", "__consumer_offsets"}
@@ -306,15 +306,15 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     create(properties, "made-since")
     fill(properties, "made-since", 300)
     (tmp_path / "gate1").mkdir()
-    found = observation.compared(spark, wanted)
+    found = fingerprint.compare_since(spark, wanted)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     found.leave(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
-    (gone,) = [finding for finding in observation.compared(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
+    (gone,) = [finding for finding in fingerprint.compare_since(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
     assert (gone.reason.cause, {case.topic for case in gone.examples}) == (AuditCause.PARTITIONS_GONE, {"made-since"})
     left_out = replace(wanted, exclude_topics=("scratch", "made-since"))
-    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in observation.compared(spark, left_out).findings]
+    assert AuditCause.NOT_REQUESTED in [finding.reason.cause for finding in fingerprint.compare_since(spark, left_out).findings]
 
 
 def test_groups_of_real_members_in_the_offsets_topic(
@@ -352,7 +352,7 @@ def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[
         take(spark, properties, ["empty", "unknown"])
     seen = take(spark, properties, ["empty"])
     findings, health = compare(seen, take(spark, properties, ["empty"], before=seen))
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.INCONCLUSIVE
+    assert combine(findings, [health]).outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
@@ -390,7 +390,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     }
     truncated = next(finding for finding in findings if finding.reason.cause == AuditCause.LOG_TRUNCATED)
     assert (truncated.count, truncated.examples[0].first, truncated.examples[0].last) == (300 - kept["short"], kept["short"], 299)
-    assert combine(findings, [health], required=[Level.LOG]).outcome is AuditOutcome.FAIL
+    assert combine(findings, [health]).outcome is AuditOutcome.FAIL
 
 
 def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:

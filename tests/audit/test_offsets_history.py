@@ -11,9 +11,9 @@ pytest.importorskip("pyspark", reason="the audit has its own environment")
 
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.logs import offsets_history
-from airflow_provider_kmigrate.audit.logs.offsets_history import OffsetsFrames, frames
-from airflow_provider_kmigrate.audit.logs.offsets_rows import HISTORY, JUDGED, stored
+from airflow_provider_kmigrate.audit import offsets_history
+from airflow_provider_kmigrate.audit.offsets_history import OffsetsFrames, frames
+from airflow_provider_kmigrate.audit.offsets_rows import HISTORY, JUDGED, stored
 from airflow_provider_kmigrate.audit.report import render
 from airflow_provider_kmigrate.core.audit import commit_copies
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
@@ -178,7 +178,7 @@ def test_an_empty_topic_and_none(spark_session: SparkSession, tmp_path: Path) ->
 
 
 def test_the_verdict_and_the_page(facts: OffsetsFacts) -> None:
-    verdict = combine(commit_copies.findings(facts), [], required=())
+    verdict = combine(commit_copies.findings(facts), [])
     assert verdict.outcome is AuditOutcome.FAIL
     causes = {finding.reason.cause for finding in verdict.findings}
     assert causes == {

@@ -20,7 +20,7 @@ from confluent_kafka.admin import NewPartitions
 from kafka.protocol.consumer.group import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.logs.offsets_history import frames, read_history
+from airflow_provider_kmigrate.audit.offsets_history import frames, read_history
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.clients.settings import KafkaSettings

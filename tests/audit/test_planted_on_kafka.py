@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.consumer.mock_kafka import MockKafka

@@ -17,11 +17,10 @@ import pytest
 
 pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
-from airflow_provider_kmigrate.audit import connector, job, request
-from airflow_provider_kmigrate.audit.logs import observation
+from airflow_provider_kmigrate.audit import connector, fingerprint, job, request
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
@@ -63,7 +62,7 @@ class Run:
         self.request.write_text(json.dumps({"sources": [source], "logs": logs, "report": {"cluster": "run"}}))
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        assert observation.taken(spark.session, wanted.logs).logs.records > 0
+        assert fingerprint.observe_before(spark.session, wanted.logs).logs.records > 0
         self.wait_first_batch()
         node = self.cluster.plan.brokers[0]
         with agent_of(node, self.cluster.plan.cluster_id) as host:
@@ -92,7 +91,7 @@ class Run:
     def audited(self, spark: Any) -> job.Result:
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        found = observation.compared(spark.session, wanted.logs)
+        found = fingerprint.compare_since(spark.session, wanted.logs)
         also = [(found.findings, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 
@@ -115,11 +114,11 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
     assert facts.acked == facts.delivered[GROUP] > 500
     wanted = request.load(real.request).report
     assert wanted is not None
-    report = job.write_report(wanted, result, tmp_path)
-    document = json.loads(report.json.read_text())
+    job.write_report(wanted, result, tmp_path)
+    document = json.loads((tmp_path / "report.json").read_text())
     assert document["verdict"]["outcome"] == "PASS"
     assert len(document["owners"]) == 4
-    assert all(f">{label}" in report.html.read_text() for label in ("L0", "L2", "L3"))
+    assert all(f">{label}" in (tmp_path / "report.html").read_text() for label in ("L0", "L2", "L3"))
 
 
 def test_a_streaming_job_has_every_record_of_it_once(real: Run, duck: Engine) -> None:

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
+from airflow_provider_kmigrate.audit import fingerprint
 from airflow_provider_kmigrate.audit.job import main
-from airflow_provider_kmigrate.audit.logs import observation
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -71,9 +71,12 @@ def test_properties_that_are_none(tmp_path: Path) -> None:
     wanted = parse({"sources": [], "logs": {**LOGS, "properties": str(tmp_path / "p.json")}}).logs
     assert wanted is not None
     with pytest.raises(Failed):
-        observation.properties(wanted)
+        fingerprint.properties(wanted)
     (tmp_path / "p.json").write_text("secret")
     with pytest.raises(Refused) as caught:
-        observation.properties(wanted)
+        fingerprint.properties(wanted)
     assert caught.value.reasons[0].cause == AuditCause.SNAPSHOT_DAMAGED
     assert "secret" not in str(caught.value)
+    (tmp_path / "p.json").write_text("[" * 20_000)  # ends the standard decoder with a RecursionError
+    with pytest.raises(Refused):
+        fingerprint.properties(wanted)

@@ -11,9 +11,8 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.judge import Control, part_of
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
-from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
-from airflow_provider_kmigrate.audit.sources.source import Source, attach
+from airflow_provider_kmigrate.audit.sources import Source, attach, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, Part
@@ -30,7 +29,7 @@ def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[S
     control = Control.read(engine)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
-    book.writers = found.writers
+    book = replace(book, writers=found.writers)
     setting = Setting.of(book, limits)
     return screen(engine, book, setting, found), setting
 
@@ -137,7 +136,7 @@ def test_a_hole_in_an_account_makes_all_its_partitions_suspect(duck: Engine, gon
 
 
 def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
-    """But for generations and latencies, of which the ledger knows nothing; of one that is there twice one."""
+    """But for generations and latencies in buckets, of which the ledger knows nothing; of one that is there twice one."""
     events = packed(40, 35)
     book = Book.of(events)
     duck.attach("events", [table_of(row for event in events for row in rows_of(event))])
@@ -150,6 +149,6 @@ def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
 
 def bare_part(part: Part) -> tuple[object, ...]:
     runs = [replace(run, generation=None, latency=()) for found in part.runs.values() for run in found]
-    acks = [replace(ack, latency_max_us=None, latency=()) for ack in part.acks]
+    acks = [replace(ack, latency=()) for ack in part.acks]
     commits = [(group, commit) for group, found in part.commits.items() for commit in found]
     return part.where, sorted(map(repr, runs)), sorted(map(repr, acks)), sorted(commits)

@@ -50,11 +50,11 @@ def test_executors_have_the_package(spark: Any) -> None:
     sessions.ship_package(session)
 
     def decode(batches: Any) -> Any:
-        from airflow_provider_kmigrate.audit import schema  # noqa: PLC0415
+        from airflow_provider_kmigrate.audit import sources  # noqa: PLC0415  # in the executor
 
         for batch in batches:
-            rows = [row for line in batch["line"].to_pylist() for row in schema.rows_of_line(line)]
-            yield from schema.table_of(rows).select(["row_kind"]).to_batches()
+            rows = [row for line in batch["line"].to_pylist() for row in sources.rows_of_line(line)]
+            yield from sources.table_of(rows).select(["row_kind"]).to_batches()
 
     lines = session.createDataFrame(
         [('{"v":1,"kind":"stop","writer":"w","event_seq":3,"t_ms":9,"clean":true}',), ("no",)], "line string"

@@ -18,8 +18,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.audit.job import main, run
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
-from airflow_provider_kmigrate.audit.schema import RowKind, rows_of, table_of
-from airflow_provider_kmigrate.audit.sources.source import Source
+from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import LogExtent, Ownership, Stamp
@@ -223,8 +222,8 @@ def test_a_request() -> None:
         "level": "L3",
         "ledgers": ["s3://b/l"],
     }
-    policy = {"allow": ["redelivered"], "required": ["L0", "L3"], "skew_ms": 5}
+    policy = {"allow": ["redelivered"], "skew_ms": 5}
     request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
     assert request.sources[0].ledgers == ("s3://b/l",)
-    assert (request.policy.required, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), 5)
+    assert (request.policy.allow, request.policy.skew_ms) == (frozenset({"redelivered"}), 5)
     assert (request.spark.master, request.spark.jars) == ("yarn", ("a.jar",))

@@ -24,20 +24,22 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
-from airflow_provider_kmigrate.audit.schema import RowKind
+from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.session import SparkEngine
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
-from airflow_provider_kmigrate.audit.sources.stream import EventStream, Storage, StreamPlan
+from airflow_provider_kmigrate.audit.sources import RowKind
+from airflow_provider_kmigrate.audit.stream import EventStream, Storage, StreamPlan
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=90)]
@@ -120,7 +122,9 @@ def test_everything_arrives_once_and_foreign_lines_stand_aside(
     assert {str(row["why"]).split(" b")[0].split("'")[0] for row in aside}
     assert all(f"{plan.topic}-0 offset {len(reported) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
     assert [row["row_kind"] for row in aside].count(RowKind.VERSION.value) == 1
-    assert balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"]).verdict is LedgerVerdict.PASS
+    assert (
+        verdict_of(balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"])) is AuditOutcome.PASS
+    )
     at = stream.progress()
     assert at.begun == at.done, "no batch is half done"
 

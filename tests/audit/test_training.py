@@ -20,16 +20,12 @@ class Listening:
     """An engine that notes what it is asked."""
 
     def __init__(self, engine: Engine) -> None:
-        self.name, self.attach, self._engine = engine.name, engine.attach, engine
+        self.attach, self._engine = engine.attach, engine
         self.asked: list[str] = []
 
     def ask(self, question: str) -> pa.Table:
         self.asked.append(question)
         return self._engine.ask(question)
-
-    def map(self, question: str, *how: Any) -> pa.Table:
-        self.asked.append(question)
-        return self._engine.map(question, *how)
 
     def each(self, question: str, *how: Any) -> pa.Table:
         self.asked.append(question)

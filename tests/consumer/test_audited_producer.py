@@ -13,9 +13,12 @@ from airflow_provider_kmigrate.applications import runs
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Remark, SendFailure, Stop
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from tests.consumer.mock_kafka import MockKafka
+from tests.kit.load import produce_of
+from tests.verdicts import verdict_of
 
 PRODUCE, MSG_SIZE_TOO_LARGE = 0, 10
 
@@ -84,10 +87,11 @@ def test_both_wrappers_make_a_whole_ledger(settings: dict[str, Any], tmp_path: P
             assert message is not None, f"{left} records did not come"
             left -= 1
         consumer.commit(asynchronous=False)
-    facts = balance(read_events(tmp_path).events)
-    assert facts.verdict is LedgerVerdict.PASS, facts.reasons
+    events = read_events(tmp_path).events
+    facts = balance(events)
+    assert verdict_of(facts) is AuditOutcome.PASS, facts.reasons
     assert (facts.acked, facts.delivered) == (200, {"g": 200})
-    assert facts.produce.exact
+    assert produce_of(events).exact
 
 
 def test_records_that_carry_their_number(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
 from airflow_provider_kmigrate.core.gates import PROBE_FRESH
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe import __main__ as cli
@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensur
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
 
@@ -95,7 +96,7 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
     findings, health = probe.evidence()
-    verdict = combine(findings, [health], required=[Level.PROBE])
+    verdict = combine(findings, [health])
     assert verdict.outcome is AuditOutcome.PASS, verdict.headline
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     with pytest.raises(Refused):
@@ -119,15 +120,15 @@ def test_a_run_is_judged_while_it_runs_and_ended_by_any_process(cluster: LocalCl
         acked, _ = flows(events)
         reading = read_events(events)
         assert acked > 0
-        assert balance(reading.events).verdict is LedgerVerdict.INCONCLUSIVE, "no client has stopped"
+        assert verdict_of(balance(reading.events)) is AuditOutcome.INCONCLUSIVE, "no client has stopped"
         running = balance(reading.events, refused=reading.refused, alive_since=round(time.time() * 1000) - 10_000)
-        assert (running.verdict, running.reasons) == (LedgerVerdict.PASS, ())
+        assert (verdict_of(running), running.reasons) == (AuditOutcome.PASS, ())
         ProbeRuns(tmp_path, properties).begin("second")
         assert {process.state for process in Probe(tmp_path / "first", properties).status().values()} == {ProcessState.STOPPED}
     finally:
         assert ProbeRuns(tmp_path, properties).end() == ("first", "second")
     for run in ("first", "second"):
         facts = Probe(tmp_path / run, properties).facts()
-        assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+        assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in written if b"canary-probe" in path.read_bytes()] == []

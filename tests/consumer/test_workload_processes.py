@@ -13,16 +13,17 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.probe.stream import Stream
-from tests.kit.load import TopicPlan, create_topics
+from tests.kit.load import TopicPlan, create_topics, produce_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
+from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
 
@@ -115,10 +116,11 @@ def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluste
     assert {process.state for process in again.status().values()} == {ProcessState.RUNNING}
     again.stop()
     facts = running.facts()
-    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert set(facts.delivered.values()) == {facts.acked}
-    assert facts.produce.exact
-    assert facts.produce.records == facts.acked
+    produce = produce_of(running.reading().events)
+    assert (produce.exact, produce.records) == (True, facts.acked)
+    assert produce.longest_ms == facts.longest_stall_ms
     assert {process.state for process in running.status().values()} == {ProcessState.STOPPED}
     again.stop()
 
@@ -132,7 +134,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
     wait_until(lambda: progress.update().acked > acked + 5_000, "5,000 records more")
     running.stop()
     facts = running.facts()
-    assert facts.verdict is not LedgerVerdict.PASS
+    assert verdict_of(facts) is not AuditOutcome.PASS
     assert not facts.complete
     assert AuditCause.NO_STOP in {reason.cause for reason in facts.reasons}
     assert facts.lost.count == 0
@@ -147,4 +149,4 @@ def test_a_killed_producer_is_incomplete(running: Workload) -> None:
     member(running, "producer0").kill()
     running.stop()
     facts = running.facts()
-    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.INCONCLUSIVE, 0)
+    assert (verdict_of(facts), facts.lost.count) == (AuditOutcome.INCONCLUSIVE, 0)

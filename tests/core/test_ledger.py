@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import (
     Ack,
     DeliveryRun,
@@ -17,23 +18,24 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import Facts, LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
 from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS, REPEAT_RECORDS
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts, moved_on
+from tests.verdicts import verdict_of
 
 
 def test_nothing_planted_is_clean() -> None:
     facts = balance(calm().end())
-    assert (facts.verdict, facts.complete, facts.reasons) == (LedgerVerdict.PASS, True, ())
+    assert (verdict_of(facts), facts.complete, facts.reasons) == (AuditOutcome.PASS, True, ())
     assert (facts.acked, dict(facts.delivered), counts(facts)) == (30, {"g": 30}, {})
 
 
 def test_nothing_at_all_is_not_clean() -> None:
     facts = balance([])
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP})
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP})
 
 
 def lost_in_the_middle(h: History) -> None:
@@ -121,7 +123,7 @@ def test_a_planted_fault_is_found_and_only_that(plant: Callable[[History], None]
     plant(history)
     facts = balance(history.end())
     assert counts(facts) == found
-    assert (facts.verdict, facts.complete) == (LedgerVerdict.FAIL, True)
+    assert (verdict_of(facts), facts.complete) == (AuditOutcome.FAIL, True)
 
 
 def test_a_counter_example_can_be_looked_up() -> None:
@@ -240,27 +242,27 @@ def an_ack_without_its_place(h: History) -> list[Event]:
 def test_a_hole_in_the_evidence_is_inconclusive_never_clean(tell: Callable[[History], list[Event]], why: set[AuditCause]) -> None:
     facts = balance(tell(calm()))
     assert causes(facts) == why
-    assert (facts.verdict, facts.complete) == (LedgerVerdict.INCONCLUSIVE, False)
+    assert (verdict_of(facts), facts.complete) == (AuditOutcome.INCONCLUSIVE, False)
     assert counts(facts).keys() <= {"unseen"}
 
 
 def test_unreadable_lines_are_a_hole() -> None:
     facts = balance(calm().end(), refused=["a.jsonl:3 no JSON"])
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.BAD_LINES})
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.BAD_LINES})
 
 
 def test_what_a_killed_member_may_have_read_is_not_called_lost() -> None:
     history = calm()
     lost_in_the_middle(history)
     facts = balance(history.end("m"))
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 3})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.INCONCLUSIVE, {"unseen": 3})
 
 
 def test_what_is_shown_is_a_violation_in_any_ledger() -> None:
     history = calm()
     read_again(history)
     facts = balance(history.end("m"))
-    assert (facts.verdict, facts.complete, counts(facts)) == (LedgerVerdict.FAIL, False, {"redelivered": 5})
+    assert (verdict_of(facts), facts.complete, counts(facts)) == (AuditOutcome.FAIL, False, {"redelivered": 5})
 
 
 def test_another_groups_killed_member_changes_nothing_for_this_one() -> None:
@@ -276,7 +278,7 @@ def test_a_record_without_a_known_place_is_found_by_its_number() -> None:
     history = calm()
     history.ack("p", 0, -1, 30, 2)
     history.deliver("g", "m", 0, 30, 2, 30)
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_markers_between_records_are_not_loss() -> None:
@@ -286,7 +288,7 @@ def test_markers_between_records_are_not_loss() -> None:
     history.ack("p", 0, 37, 34, 4)
     history.deliver("g", "m", 0, 31, 4)
     history.deliver("g", "m", 0, 37, 4)
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_a_group_that_starts_at_the_end_owes_nothing_before() -> None:
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m", 0, 30, 10, 30)
     history.deliver("late", "n", 0, 35, 5, 35)
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_a_failed_commit_commits_nothing() -> None:
@@ -351,7 +353,7 @@ def test_a_failed_commit_commits_nothing() -> None:
     history.ack("p", 0, 30, 30, 7)
     history.commit("g", "m", 0, 37, ok=False)
     history.deliver("g", "m", 0, 30, 7, 30)
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
@@ -383,7 +385,7 @@ def test_facts_go_into_json_whole() -> None:
     history = calm()
     read_again(history)
     facts = balance(history.end()).as_dict()
-    assert (facts["verdict"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == ("FAIL", 5, 25)
+    assert (facts["complete"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == (True, 5, 25)
 
 
 def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:
@@ -400,7 +402,7 @@ def test_no_room_for_cases_is_no_reason_to_pass() -> None:
     history.ack("p", 0, 35, 35, 5)
     history.deliver("g", "m", 0, 35, 5, 35)
     facts = balance(history.end(), max_cases=0)
-    assert (facts.verdict, facts.lost.count, facts.lost.cases) == (LedgerVerdict.FAIL, 5, ())
+    assert (verdict_of(facts), facts.lost.count, facts.lost.cases) == (AuditOutcome.FAIL, 5, ())
 
 
 def test_a_topic_that_was_subscribed_later_must_be_delivered_too() -> None:
@@ -440,7 +442,7 @@ def repeated(count: int = 5, back: int = 5, *, generation: int = 0, wait_ms: int
 
 def test_a_client_that_hands_out_its_records_twice_is_named_and_fails_nothing() -> None:
     facts = repeated()
-    assert (facts.verdict, facts.complete, counts(facts)) == (LedgerVerdict.PASS, True, {"client_repeats": 5})
+    assert (verdict_of(facts), facts.complete, counts(facts)) == (AuditOutcome.PASS, True, {"client_repeats": 5})
     assert facts.duplicated == 0
     (case,) = facts.client_repeats.cases
     assert (case.first, case.last, case.members) == (25, 29, ("m", "m"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine, of_facts
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, of_facts
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Heartbeat,
@@ -18,10 +18,11 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts
 from tests.core.test_ledger_histories import fine_histories
+from tests.verdicts import verdict_of
 
 
 def running() -> History:
@@ -54,9 +55,9 @@ def test_what_was_acknowledged_before_must_have_been_read() -> None:
     history = running()
     acked = history.now
     history.commit("g", "m", 0, 30)
-    assert balance(history.events, alive_since=acked).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.events, alive_since=acked)) is AuditOutcome.PASS
     late = balance(history.events, alive_since=acked + 1)
-    assert (late.verdict, causes(late) - {AuditCause.NO_STOP}) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NOT_DELIVERED_YET})
+    assert (verdict_of(late), causes(late) - {AuditCause.NO_STOP}) == (AuditOutcome.INCONCLUSIVE, {AuditCause.NOT_DELIVERED_YET})
 
 
 def test_a_loss_is_one_also_while_everybody_runs() -> None:
@@ -64,7 +65,7 @@ def test_a_loss_is_one_also_while_everybody_runs() -> None:
     history.ack("p", 0, 35, 35, 5)
     history.deliver("g", "m", 0, 35, 5, 35)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.FAIL, {"lost": 5})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.FAIL, {"lost": 5})
 
 
 def test_an_unclean_stop_is_a_hole_however_fresh() -> None:
@@ -86,9 +87,9 @@ def test_evidence_from_before_the_step_is_none_of_it() -> None:
     """Everything arrived; then the writers stopped, and a step began."""
     events = calm().end()
     newest = max(event.t_acked_ms for event in events if isinstance(event, Ack))
-    assert balance(events, demand=Demand(newest)).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(events, demand=Demand(newest))) is AuditOutcome.PASS
     facts = balance(events, demand=Demand(newest + 600_000))
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
     texts = " ".join(reason.text for reason in facts.reasons)
     assert "No record was acknowledged since the step began, the last one 600 s before" in texts
     assert "No record was delivered since the step began" in texts
@@ -106,9 +107,9 @@ def test_acknowledgements_alone_are_not_enough() -> None:
 
 def test_evidence_of_another_group_is_none_of_this_one() -> None:
     events = calm().end()
-    assert balance(events, demand=Demand(groups=("g",))).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(events, demand=Demand(groups=("g",)))) is AuditOutcome.PASS
     facts = balance(events, demand=Demand(groups=("g", "billing")))
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.NO_EVIDENCE})
     assert "Group billing received no record" in facts.reasons[0].text
 
 
@@ -130,8 +131,8 @@ def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
     history = calm()
     read = history.now - 3_600_000
     facts = balance(history.events, alive_since=read - 60_000, now_ms=read)
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.CLOCK_AHEAD})
-    assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is LedgerVerdict.PASS, "within the skew"
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.CLOCK_AHEAD})
+    assert verdict_of(balance(history.events, alive_since=read, now_ms=history.now - 100)) is AuditOutcome.PASS, "within the skew"
 
 
 def refused(history: History, seq: int) -> None:
@@ -148,12 +149,12 @@ def test_a_producer_whose_sends_only_fail() -> None:
     for seq in range(35, 40):
         refused(history, seq)
     facts = balance(history.events, alive_since=0, demand=Demand(begun))
-    assert (facts.verdict, causes(facts), facts.send_failures) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.SENDS_FAIL}, 5)
+    assert (verdict_of(facts), causes(facts), facts.send_failures) == (AuditOutcome.INCONCLUSIVE, {AuditCause.SENDS_FAIL}, 5)
     assert "p for t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
-    assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "without a step it is nobody's fault"
+    assert verdict_of(balance(history.events, alive_since=0)) is AuditOutcome.PASS, "without a step it is nobody's fault"
     history.ack("p", 0, 35, 40, 5)
     history.deliver("g", "m", 0, 35, 5, 40)
-    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is LedgerVerdict.PASS, "it writes again"
+    assert verdict_of(balance(history.events, alive_since=0, demand=Demand(begun))) is AuditOutcome.PASS, "it writes again"
 
 
 def test_what_failed_before_the_step_is_not_asked_again() -> None:
@@ -161,9 +162,10 @@ def test_what_failed_before_the_step_is_not_asked_again() -> None:
     refused(history, 30)
     begun = history.now + 1
     history.producer("p2")
+    history.own("g", "m", OwnershipChange.ACQUIRED, (1,))
     history.ack("p2", 1, 0, 0, 5)
     history.deliver("g", "m", 1, 0, 5, 0, producer="p2")
-    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.events, alive_since=0, demand=Demand(begun))) is AuditOutcome.PASS
 
 
 def handed_on() -> History:
@@ -192,15 +194,15 @@ def test_files_are_read_one_after_another() -> None:
     history.commit("g", "b", 0, 30)
     seen = [event for number, event in enumerate(history.events) if event.stamp.writer != "a" or number < cut]
     facts = balance(seen, alive_since=0)
-    assert (facts.verdict, counts(facts), causes(facts)) == (
-        LedgerVerdict.INCONCLUSIVE,
+    assert (verdict_of(facts), counts(facts), causes(facts)) == (
+        AuditOutcome.INCONCLUSIVE,
         {"unseen": 10},
         {AuditCause.IN_UNREAD_EVENTS},
     )
-    assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "the next audit reads it"
+    assert verdict_of(balance(history.events, alive_since=0)) is AuditOutcome.PASS, "the next audit reads it"
     killed = balance(seen, alive_since=history.now - 1_000)
-    assert (killed.verdict, counts(killed), causes(killed)) == (
-        LedgerVerdict.INCONCLUSIVE,
+    assert (verdict_of(killed), counts(killed), causes(killed)) == (
+        AuditOutcome.INCONCLUSIVE,
         {"unseen": 10},
         {AuditCause.NO_STOP},
     ), "or knows better"
@@ -223,7 +225,7 @@ def test_a_member_that_was_heard_of_since_was_not_given_them(delivered_before: b
     for other in {"b", "c"} & history.numbers.keys():
         history.commit("g", other, 1, 0)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.FAIL, 10)
+    assert (verdict_of(facts), facts.lost.count) == (AuditOutcome.FAIL, 10)
 
 
 def test_a_log_that_was_cut_is_no_matter_of_reading() -> None:
@@ -231,7 +233,7 @@ def test_a_log_that_was_cut_is_no_matter_of_reading() -> None:
     history.ack("p", 0, 30, 30, 5)
     history.extent(0, 0, 30)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.FAIL, 5)
+    assert (verdict_of(facts), facts.lost.count) == (AuditOutcome.FAIL, 5)
 
 
 @settings(max_examples=100, deadline=None)
@@ -260,7 +262,7 @@ def test_a_client_that_was_killed_once_leaves_later_steps_alone() -> None:
     history.deliver("g", "m2", 0, 30, 10, 30)
     history.commit("g", "m2", 0, 40)
     assert causes(balance(history.events, alive_since=begun)) == {AuditCause.NO_STOP}
-    assert balance(history.events, alive_since=begun, demand=Demand(begun)).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.events, alive_since=begun, demand=Demand(begun))) is AuditOutcome.PASS
     since_later = balance(history.events, alive_since=history.now + 1, demand=Demand(begun))
     assert {reason.text.split()[0] for reason in since_later.reasons if reason.cause == AuditCause.NO_STOP} == {"m2", "p"}, (
         "of the step"
@@ -276,7 +278,7 @@ def test_what_it_may_have_seen_is_no_loss_and_no_pass_either() -> None:
     history.now += 3_000
     history.commit("g", "m2", 0, 50)
     facts = balance(history.events, alive_since=begun, demand=Demand(begun))
-    assert (facts.verdict, counts(facts), causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {AuditCause.NO_STOP})
+    assert (verdict_of(facts), counts(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {"unseen": 10}, {AuditCause.NO_STOP})
 
 
 def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
@@ -284,13 +286,13 @@ def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m2", 0, 30, 10, 30)
     demand = Demand(begun)
-    assert balance(history.events, refused_before=["x"], alive_since=begun, demand=demand).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)) is AuditOutcome.PASS
     assert causes(balance(history.events, refused=["x"], alive_since=begun, demand=demand)) == {AuditCause.BAD_LINES}
     history.ack("p", 0, 40, 40, 10)
     history.ack("p", 0, 50, 50, 10)
     history.deliver("g", "m2", 0, 50, 10, 50)
     facts = balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)
-    assert (facts.verdict, causes(facts)) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.BAD_LINES, AuditCause.NO_STOP})
+    assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.BAD_LINES, AuditCause.NO_STOP})
 
 
 def read_again(history: History) -> None:
@@ -327,11 +329,6 @@ def stored_twice(history: History) -> None:
     history.deliver("g", "m", 0, 30, 2, 28)
 
 
-def outcome(facts: Facts) -> AuditOutcome:
-    findings, health = of_facts(facts, Level.PRODUCER)
-    return combine(findings, [health], required=[Level.PRODUCER]).outcome
-
-
 @pytest.mark.parametrize(
     ("fault", "name", "timed"),
     [
@@ -351,27 +348,28 @@ def test_what_was_over_before_the_step_is_shown_and_fails_nothing(
     history = calm()
     fault(history)
     begun = history.now + 100 + gap
+    history.own("g", "m", OwnershipChange.ACQUIRED, (1,))
     history.ack("p", 1, 0, 100, 5)
     history.deliver("g", "m", 1, 0, 5, 100)
     history.own("g", "n", OwnershipChange.RELEASED) if fault is owned_twice else None
     facts = balance(history.end(), demand=Demand(begun))
     if timed and gap > 0:
-        assert (facts.verdict, counts(facts), list(facts.earlier)) == (LedgerVerdict.PASS, {}, [name])
+        assert (verdict_of(facts), counts(facts), list(facts.earlier)) == (AuditOutcome.PASS, {}, [name])
         findings, _ = of_facts(facts, Level.PRODUCER)
         assert [finding.reason.text[:15] for finding in findings] == ["Before the step"]
     else:
-        assert (facts.verdict, facts.earlier) == (LedgerVerdict.FAIL, {})
+        assert (verdict_of(facts), facts.earlier) == (AuditOutcome.FAIL, {})
         assert name in counts(facts)
-    assert outcome(facts).value == facts.verdict.value
-    assert balance(history.end(), demand=Demand()).verdict is LedgerVerdict.FAIL, "without a step nothing is before it"
+    assert verdict_of(balance(history.end(), demand=Demand())) is AuditOutcome.FAIL, "without a step nothing is before it"
 
 
-@pytest.mark.parametrize(("first", "verdict"), [(40, LedgerVerdict.PASS), (42, LedgerVerdict.INCONCLUSIVE)])
-def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, verdict: LedgerVerdict) -> None:
+@pytest.mark.parametrize(("first", "verdict"), [(40, AuditOutcome.PASS), (42, AuditOutcome.INCONCLUSIVE)])
+def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, verdict: AuditOutcome) -> None:
     """Its records came again to its successor, and look late by its unwritten deliveries; a loss is asked about all the same."""
     history = calm()
     history.ack("p", 0, 30, 30, 10)
     history.consumer("n", "g")
+    history.own("g", "n", OwnershipChange.ACQUIRED)
     history.deliver("g", "n", 0, 25, 5, 25)
     history.deliver("g", "n", 0, 35, 5, 35)
     history.deliver("g", "n", 0, 30, 5, 30)
@@ -380,8 +378,8 @@ def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, 
     history.ack("p", 0, 40, 40, 5)
     history.deliver("g", "n", 0, first, 45 - first, first)
     events = history.end("m")
-    assert balance(events, demand=Demand(begun)).verdict is verdict
-    assert balance(events).verdict is LedgerVerdict.FAIL
+    assert verdict_of(balance(events, demand=Demand(begun))) is verdict
+    assert verdict_of(balance(events)) is AuditOutcome.FAIL
 
 
 @pytest.mark.parametrize(("lag_ms", "words"), [(0, ""), (900_000, "900 s behind"), (-60_000, "60 s ahead of")])
@@ -407,7 +405,7 @@ def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None
     history.ack("p2", 0, 40, 0, 5)
     history.deliver("g", "m2", 0, 40, 5)
     history.own("g", "m2", OwnershipChange.RELEASED)
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_a_file_that_is_moved_away_alone_leaves_its_changes_of_owner_without_a_beginning() -> None:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, OwnershipChange
-from airflow_provider_kmigrate.core.ledger import Demand, LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, causes, counts, with_a_canary
+from tests.verdicts import verdict_of
 
 MIXED = Demand(mixed=("g",))
 
 
 def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
     facts = balance(with_a_canary().end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.PASS, {})
     assert facts.of_others == (("g", TOPIC, 1),)
     whole = balance(with_a_canary().end())
-    assert (whole.verdict, causes(whole), whole.lost.count) == (LedgerVerdict.INCONCLUSIVE, {AuditCause.NOT_DELIVERED_YET}, 0), (
-        "who owns the other one?"
-    )
+    assert (verdict_of(whole), causes(whole), whole.lost.count) == (
+        AuditOutcome.INCONCLUSIVE,
+        {AuditCause.NOT_DELIVERED_YET},
+        0,
+    ), "who owns the other one?"
     unknown = balance(with_a_canary(UNKNOWN_OFFSET).end())
     assert unknown.lost.count == 500, "as far as can be told it was to read everything"
 
 
 def test_a_canary_that_was_not_told_where_it_begins() -> None:
     facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.PASS, {})
 
 
 def test_what_a_canary_skips_is_lost() -> None:
@@ -50,5 +54,5 @@ def test_a_canary_that_was_away_for_a_while() -> None:
     history.own("g", "canary", OwnershipChange.RELEASED)
     history.ack("p", 0, 610, 610, 10)
     facts = balance(history.end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.PASS, {})
     assert balance(history.events).lost.count == 90, "where every member writes events nobody was there to read them"

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, Stop, WriterRole
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS
 from tests.core.histories import History, Truth, by_records, counts
+from tests.verdicts import verdict_of
 
 
 def cut(total: int, draw: st.DrawFn) -> list[tuple[int, int]]:
@@ -99,7 +101,7 @@ def fine_histories(draw: st.DrawFn) -> History:
 @given(fine_histories())
 def test_what_is_lawful_is_clean(history: History) -> None:
     facts = balance(history.end())
-    assert (facts.verdict, facts.reasons, counts(facts)) == (LedgerVerdict.PASS, (), {})
+    assert (verdict_of(facts), facts.reasons, counts(facts)) == (AuditOutcome.PASS, (), {})
 
 
 @settings(max_examples=100, deadline=None)
@@ -109,7 +111,7 @@ def test_no_event_can_vanish_unnoticed(history: History, data: st.DataObject) ->
     gone = data.draw(st.sampled_from(events))
     facts = balance([event for event in events if event is not gone])
     assert not facts.complete
-    assert facts.verdict is LedgerVerdict.INCONCLUSIVE
+    assert verdict_of(facts) is AuditOutcome.INCONCLUSIVE
 
 
 def many(records: int, step: int) -> list[Event]:
@@ -135,4 +137,4 @@ def test_two_hundred_thousand_records_take_a_moment(records: int, step: int) -> 
     began = time.process_time()
     facts = balance(events)
     assert time.process_time() - began < 6.0
-    assert (facts.verdict, facts.acked) == (LedgerVerdict.PASS, records)
+    assert (verdict_of(facts), facts.acked) == (AuditOutcome.PASS, records)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from tests.core.histories import TOPIC, History, calm, counts
-from tests.kit.load import stalls_between
+from tests.kit.load import Produce, produce_of, stalls_between
+from tests.verdicts import verdict_of
 
 
 def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -> None:
@@ -20,7 +22,7 @@ def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -
     history.own("g", "n", OwnershipChange.ACQUIRED)
     history.own("g", "n", OwnershipChange.RELEASED)
     history.now += 60_000
-    assert balance(history.end()).verdict is LedgerVerdict.PASS
+    assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
 def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
@@ -45,7 +47,7 @@ def test_a_killed_owner_owns_until_its_last_sign_of_life() -> None:
     history.own("g", "n", OwnershipChange.ACQUIRED)
     history.own("g", "n", OwnershipChange.RELEASED)
     facts = balance(history.end("m"))
-    assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {})
+    assert (verdict_of(facts), counts(facts)) == (AuditOutcome.INCONCLUSIVE, {})
 
 
 def test_the_longest_gap_counts_only_while_a_record_waits() -> None:
@@ -82,21 +84,20 @@ def produced(values: tuple[int, ...], slow: tuple[SlowRecord, ...] = ()) -> list
 
 def test_produce_latencies_are_exact() -> None:
     stall = SlowRecord(TOPIC, 0, 7, 7, 1_000, 1_500_000)
-    produce = balance(produced((*range(1_000, 1_998), 250_000, 1_500_000), (stall,))).produce
-    assert (produce.records, produce.exact, produce.slow_records) == (1_000, True, 2)
-    assert (produce.longest_ms, produce.p999_ms, produce.stalled_record_s) == (1500.0, 250.0, 1.75)
-    assert [(case.seq_first, case.from_ms, case.to_ms) for case in produce.worst] == [(7, 1_000, 2_500)]
+    events = produced((*range(1_000, 1_998), 250_000, 1_500_000), (stall,))
+    assert balance(events).longest_stall_ms == 1500.0
+    assert produce_of(events) == Produce(1_000, 1500.0, 250.0, 1.75)
 
 
 def test_too_few_latencies_are_not_exact() -> None:
     events = produced((1_000,) * 30)
-    assert balance(events).produce.exact
+    assert produce_of(events).exact
     short = [replace(event, values_us=event.values_us[1:]) if isinstance(event, Latencies) else event for event in events]
-    assert not balance(short).produce.exact
+    assert not produce_of(short).exact
 
 
 def test_histograms_serve_where_there_is_no_list() -> None:
-    produce = balance(calm().end()).produce
+    produce = produce_of(calm().end())
     assert (produce.records, produce.exact) == (30, False)
     assert produce.longest_ms == pytest.approx(5.0, rel=0.01)
 
@@ -106,8 +107,9 @@ def test_a_tool_without_send_times_shows_no_latency() -> None:
         replace(event, latency=(), latency_max_us=None, t_sent_ms=None) if isinstance(event, Ack) else event
         for event in calm().end()
     ]
-    produce = balance(events).produce
+    produce = produce_of(events)
     assert (produce.longest_ms, produce.exact) == (None, False)
+    assert balance(events).longest_stall_ms is None
 
 
 def test_a_benchmark_sees_the_stalls_between_two_times() -> None:

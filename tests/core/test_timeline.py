@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.report_facts import OwnerInterval, ReportWindow, lag_track, owners, stalls
+from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, lag_track, owners, stalls
 from airflow_provider_kmigrate.core.events import Ack, Ownership, OwnershipChange, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.events import WriterRole as Writing
+from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, double_owned
 from tests.core.histories import History
 
 SKEW = 100
@@ -66,6 +67,17 @@ def test_a_hand_over_with_a_pause() -> None:
     [track] = owners(Book.of(history.events))
     assert track.held == (OwnerInterval(1000, 2000, ("a",)), OwnerInterval(2000, 3000, ()), OwnerInterval(3000, 4000, ("b",)))
     assert (track.double_ms, track.unowned_ms) == (0, 1000)
+    facts = balance(history.events)
+    assert (facts.unowned.count, facts.unowned.cases[0].members, facts.owner_changes) == (1000, ("a", "b"), 1)
+
+
+def test_a_partition_of_a_killed_member_has_no_owner_until_the_next_one() -> None:
+    history = History(now=0)
+    history.own("g", "a", OwnershipChange.ACQUIRED)
+    history.commit("g", "a", 0, 1)  # its last sign of life, at 2 s
+    history.own("g", "b", OwnershipChange.ACQUIRED)
+    history.own("g", "b", OwnershipChange.RELEASED)
+    assert balance(history.events).unowned.count == 1000
 
 
 def test_who_never_gave_up_owned_until_its_last_sign_of_life() -> None:

@@ -25,8 +25,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     unseen_rate,
     worst,
 )
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.ledger.facts import LedgerFinding as Pile
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -56,11 +55,11 @@ def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> Non
 
 def test_a_pass_names_the_default_levels_that_gave_no_evidence() -> None:
     assert "not measured" not in combine([], HEALTHY).headline
-    probe_only = combine([], HEALTHY[1:], required=[Level.PROBE])
+    probe_only = combine([], HEALTHY[1:])
     assert (probe_only.outcome, probe_only.unmeasured) == (AuditOutcome.PASS, (Level.LOG,))
     assert probe_only.headline.endswith("; not measured: L0.")
     assert as_dict(probe_only)["unmeasured"] == ["L0"]
-    clients_only = combine([], [consumers()], required=[Level.CONSUMER])
+    clients_only = combine([], [consumers()])
     assert clients_only.headline.endswith("; not measured: L0 and L1.")
 
 
@@ -81,14 +80,11 @@ def test_a_claim_says_no_more_than_was_shown(level: Level, too_much: tuple[str, 
 
 def test_nothing_at_all_is_inconclusive() -> None:
     assert combine([], []).outcome is AuditOutcome.INCONCLUSIVE
-    nothing_asked = combine([], [], required=())
-    assert nothing_asked.outcome is AuditOutcome.INCONCLUSIVE
-    assert "INCONCLUSIVE" in nothing_asked.headline
+    assert "INCONCLUSIVE" in combine([], []).headline
 
 
-@pytest.mark.parametrize("health", [HEALTHY[:1], (*HEALTHY[:1], LevelHealth(Level.PROBE, events=0))])
-def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
-    verdict = combine([], health)
+def test_a_level_without_events_is_inconclusive() -> None:
+    verdict = combine([], [HEALTHY[0], LevelHealth(Level.PROBE, events=0)])
     assert verdict.outcome is AuditOutcome.INCONCLUSIVE
     assert causes(verdict) == [AuditCause.LEVEL_UNMEASURED]
     assert verdict.proven == (Level.LOG,)
@@ -116,7 +112,8 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "c
 
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
-    facts = Facts(complete=False, reasons=(Reason.of(AuditCause.NO_STOP, "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
+    reasons = (Reason.of(AuditCause.NO_STOP, "No stop."),)
+    facts = Facts(complete=False, reasons=reasons, acked=9, **{name: LedgerFinding(3, (LOST,))})  # type: ignore[arg-type]
     findings, health = of_facts(facts, Level.CONSUMER)
     verdict = combine(findings, (*HEALTHY, health))
     assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (AuditOutcome.FAIL, AuditOutcome.FAIL)
@@ -160,10 +157,10 @@ HEALTH = st.lists(st.builds(LevelHealth, LEVELS, st.integers(0, 2)), unique_by=l
 def test_laws(findings: list[AuditFinding], another: AuditFinding, health: list[LevelHealth]) -> None:
     """More grounds never help, a level without events never passes, and the order of the grounds is irrelevant."""
     verdict, more = combine(findings, health), combine([*findings, another], health)
-    assert more.outcome.rank >= verdict.outcome.rank
+    assert more.outcome.rank >= verdict.outcome.rank or not (findings or health)
     turned = combine(findings[::-1], health)
     assert (turned.outcome, turned.levels, set(turned.findings)) == (verdict.outcome, verdict.levels, set(verdict.findings))
-    assert verdict.findings or verdict.outcome is AuditOutcome.PASS
+    assert verdict.findings or not health or verdict.outcome is AuditOutcome.PASS
     for account in health:
         if not account.events:
             assert verdict.outcome is not AuditOutcome.PASS
@@ -208,3 +205,11 @@ def test_worst_of_nothing_is_not_a_pass() -> None:
 @pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])
 def test_rule_of_three(trials: int, rate: float) -> None:
     assert unseen_rate(trials) == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize(("recorded", "outcome"), [(True, AuditOutcome.FAIL), (False, AuditOutcome.INCONCLUSIVE)])
+def test_a_delivery_without_ownership_fails_where_no_event_is_missing(recorded: bool, outcome: AuditOutcome) -> None:
+    facts = Facts(complete=True, reasons=(), acked=9, not_owned=LedgerFinding(3, (LOST,)), recorded=recorded)
+    findings, health = of_facts(facts, Level.PROBE)
+    verdict = combine(findings, [HEALTHY[0], health])
+    assert (verdict.outcome, causes(verdict)) == (outcome, [AuditCause.NOT_OWNED])

@@ -11,14 +11,14 @@ LOST = AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.LOST, "lost"), Level
 
 
 def test_both_are_named() -> None:
-    found = combine([], [BOTH], required=[Level.CONSUMER, Level.PRODUCER])
+    found = combine([], [BOTH])
     assert (found.outcome, found.proven) == (AuditOutcome.PASS, (Level.CONSUMER, Level.PRODUCER))
 
 
 def test_what_is_found_speaks_against_both() -> None:
-    assert combine([LOST], [BOTH], required=[]).levels == {Level.CONSUMER: AuditOutcome.FAIL, Level.PRODUCER: AuditOutcome.FAIL}
+    assert combine([LOST], [BOTH]).levels == {Level.CONSUMER: AuditOutcome.FAIL, Level.PRODUCER: AuditOutcome.FAIL}
 
 
 def test_a_lower_level_of_its_own_says_its_own() -> None:
     own = LevelHealth(Level.LOG, 10)
-    assert combine([LOST], [BOTH, own], required=[]).levels[Level.LOG] is AuditOutcome.PASS
+    assert combine([LOST], [BOTH, own]).levels[Level.LOG] is AuditOutcome.PASS

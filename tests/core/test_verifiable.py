@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Commit,
@@ -17,8 +18,9 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     Stop,
 )
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
+from airflow_provider_kmigrate.core.ledger import balance
 from tests.kit.verifiable import UNKNOWN, UNREADABLE, consumer_events, producer_events
+from tests.verdicts import verdict_of
 
 PRODUCER = """\
 [2027-02-20 10:00:00,000] WARN some log line (org.apache.kafka.clients.NetworkClient)
@@ -151,7 +153,7 @@ def test_both_tools_together_make_a_whole_ledger() -> None:
     read = [line for line in CONSUMER if '"minOffset":5' not in line]
     events = [*producer_events(sent, "vp1"), *consumer_events(read, "vc1", "vg", ["st"])]
     facts = balance(events)
-    assert (facts.verdict, facts.reasons, facts.acked, facts.delivered) == (LedgerVerdict.PASS, (), 8, {"vg": 8})
+    assert (verdict_of(facts), facts.reasons, facts.acked, facts.delivered) == (AuditOutcome.PASS, (), 8, {"vg": 8})
     shorter = [
         replace(event, last=event.last - 1, count=event.count - 1) if isinstance(event, DeliveryRun) else event
         for event in events

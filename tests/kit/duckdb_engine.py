@@ -16,8 +16,6 @@ from airflow_provider_kmigrate.exceptions import Failed
 class DuckDBEngine:
     """Closes with its `with` block. `threads`: 0 for as many as there are cores."""
 
-    name = "duckdb"
-
     def __init__(self, threads: int = 0) -> None:
         self._connection = duckdb.connect(config={"threads": threads} if threads else {})
         self._held: dict[str, pa.Table] = {}  # a view of Arrow data reads it where it is
@@ -45,12 +43,6 @@ class DuckDBEngine:
         """Run the question as DuckDB's SQL."""
         with _named_errors():
             return self._connection.sql(question).to_arrow_table()
-
-    def map(
-        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
-    ) -> pa.Table:
-        """Apply the function to the answer's batches, in this thread."""
-        return pa.Table.from_batches(function(iter(self.ask(question).to_batches())), answer)
 
     def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
         """Apply the function to the rows of each key, in this thread."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.schema import rows_of, table_of
+from airflow_provider_kmigrate.audit.sources import rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import (
@@ -69,8 +69,8 @@ def sources(folder: Path) -> list[dict[str, Any]]:
 def _polls() -> Iterable[Event]:
     """One of two acknowledged polls is delivered."""
     yield Start(Stamp("p", 0, 1), WriterRole.PRODUCER)
-    yield Ack(Stamp("p", 1, 2), "p", "t", 0, 0, 1, 2, 0, 1, 1, 2, latency=_LATENCY)
-    yield Ack(Stamp("p", 2, 3), "p", "t", 0, 2, 3, 2, 2, 3, 2, 3, latency=_LATENCY)
+    yield Ack(Stamp("p", 1, 2), "p", "t", 0, 0, 1, 2, 0, 1, 1, 2, 900, _LATENCY)
+    yield Ack(Stamp("p", 2, 3), "p", "t", 0, 2, 3, 2, 2, 3, 2, 3, 900, _LATENCY)
     yield Stop(Stamp("p", 3, 4), clean=True)
     yield Start(Stamp("c", 0, 1), WriterRole.CONSUMER, group="g", topics=("t",))
     yield DeliveryRun(Stamp("c", 1, 3), "g", "c", 1, "t", 0, 0, 1, 2, 0, 3, 3, latency=_LATENCY)

@@ -243,7 +243,7 @@ def test_lost_nothing(story: Story) -> None:
         workload = trial.rehearsal.workload
         assert workload is not None
         workload.stop()
-        ledger = summary_of(workload.facts())
+        ledger = summary_of(workload)
         assert (ledger["verdict"].upper(), ledger["lost"]) == ("PASS", 0)
 
 

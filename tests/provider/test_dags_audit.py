@@ -56,7 +56,7 @@ class Spark:
         script = self.home / "bin" / "spark-submit"
         texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in AuditOutcome}
         script.write_text(
-            f"#!{sys.executable}\nimport json, os, sys\nobserves = sys.argv[-2].endswith('observation.py')\n"
+            f"#!{sys.executable}\nimport json, os, sys\nobserves = sys.argv[-2].endswith('fingerprint.py')\n"
             f"request, place = (sys.argv[-1], None) if observes else sys.argv[-2:]\ntexts = {texts!r}\n"
             f"logs = json.load(open(request)).get('logs')\n"
             f"if logs: assert os.stat(logs['properties']).st_mode & 0o777 == 0o600 and json.load(open(logs['properties']))\n"

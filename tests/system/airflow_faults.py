@@ -337,7 +337,7 @@ def main() -> int:
         if workload is None:
             raise ValueError("nothing was measured: the load never ran")
         workload.stop()
-        ledger = summary_of(workload.facts())
+        ledger = summary_of(workload)
     keys = ("verdict", "acked", "lost", "duplicated", "reordered", "longest_stall_ms", "longest_delivery_gap_ms")
     save(folder, trial.cells, {key: ledger[key] for key in keys})
     print({key: ledger[key] for key in keys})

@@ -285,7 +285,7 @@ def main() -> int:
         finally:
             _save(folder, journey, {})
         workload.stop()
-        ledger = summary_of(workload.facts())
+        ledger = summary_of(workload)
         _save(folder, journey, ledger)
     failed = [cell for cell in journey.cells if not cell.passed]
     print(

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
 from benchmarks.rehearsal import Rehearsal
@@ -23,6 +22,7 @@ from benchmarks.spark_side import SparkSide
 from tests.kit.load import TopicPlan, summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
+from tests.verdicts import verdict_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(1500)]
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
@@ -63,7 +63,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         finally:  # of a run that broke off
             ProbeRuns(probes_of(rehearsal), {"bootstrap.servers": spark.bootstrap}).end()
         workload.stop()
-        yield Outcome(rehearsal, dag, summary_of(workload.facts()), spark.end_stream())
+        yield Outcome(rehearsal, dag, summary_of(workload), spark.end_stream())
 
 
 def plant(rehearsal: Rehearsal) -> None:
@@ -111,7 +111,7 @@ def test_the_probe_has_ended_whole(audited: Outcome) -> None:
     probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
-    assert (facts.complete, facts.verdict, facts.violations) == (True, LedgerVerdict.PASS, {}), facts.reasons
+    assert (facts.complete, verdict_of(facts), facts.violations) == (True, AuditOutcome.PASS, {}), facts.reasons
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     assert facts.acked > 100
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, run_backup
@@ -16,6 +16,7 @@ from tests.kit.localcluster import clocks
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
+from tests.verdicts import verdict_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -54,5 +55,5 @@ def test_there_and_back_with_a_broker_and_a_controller_that_jump_by_ten_minutes(
                 workload.stop(drain=0.0)
     assert len(named) == 1
     assert "broker 1 +6" in named[0], named
-    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert facts.acked > 2_000

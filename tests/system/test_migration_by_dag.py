@@ -140,7 +140,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         spec = load(rehearsal.cluster.spec_path)
         with opened(settings) as tools, Observer(spec, tools) as observer:
             after, phase = tools.admin.topics(), where(observer.observe(EVERYTHING)).phase
-        yield Outcome(rehearsal, dag, summary_of(workload.facts()), before, after, phase)
+        yield Outcome(rehearsal, dag, summary_of(workload), before, after, phase)
 
 
 def plant_secrets(rehearsal: Rehearsal) -> ClusterSettings:

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
@@ -33,6 +33,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
+from tests.verdicts import verdict_of
 from tests.waiting import wait_for
 
 PARTITIONS = 6
@@ -66,7 +67,7 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
         rehearsal.forward(direct.to_hybrid)
         load.stop()
         facts = load.facts()
-        assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+        assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
         assert (facts.lost.count, facts.unseen.count) == (0, 0)
         producer = Producer({"bootstrap.servers": rehearsal.cluster.bootstrap})
         assert "since" in producer.list_topics(timeout=20).topics, "the topic made between the two migrations"

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.ledger import LedgerVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.catalog import run_rollback
@@ -20,6 +20,7 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured
+from tests.verdicts import verdict_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(600)]
 
@@ -58,7 +59,7 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     enforced(there)
     load.stop()
     facts = load.facts()
-    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert (facts.lost.count, facts.unseen.count) == (0, 0)
     reported = capsys.readouterr()
     journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")

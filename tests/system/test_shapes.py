@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
@@ -20,6 +20,7 @@ from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence
 from tests.system.verifiable_load import VerifiableLoad
+from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -65,7 +66,7 @@ def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
             facts = workload.facts()
         finally:
             workload.stop(drain=0.0)
-    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert facts.acked > 1_000
 
 
@@ -77,5 +78,5 @@ def test_five_brokers_in_racks_with_one_controller_and_jvm_clients(tmp_path: Pat
         load.start()
         migrate(cluster)
         facts = load.stop()
-    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
+    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert facts.acked > 2_000

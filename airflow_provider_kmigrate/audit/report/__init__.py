@@ -10,7 +10,6 @@ import json
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit.report import labels, pictures
 from airflow_provider_kmigrate.audit.report.pictures import Axis
@@ -19,13 +18,6 @@ from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
 from airflow_provider_kmigrate.core.text import safe
 
 HTML, JSON = "report.html", "report.json"
-
-
-class AuditReport(NamedTuple):
-    """The paths of the two files."""
-
-    html: Path
-    json: Path
 
 
 def render(facts: ReportFacts) -> str:
@@ -50,11 +42,9 @@ def render(facts: ReportFacts) -> str:
     return template.substitute(title=safe(title), body=body, guides=guides)
 
 
-def write(facts: ReportFacts, folder: Path) -> AuditReport:
+def write(facts: ReportFacts, folder: Path) -> None:
     """Write both files into `folder`, made if missing; each is whole or as before. Raises `Failed`."""
-    made = AuditReport(folder / HTML, folder / JSON)
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
     atomic.make_folder(folder)
-    for path, text in zip(made, (render(facts), document), strict=True):
-        atomic.replace(path, text.encode(), mode=atomic.ALL_USERS)
-    return made
+    for name, text in ((HTML, render(facts)), (JSON, document)):
+        atomic.replace(folder / name, text.encode(), mode=atomic.ALL_USERS)

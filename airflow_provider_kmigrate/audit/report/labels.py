@@ -109,7 +109,7 @@ def _finding(finding: AuditFinding) -> str:
     return f'<article class="finding">{first}{why}{remedy}{source}{_examples(finding)}</article>'
 
 
-_MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED, AuditCause.WAITED}  # other findings count records
+_MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED}  # other findings count records
 
 
 def _examples(finding: AuditFinding) -> str:
@@ -157,8 +157,8 @@ def _figures(found: Facts) -> dict[str, str]:
     values |= {"lost": number(found.lost.count), "not seen": number(found.unseen.count)}
     values |= {"duplicated": number(found.duplicated), "out of order": number(found.reordered.count)}
     values["two owners at once"] = duration(found.double_owned.count)
-    if found.produce.longest_ms is not None:
-        values["longest produce stall"] = duration(found.produce.longest_ms)
+    if found.longest_stall_ms is not None:
+        values["longest produce stall"] = duration(found.longest_stall_ms)
     if found.longest_gap:
         values["longest delivery gap"] = duration(found.longest_gap.ms)
     return values

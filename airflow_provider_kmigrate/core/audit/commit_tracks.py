@@ -64,7 +64,7 @@ class OffsetStep(NamedTuple):
         lately = [offset for offset, t_ms in self.prior if self.t_ms - t_ms <= _LATE_MS]
         return min(lately, default=self.before) <= self.after < self.before
 
-    def behind(self, earlier: Track) -> OffsetStep:
+    def after_track(self, earlier: Track) -> OffsetStep:
         """The same, with what came earlier too."""
         return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :], at=earlier.count + self.at)
 
@@ -119,9 +119,9 @@ class Track:
             self.first_ms,
             later.last_ms,
             self.count + later.count,
-            (*self.backs, *back, *(step.behind(self) for step in later.backs))[:_KEPT],
+            (*self.backs, *back, *(step.after_track(self) for step in later.backs))[:_KEPT],
             self.back_count + len(back) + later.back_count,
-            (*self.agains, *again, *(step.behind(self) for step in later.agains))[:_KEPT],
+            (*self.agains, *again, *(step.after_track(self) for step in later.agains))[:_KEPT],
             self.opening or (later.opening and later.opening._replace(at=self.count + later.opening.at)),
             self.closing if later.closing is None else later.closing,
             self._moved_ms(later),
@@ -325,7 +325,7 @@ class _Shown(Enum):
     BACK = (
         AuditOutcome.FAIL,
         AuditCause.COMMIT_WENT_BACK,
-        "{} commits went back behind an offset that their group had committed before.",
+        "{} commits went back: their group had committed a higher offset before.",
     )
     LATE = AuditOutcome.INCONCLUSIVE, AuditCause.COMMIT_LATE, _LATE
     OVERTAKEN = AuditOutcome.PASS, AuditCause.COMMIT_LATE, _LATE
@@ -348,7 +348,7 @@ class _Shown(Enum):
     STALLED = (
         AuditOutcome.INCONCLUSIVE,
         AuditCause.GROUP_STALLED,
-        "{} partitions had records waiting and no commit moved, or none any more, although their group had members, or has them.",
+        "{} partitions had records waiting, but no commit moved, or commits stopped, although their group has or had members.",
     )
 
 
@@ -377,7 +377,7 @@ class _Change:
         """Steps back. A late commit that a newer one has replaced is reported by itself; the effect of any other is still unknown."""
         for key, track in self.after.tracks.items():
             known, terms = self._known(key), 1 + _moves(key.group, self.before.marks, self.after.marks)
-            steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
+            steps = [*known.back_to(track), *(step.after_track(known) for step in track.backs)] if known else track.backs
             often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
             meant = key.group in resetting_groups
             for step in steps:

@@ -32,7 +32,7 @@ def misfit(begun: int | None, done: int | None, written: int | None) -> str:
     if done is not None and written is not None and written < done:
         return f"ends with batch {written}, and batch {done} was written: it is an older one"
     if written is not None and written > (-1 if begun is None else begun):
-        return f"has batch {written} already, the checkpoint knows none behind {begun}: it is an older one"
+        return f"has batch {written} already, the checkpoint has none after {begun}: it is an older one"
     return ""
 
 

@@ -351,15 +351,11 @@ def refuse_other(version: object, known: int) -> None:
 
 
 def from_dict(document: Mapping[str, Any]) -> Fingerprint:
-    """What `as_dict` made. Raises `Refused` (X04) for another version, or for anything else."""
+    """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
-    try:
-        prints = {
-            TopicPartition(topic, partition): {int(number): Print(*found) for number, found in blocks.items()}
-            for topic, partition, blocks in document["prints"]
-        }
-        marks = marks_from_list(document["marks"])
-        return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
-    except (KeyError, TypeError, ValueError) as error:
-        reason = Reason.of(AuditCause.SNAPSHOTS_DIFFER, f"It is damaged: {error!r}.")
-        raise Refused("the stored fingerprint cannot be read", [reason]) from error
+    prints = {
+        TopicPartition(topic, partition): {int(number): Print(*found) for number, found in blocks.items()}
+        for topic, partition, blocks in document["prints"]
+    }
+    marks = marks_from_list(document["marks"])
+    return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])

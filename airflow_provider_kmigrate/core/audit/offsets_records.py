@@ -24,21 +24,13 @@ _INT64: Final = Struct(">q")
 
 
 class BadRecord(Refused):
-    """A record that cannot be read; what it says of its group is unknown."""
-
-
-class MalformedRecord(BadRecord):
-    """Not as its own version number requires: cut short, too long, or with an impossible length."""
-
-
-class UnknownRecord(BadRecord):
-    """A record of a kind or a version that this release does not read."""
+    """A record that cannot be read: malformed, or of an unknown version. What it says of its group is unknown."""
 
 
 class RecordBytes:
     """Reads bytes front to back. `flexible`: lengths are varints, one more than they say; structures end with tagged fields.
 
-    Every method raises `MalformedRecord`.
+    Every method raises `BadRecord`.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -50,7 +42,7 @@ class RecordBytes:
         """The next `size` bytes."""
         begin, self._at = self._at, self._at + size
         if size < 0 or self._at > len(self._data):
-            raise MalformedRecord(f"{size} bytes wanted at {begin} of {len(self._data)}")
+            raise BadRecord(f"{size} bytes wanted at {begin} of {len(self._data)}")
         return self._data[begin : self._at]
 
     def int16(self) -> int:
@@ -73,7 +65,7 @@ class RecordBytes:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise MalformedRecord("a varint of more than five bytes")
+        raise BadRecord("a varint of more than five bytes")
 
     def nullable(self) -> str | None:
         """A string, or null."""
@@ -83,13 +75,13 @@ class RecordBytes:
         try:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
-            raise MalformedRecord(f"no UTF-8: {error.reason}") from error
+            raise BadRecord(f"no UTF-8: {error.reason}") from error
 
     def string(self) -> str:
-        """A string. Raises `MalformedRecord` for null."""
+        """A string. Raises `BadRecord` for null."""
         found = self.nullable()
         if found is None:
-            raise MalformedRecord("null where a string must be")
+            raise BadRecord("null where a string must be")
         return found
 
     def data(self) -> bytes:
@@ -100,7 +92,7 @@ class RecordBytes:
         """The number of elements that follow: at most the bytes left, so that a damaged length costs no memory."""
         count = self.varint() - 1 if self.flexible else self.int32()
         if not 0 <= count <= len(self._data) - self._at:
-            raise MalformedRecord(f"an array of {count} elements in {len(self._data) - self._at} bytes")
+            raise BadRecord(f"an array of {count} elements in {len(self._data) - self._at} bytes")
         return count
 
     def end_struct(self) -> None:
@@ -114,7 +106,7 @@ class RecordBytes:
         """The end of all bytes."""
         self.end_struct()
         if self._at != len(self._data):
-            raise MalformedRecord(f"{len(self._data) - self._at} bytes are left over")
+            raise BadRecord(f"{len(self._data) - self._at} bytes are left over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +175,9 @@ class RawRecord(NamedTuple):
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record:
-    """The meaning of one record; no value: a tombstone. Raises `MalformedRecord` or `UnknownRecord`."""
+    """The meaning of one record; no value: a tombstone. Raises `BadRecord`."""
     if key is None:
-        raise MalformedRecord("a record of __consumer_offsets without a key")
+        raise BadRecord("a record of __consumer_offsets without a key")
     reader = RecordBytes(key)
     read = _KINDS.get(reader.int16())
     return OtherRecord() if read is None else read(reader, None if value is None else RecordBytes(value))
@@ -194,7 +186,7 @@ def decode(key: bytes | None, value: bytes | None) -> Record:
 def _version(value: RecordBytes, newest: int, what: str, flexible_from: int) -> int:
     version = value.int16()
     if not 0 <= version <= newest:
-        raise UnknownRecord(f"{what} of version {version}; this release reads versions 0 to {newest}")
+        raise BadRecord(f"{what} of version {version}; this release reads versions 0 to {newest}")
     value.flexible = version >= flexible_from
     return version
 

@@ -8,20 +8,22 @@ is known, and drawn by the writers' times.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
-from airflow_provider_kmigrate.core.events import Event, Ownership
+from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
+from airflow_provider_kmigrate.core.ledger.book import Book, Part
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
-from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Limits, Setting
 
 BINS = 240
 
@@ -41,20 +43,6 @@ class ReportWindow:
     def bins(self) -> list[int]:
         """The ends of `BINS` equal parts."""
         return [self.from_ms + self.length * (number + 1) // BINS for number in range(BINS)]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerInterval:
-    """The owners of a partition from .. to: none, one member, or several at once."""
-
-    from_ms: int
-    to_ms: int
-    owners: tuple[str, ...]
-
-    @property
-    def ms(self) -> int:
-        """Its length in milliseconds."""
-        return self.to_ms - self.from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,76 +87,36 @@ class Stall:
     ms: float
 
 
-def owners(book: Book, skew_ms: int = 100) -> tuple[OwnerTrack, ...]:
+def owners(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
     """Every partition's owners. Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count."""
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     ends: dict[str, int] = {}
     for key, changes in book.ownership.items():
         ends[key.group] = max([ends.get(key.group, 0), *(last_ms[change.stamp.writer] for change in changes)])
-    return tuple(_track(key, changes, last_ms, ends[key.group], skew_ms) for key, changes in sorted(book.ownership.items()))
-
-
-def _track(
-    key: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], end_ms: int, skew_ms: int
-) -> OwnerTrack:
-    ordered = in_log(changes)
-    spans = _spans(steps_of(changes, last_ms), end_ms, shortest_double=1 if ordered else 0)
-    held = _joined(spans if ordered else _without_skew(spans, skew_ms))
-    return OwnerTrack(key.group, key.topic, key.partition, tuple(held))
-
-
-def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[OwnerInterval]:
-    """The spans between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
-    members: dict[str, None] = {}
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if step.takes:
-            members[step.member] = None
-        else:
-            members.pop(step.member, None)
-        to_ms = following.t_ms if following else end_ms
-        least = shortest_double if len(members) > 1 else 0
-        yield OwnerInterval(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
-
-
-def _without_skew(spans: Iterable[OwnerInterval], skew_ms: int) -> Iterator[OwnerInterval]:
-    """Gives a stretch of overlaps no longer than the skew to the member that stays."""
-    for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
-        parts = list(stretch)
-        short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
-        yield from (replace(part, owners=part.owners[-1:]) if short else part for part in parts)
-
-
-def _joined(spans: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
-    """Joins touching spans of the same owners; drops empty ones."""
-    kept: OwnerInterval | None = None
-    for span in spans:
-        if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
-            kept = replace(kept, to_ms=max(kept.to_ms, span.to_ms))
-        elif span.ms > 0:
-            if kept:
-                yield kept
-            kept = span
-    if kept:
-        yield kept
+    return tuple(
+        OwnerTrack(*key, tuple(owner_intervals(changes, last_ms, skew_ms, ends[key.group])))
+        for key, changes in sorted(book.ownership.items())
+    )
 
 
 def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
-    bins = window.bins()
-    ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}
-    found = []
-    for group in book.groups():
-        keys = [key for key in book.partitions_of(group) if ends.get(key.where)]
-        behind = [_behind(ends[key.where], _positions(book, key), bins) for key in keys]
-        if behind:
-            found.append(LagTrack(group, tuple(zip(bins, map(sum, zip(*behind, strict=True)), strict=True))))
-    return tuple(found)
+    bins, behind = window.bins(), defaultdict[str, list[list[int]]](list)
+    setting = Setting.of(book, Limits(skew_ms=0, max_cases=0, times=EvidenceTimes()))
+    for part in book.parts():
+        ends = [(ack.t_acked_ms, ack.last + 1) for ack in part.acks if ack.located]
+        for group in setting.readers(part) if ends else ():
+            behind[group].append(_behind(ends, _positions(part, group), bins))
+    return tuple(
+        LagTrack(group, tuple(zip(bins, map(sum, zip(*found, strict=True)), strict=True)))
+        for group, found in sorted(behind.items())
+    )
 
 
-def _positions(book: Book, key: GroupPartition) -> list[tuple[int, int]]:
+def _positions(part: Part, group: str) -> list[tuple[int, int]]:
     """(time, next offset); the first one is where the group, or the log, began."""
-    runs = book.runs.get(key, [])
-    first = min((run.first for run in runs), default=min((ack.first for ack in book.acks[key.where] if ack.located), default=0))
+    runs = part.runs.get(group, [])
+    first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.located))
     return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
 
 
@@ -269,6 +217,7 @@ def collect(
     ledgers: Sequence[Ledger] = (),
     journal: JournalLines | None = None,
     events: Iterable[Event] = (),
+    offsets: OffsetsFacts | None = None,
 ) -> ReportFacts:
     """Collects the facts of one run.
 
@@ -290,6 +239,7 @@ def collect(
         owners=owners(book),
         lag=lag_track(book, window),
         unreadable=journal.unreadable if journal else 0,
+        offsets=offsets,
     )
 
 

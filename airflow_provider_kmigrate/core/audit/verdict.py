@@ -3,7 +3,7 @@
 The rule: a verdict is the worst of its grounds, and having no evidence is itself a ground. From it follow the properties that the
 callers rely on:
 
-1. Nothing read is never PASS: a required level without events is INCONCLUSIVE.
+1. Nothing read is never PASS: a level without events is INCONCLUSIVE.
 2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only if the audit's own
    account is whole; inside its holes the range is INCONCLUSIVE.
 3. What was *seen* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
@@ -15,7 +15,7 @@ Stored verdicts carry `VERSION`; `outcome_of` refuses one it does not know by na
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
@@ -23,6 +23,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION = 3
@@ -172,12 +173,7 @@ def worst(outcomes: Iterable[AuditOutcome]) -> AuditOutcome:
     return max(outcomes, key=lambda outcome: outcome.rank, default=AuditOutcome.INCONCLUSIVE)
 
 
-def combine(
-    findings: Iterable[AuditFinding],
-    health: Iterable[LevelHealth],
-    canary: CanaryVerdict | None = None,
-    required: Collection[Level] = DEFAULT_LEVELS,
-) -> AuditVerdict:
+def combine(findings: Iterable[AuditFinding], health: Iterable[LevelHealth], canary: CanaryVerdict | None = None) -> AuditVerdict:
     """The verdict over all findings; `health` says which levels were measured.
 
     A canary's verdict counts as a ground; None means that none was asked for.
@@ -185,7 +181,6 @@ def combine(
     accounts = tuple(health)
     kept = [*findings, *(finding for account in accounts for finding in _reservations(account))]
     levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
-    kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
     everything = dict.fromkeys([*kept, *(canary.findings if canary else ())])
     outcomes = [*(finding.outcome for finding in everything), *levels.values(), *([canary.outcome] if canary else [])]
     return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
@@ -204,7 +199,9 @@ VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
 
 
 def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
-    """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
+    """A ledger's facts as `combine` takes them, with what is worth showing and fails nothing.
+
+    The ledger has already judged absences: nothing is invalidated again.
 
     `allow`: names of findings that are shown and do not fail.
     """
@@ -218,13 +215,53 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
         _violation(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP) for name in VIOLATIONS if name in then
     ]
     doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
-    return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
+    includes = (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
+    events = facts.acked + sum(facts.delivered.values())
+    health = LevelHealth(level, events, owner_changes=facts.owner_changes, includes=includes)
+    return (*broken, *earlier, *_not_owned(facts, level), *doubts, *_notes(facts, level)), health
 
 
 def _violation(outcome: AuditOutcome, name: str, found: LedgerFinding, level: Level, *, before: str = "") -> AuditFinding:
     """`before`: the beginning of the sentence."""
     cause, text = VIOLATIONS[name]
     return AuditFinding.of(outcome, cause, before + text.format(found.count), level, found.count, found.cases)
+
+
+def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
+    """Deliveries outside their member's own intervals. A gap in the events may hide the acquisition."""
+    earlier = facts.earlier.get("not_owned", LedgerFinding())
+    now = AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE
+    for found, outcome, before in ((earlier, AuditOutcome.PASS, BEFORE_THE_STEP), (facts.not_owned, now, "")):
+        if found.count:
+            text = f"{before}{found.count} records were delivered to a member that did not own their partition."
+            yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
+
+
+def _notes(facts: Facts, level: Level) -> Iterator[AuditFinding]:
+    """Facts worth showing that fail nothing."""
+
+    def note(cause: AuditCause, text: str, found: LedgerFinding) -> AuditFinding:
+        return AuditFinding.of(AuditOutcome.PASS, cause, text, level, found.count, found.cases)
+
+    if free := facts.unowned.count:
+        longest = "".join(f", {case.topic}-{case.partition} for {case.count} ms at once" for case in facts.unowned.cases[:1])
+        yield note(AuditCause.UNOWNED, f"Partitions had no owner for {free} ms in total{longest}.", facts.unowned)
+    if uneven := facts.uneven:
+        text = f"{len(uneven)} generations shared their partitions unevenly, first {uneven[0]}."
+        yield note(AuditCause.UNEVEN, text, LedgerFinding(len(uneven)))
+    if failed := facts.send_failures:
+        yield note(AuditCause.SENDS_GIVEN_UP, f"{failed} records were given up by their producers.", LedgerFinding(failed))
+    if facts.of_others:
+        named = summarize([f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others])
+        text = f"Partitions that only members without events owned were not judged: {named}."
+        yield note(AuditCause.OWNER_WITHOUT_EVENTS, text, LedgerFinding(len(facts.of_others)))
+    if skipped := facts.skipped.count:
+        text = f"{skipped} offsets between deliveries were skipped, and no wrapped producer reported records there."
+        yield note(AuditCause.SKIPPED, text, facts.skipped)
+    if repeats := facts.client_repeats.count:  # counted beside `redelivered`, and no fault of the group or the brokers
+        who = summarize(sorted({case.members[-1] for case in facts.client_repeats.cases}))
+        text = f"{repeats} records were handed out twice by the client itself, in consecutive polls of one generation: {who}."
+        yield note(AuditCause.CLIENT_REPEATED, text, facts.client_repeats)
 
 
 _ORDER: Final = {cause: place for place, cause in enumerate((*AuditCause, None))}
@@ -249,21 +286,19 @@ def _at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOut
     return worst([AuditOutcome.PASS, *(finding.outcome for finding in findings if finding.level in levels)])
 
 
-def _unmeasured(level: Level) -> AuditFinding:
-    text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
-    return AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level)
-
-
 def _reservations(account: LevelHealth) -> list[AuditFinding]:
     """The grounds that follow from the completeness of a level's own evidence."""
-    found = [_unmeasured(account.level)] if account.events == 0 else []
+    found, level = [], account.level
+    if account.events == 0:
+        text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
+        found.append(AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level))
     if account.malformed:
-        text = f"{account.malformed} events at {account.level.label} could not be read and were kept aside."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, account.level, account.malformed))
+        text = f"{account.malformed} events at {level.label} could not be read and were kept aside."
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
     if account.owner_changes:
         bound = 100 * unseen_rate(account.owner_changes)
         text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, account.level, account.owner_changes))
+        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
     return found
 
 

@@ -13,7 +13,7 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 """
 
 from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding, LedgerVerdict, Produce
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import Demand
 
 __all__ = [
@@ -22,8 +22,6 @@ __all__ = [
     "Facts",
     "Gap",
     "LedgerFinding",
-    "LedgerVerdict",
-    "Produce",
     "balance",
     "conclude",
 ]

@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding, Produce
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -21,12 +21,10 @@ from airflow_provider_kmigrate.core.ledger.health import (
     nothing,
     unmet,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_owned, produce_facts
-from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, uneven_shares, unowned
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Checked, Dated, GroupChecked, Limits, Setting, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-
-SKEW_MS: Final = 100
 
 
 def balance(
@@ -62,13 +60,10 @@ def balance(
         limits,
         refused=Refusals(refused, refused_before),
         unmet=tuple(unmet(demand, Newest.of(book, demand.since), book.failures)),
-        produce=produce_facts(book, ack_times(ack for acks in book.acks.values() for ack in acks), max_cases),
     )
 
 
-def conclude(
-    book: Book, parts: Iterable[Checked], limits: Limits, *, refused: Refusals, unmet: Sequence[Reason], produce: Produce
-) -> Facts:
+def conclude(book: Book, parts: Iterable[Checked], limits: Limits, *, refused: Refusals, unmet: Sequence[Reason]) -> Facts:
     """The facts of all partitions together.
 
     `parts` are what deliveries, acknowledgements and commits showed; the book need not hold these events. `unmet`: evidence that
@@ -86,8 +81,10 @@ def conclude(
         for found in part.groups:
             _judge(found, health, total)
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    free: list[Case] = []
     for where, changes in book.ownership.items():
         total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
+        free += unowned(where, changes, last_ms, limits.skew_ms)
     acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
     open_questions = _reasons(total, limits.max_cases)
     reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
@@ -100,11 +97,14 @@ def conclude(
         delivered=delivered,
         **findings,
         recorded=health.recorded and not total.doubts,
-        produce=produce,
+        longest_stall_ms=_longest_stall(book, checked),
         of_others=tuple(total.of_others),
         skipped=LedgerFinding.largest(
             sum(one.count for one in total.skipped), (case for one in total.skipped for case in one.cases), limits.max_cases
         ),
+        unowned=LedgerFinding.largest(sum(case.count for case in free), free, limits.max_cases),
+        owner_changes=sum(map(owner_changes, book.ownership.values())),
+        uneven=tuple(uneven_shares({one.stamp: one for changes in book.ownership.values() for one in changes}.values())),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
@@ -172,6 +172,13 @@ def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
         total.date("reordered", found.reordered)
         total.date("commit_gap", found.commit_gap)
         total.note("commit_gap", found.committed_over)
+
+
+def _longest_stall(book: Book, parts: Iterable[Checked]) -> float | None:
+    """In milliseconds; also of records that were given up."""
+    waits = [part.stall_us for part in parts if part.stall_us is not None]
+    waits += [record.latency_us for event in book.slow for record in event.records]
+    return max(waits) / 1000 if waits else None
 
 
 def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from airflow_provider_kmigrate.core.events import (
     Event,
     Expect,
     Heartbeat,
-    Latencies,
     LogExtent,
     Ownership,
     SendFailure,
@@ -45,7 +44,6 @@ class AcceptedCommit(NamedTuple):
 
     t_ms: int
     offset: int
-    member: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,6 @@ class Book:
     ownership: dict[GroupPartition, list[Ownership]] = field(default_factory=lambda: defaultdict(list))
     extents: dict[TopicPartition, LogExtent] = field(default_factory=dict)
     failures: list[SendFailure] = field(default_factory=list)
-    latencies: list[Latencies] = field(default_factory=list)
     slow: list[Slow] = field(default_factory=list)
 
     @classmethod
@@ -153,12 +150,10 @@ class Book:
             case Commit(ok=True):
                 for at in event.offsets:
                     key = GroupPartition(event.group, at.topic, at.partition)
-                    self.commits[key].append(AcceptedCommit(event.stamp.t_ms, at.offset, event.member))
+                    self.commits[key].append(AcceptedCommit(event.stamp.t_ms, at.offset))
             case Ownership():
                 for where in event.partitions:
                     self.ownership[GroupPartition(event.group, *where)].append(event)
-            case Latencies():
-                self.latencies.append(event)
             case Slow():
                 self.slow.append(event)
             case SendFailure():
@@ -176,18 +171,6 @@ class Book:
         known = self.extents.get(where)
         if known is None or (known.stamp.t_ms, known.end) < (event.stamp.t_ms, event.end):
             self.extents[where] = event
-
-    def groups(self) -> list[str]:
-        """Every group that announced that it would read, or was seen reading."""
-        named = {start.group for start in self.starts if start.group is not None}
-        return sorted(named | {key.group for key in self.runs})
-
-    def partitions_of(self, group: str) -> Iterator[GroupPartition]:
-        """Every partition whose records are due to the group, or were delivered to it."""
-        patterns = [pattern for start in self.starts if start.group == group for pattern in start.topics]
-        wanted = {where for where in self.acks if any(matches(pattern, where.topic) for pattern in patterns)}
-        seen = {key.where for key in self.runs if key.group == group}
-        yield from (GroupPartition(group, *where) for where in sorted(wanted | seen))
 
     def writers_of(self, group: str) -> list[Writer]:
         """Consumers that announced that they belong to the group."""

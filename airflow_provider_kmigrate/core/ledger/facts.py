@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.model import Reason
-
-
-class LedgerVerdict(StrEnum):
-    """PASS needs complete evidence; a shown violation is FAIL however incomplete the rest is."""
-
-    PASS = "PASS"  # noqa: S105  # not a password
-    FAIL = "FAIL"
-    INCONCLUSIVE = "INCONCLUSIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,42 +119,27 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Produce:
-    """The latency of acknowledgements, from sent to acknowledged or given up; None: no producer reported it.
-
-    `stalled_record_s` is the sum of the latencies above 100 ms. `exact`: computed from every single latency; else from buckets
-    (0.8 %) or not from all. `worst` are the slowest records that were noted.
-    """
-
-    records: int = 0
-    longest_ms: float | None = None
-    p999_ms: float | None = None
-    stalled_record_s: float = 0.0
-    slow_records: int = 0
-    exact: bool = False
-    worst: tuple[Case, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that the events show. Counts are records, but for `double_owned`, which is milliseconds.
+    """Everything that the events show. Counts are records, but for `double_owned` and `unowned`, which are milliseconds.
 
     - `lost`: acknowledged, never delivered to a group that read past it, or no longer in the log
     - `unseen`: acknowledged and not delivered, but the evidence is not enough to call it lost
     - `redelivered`: an offset delivered to a group again; `stored_twice`: a producer's record at two offsets
     - `client_repeats`: an offset that a client handed out twice by itself (`records.own_repeats`), and no violation
-    - `reordered`: delivered after a later record of its partition, or stored behind a record that was sent later
+    - `reordered`: delivered after a later record of its partition, or stored after a record that was sent later
     - `diverged`: one offset that held two different records
     - `commit_gap`: committed before it was delivered
     - `double_owned`: a partition with two owners in one group
     - `not_owned`: delivered to a member that did not own the partition by its own account (its own clock, no skew)
 
     `recorded`: no client's own account has a hole; else an apparently unowned delivery may have an unrecorded acquisition.
+    `longest_stall_ms`: the longest wait for an acknowledgement; None: no producer reported any.
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
     `skipped`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
     records, aborted and compacted ones, or records of producers that write no events. Groups with members that write no events
-    are left out. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
+    are left out. `unowned`: partitions between one owner's end and the next one's start, the longest times first; `owner_changes`:
+    how often a partition passed from one member to another; `uneven`: generations whose members had uneven shares. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
     """
 
     complete: bool
@@ -182,10 +158,13 @@ class Facts:
     double_owned: LedgerFinding = LedgerFinding()
     not_owned: LedgerFinding = LedgerFinding()
     recorded: bool = True
-    produce: Produce = Produce()
+    longest_stall_ms: float | None = None
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
     skipped: LedgerFinding = LedgerFinding()
+    unowned: LedgerFinding = LedgerFinding()
+    owner_changes: int = 0
+    uneven: tuple[str, ...] = ()
     earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
 
     @property
@@ -204,13 +183,6 @@ class Facts:
         names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "commit_gap", "double_owned")
         return {name: finding for name in names if (finding := getattr(self, name)).count}
 
-    @property
-    def verdict(self) -> LedgerVerdict:
-        """FAIL with a violation, PASS with complete evidence, else INCONCLUSIVE."""
-        if self.violations:
-            return LedgerVerdict.FAIL
-        return LedgerVerdict.PASS if self.complete else LedgerVerdict.INCONCLUSIVE
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"verdict": str(self.verdict), "duplicated": self.duplicated, **asdict(self)}
+        return {"duplicated": self.duplicated, **asdict(self)}

@@ -1,4 +1,4 @@
-"""Finds double ownership of a partition in a group, and measures how long producers waited for acknowledgements.
+"""Orders changes of ownership, and finds double ownership of a partition in a group.
 
 If every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before its
 first poll and `released` after its last commit. Intervals that do not overlap in the log did not overlap at all. Changes without
@@ -15,22 +15,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    DeliveryRun,
-    Ownership,
-    OwnershipChange,
-    SendFailure,
-    Slow,
-    SlowRecord,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.intervals import Span, union
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Case, Produce
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
 
 _END = float("inf")
 MAX_OFFSET: Final = 2**63 - 1
@@ -46,10 +37,121 @@ class OwnershipStep(NamedTuple):
     member: str
 
 
+@dataclass(frozen=True, slots=True)
+class OwnerInterval:
+    """The owners of a partition from .. to: none, one member, or several at once."""
+
+    from_ms: int
+    to_ms: int
+    owners: tuple[str, ...]
+
+    @property
+    def ms(self) -> int:
+        """Its length in milliseconds."""
+        return self.to_ms - self.from_ms
+
+
 def double_owned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int) -> list[Case]:
     """Times with two owners or more. A writer that never gave up owned until its last sign of life, `last_ms`."""
-    cases = (_case(where, *overlap) for overlap in _overlaps(steps_of(changes, last_ms)))
+    stretches = (list(found) for double, found in groupby(_intervals(changes, last_ms), key=_is_double) if double)
+    cases = (_case(where, found[0].owners, found[0].from_ms, found[-1].to_ms) for found in stretches)
     return [case for case in cases if in_log(changes) or case.count > skew_ms]
+
+
+def unowned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int) -> list[Case]:
+    """Times between one owner's end and the next one's start."""
+    found = owner_intervals(changes, last_ms, skew_ms)
+    return [
+        _case(where, (before.owners[-1], after.owners[0]), free.from_ms, free.to_ms)
+        for before, free, after in zip(found, found[1:], found[2:], strict=False)
+        if not free.owners
+    ]
+
+
+def owner_intervals(
+    changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int, end_ms: int | None = None
+) -> list[OwnerInterval]:
+    """One partition's owners, one interval after the other; the last one ends with `end_ms`, None: with the last change.
+
+    Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count.
+    """
+    found = _intervals(changes, last_ms, end_ms)
+    return list(_joined(found if in_log(changes) else _without_skew(found, skew_ms)))
+
+
+def _is_double(interval: OwnerInterval) -> bool:
+    return len(interval.owners) > 1
+
+
+def _intervals(changes: Sequence[Ownership], last_ms: Mapping[str, int], end_ms: int | None = None) -> Iterator[OwnerInterval]:
+    """The intervals between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
+    members: dict[str, None] = {}
+    shortest, steps = int(in_log(changes)), steps_of(changes, last_ms)
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if step.takes:
+            members[step.member] = None
+        else:
+            members.pop(step.member, None)
+        to_ms = following.t_ms if following else end_ms or step.t_ms
+        least = shortest if len(members) > 1 else 0
+        yield OwnerInterval(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
+
+
+def _without_skew(intervals: Iterable[OwnerInterval], skew_ms: int) -> Iterator[OwnerInterval]:
+    """Gives a stretch of overlaps no longer than the skew to the member that stays."""
+    for double, stretch in groupby(intervals, key=_is_double):
+        parts = list(stretch)
+        short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
+        yield from (replace(part, owners=part.owners[-1:]) if short else part for part in parts)
+
+
+def _joined(intervals: Iterable[OwnerInterval]) -> Iterator[OwnerInterval]:
+    """Joins touching intervals of the same owners; drops empty ones."""
+    kept: OwnerInterval | None = None
+    for one in intervals:
+        if kept and kept.owners == one.owners and kept.from_ms <= one.from_ms <= kept.to_ms:
+            kept = replace(kept, to_ms=max(kept.to_ms, one.to_ms))
+        elif one.ms > 0:
+            if kept:
+                yield kept
+            kept = one
+    if kept:
+        yield kept
+
+
+def uneven_shares(changes: Iterable[Ownership]) -> Iterator[str]:
+    """The generations that were shared unevenly at their fullest, each with its shares."""
+    for (group, generation), shares in sorted(_fullest(changes).items()):
+        topics = {topic for share in shares.values() for topic, _ in share}
+        per_topic = [_spread([sum(at.topic == topic for at in share) for share in shares.values()]) for topic in topics]
+        if min(_spread(list(map(len, shares.values()))), max(per_topic, default=0)) > 1:
+            counts = ", ".join(f"{member} {len(share)}" for member, share in sorted(shares.items()))
+            yield f"generation {generation} of {group}: {counts}"
+
+
+def _spread(counts: Sequence[int]) -> int:
+    return max(counts, default=0) - min(counts, default=0)
+
+
+def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, set[TopicPartition]]]:
+    """The owners in each group's generation when most partitions had one."""
+    owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
+    best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
+    for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
+        shares, named = owned[change.group], set(change.partitions)
+        mine = shares[change.member]
+        shares[change.member] = mine | named if change.change is OwnershipChange.ACQUIRED else mine - named
+        if change.generation is not None:
+            key, now = (change.group, change.generation), {member: share for member, share in shares.items() if share}
+            if sum(map(len, now.values())) >= sum(map(len, best.get(key, {}).values())):
+                best[key] = now
+    return best
+
+
+def owner_changes(changes: Sequence[Ownership]) -> int:
+    """How often a partition passed from one member to another."""
+    takers = [change.member for change in in_order(changes) if change.change is OwnershipChange.ACQUIRED]
+    return sum(one != other for one, other in pairwise(takers))
 
 
 def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> list[Ownership]:
@@ -196,107 +298,7 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
             yield OwnershipStep(min(later, default=_END) if ordered else end + 0.5, False, end, member)
 
 
-def _overlaps(steps: Iterable[OwnershipStep]) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    owners: dict[str, None] = {}
-    began: tuple[tuple[str, ...], int] | None = None
-    for step in steps:
-        if step.takes:
-            owners[step.member] = None
-            if len(owners) > 1 and began is None:
-                began = tuple(owners), step.t_ms
-        else:
-            owners.pop(step.member, None)
-            if len(owners) < 2 and began is not None:
-                yield *began, step.t_ms
-                began = None
-    if began is not None:
-        yield *began, began[1]
-
-
 def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: int) -> Case:
-    """A case of double ownership. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
+    """A case of time. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
-
-
-STALL_US: Final = 100_000  # a record that waits longer is stalled
-
-
-@dataclass(frozen=True, slots=True)
-class AckTimes:
-    """How long one producer's acknowledged records took: their count, and the latencies of those that have one."""
-
-    records: int = 0
-    buckets: events.Histogram = ()
-
-    @classmethod
-    def of(cls, acks: Sequence[Ack]) -> AckTimes:
-        """Latencies of these acknowledgements, merged."""
-        return cls(sum(ack.count for ack in acks), events.merge(ack.latency for ack in acks))
-
-
-def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
-    """The facts of what producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
-    measured = Counter[str]()
-    for event in book.latencies:
-        measured[event.producer] += len(event.values_us)
-    values = Counter(value for event in book.latencies for value in event.values_us)
-    others = [times for producer, times in acked.items() if producer not in measured]
-    for number, count in events.merge(times.buckets for times in others):
-        values[round(events.middle(number))] += count
-    exact = not any(times.records for times in others) and measured == _owed(acked, book.failures)
-    return _produce(values, _worst(book.slow, limit), exact=exact)
-
-
-def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
-    """Acknowledgement times by producer."""
-    found: dict[str, list[Ack]] = defaultdict(list)
-    for ack in acks:
-        found[ack.producer].append(ack)
-    return {producer: AckTimes.of(mine) for producer, mine in found.items()}
-
-
-def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool) -> Produce:
-    """`counted`: how many records had each latency."""
-    counts = tuple(sorted(counted.items()))
-    top, p999 = events.counted_quantile(counts, 1.0), events.counted_quantile(counts, 0.999)
-    stalled = [(value, count) for value, count in counts if value > STALL_US]
-    return Produce(
-        records=sum(count for _, count in counts),
-        longest_ms=None if top is None else top / 1000,
-        p999_ms=None if p999 is None else p999 / 1000,
-        stalled_record_s=sum(value * count for value, count in stalled) / 1_000_000,
-        slow_records=sum(count for _, count in stalled),
-        exact=exact,
-        worst=worst,
-    )
-
-
-def _owed(acked: Mapping[str, AckTimes], failures: Iterable[SendFailure]) -> Counter[str]:
-    """How many latencies each producer must have reported."""
-    owed = Counter({producer: times.records for producer, times in acked.items()})
-    for failure in failures:
-        owed[failure.producer] += failure.seq_last - failure.seq_first + 1
-    return owed
-
-
-def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:
-    rows = [(record, event.producer) for event in slow for record in event.records]
-    rows.sort(key=lambda row: (-row[0].latency_us, row))
-    return tuple(_produce_case(record, producer) for record, producer in rows[:limit])
-
-
-def _produce_case(record: SlowRecord, producer: str) -> Case:
-    offset, seq, sent = record.offset, record.seq, record.t_sent_ms
-    return Case(
-        record.topic,
-        record.partition,
-        offset,
-        offset,
-        1,
-        producer=producer,
-        seq_first=seq,
-        seq_last=seq,
-        from_ms=sent,
-        to_ms=sent + record.latency_us // 1000,
-    )

@@ -31,6 +31,8 @@ from airflow_provider_kmigrate.core.ledger.records import (
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
+SKEW_MS: Final = 100
+"""By how much members' clocks may differ by default."""
 _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 
 
@@ -144,7 +146,7 @@ class GroupChecked:
     """One group on one partition. `judged` False: only members that write no events owned it.
 
     `lost` holds what is perhaps `on_its_way`, and what is `surely_lost` if the group's account is whole; `committed_over` is the
-    part of the latter behind which the group committed. The other fields are those of `Facts`.
+    part of the latter beyond which the group committed. The other fields are those of `Facts`.
     """
 
     key: GroupPartition
@@ -167,7 +169,11 @@ class GroupChecked:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What one partition's events show. `miscounted`: writers whose count of deliveries has a hole here, each with the reason."""
+    """What one partition's events show.
+
+    `miscounted`: writers whose count of deliveries has a hole here, each with the reason. `stall_us`: the longest wait for an
+    acknowledgement.
+    """
 
     where: TopicPartition
     acked: int
@@ -177,6 +183,7 @@ class Checked:
     stored_twice: LedgerFinding = NOTHING
     reordered: LedgerFinding = NOTHING
     miscounted: tuple[tuple[str, Reason], ...] = ()
+    stall_us: int | None = None
 
 
 def check(part: Part, setting: Setting) -> Checked:
@@ -192,6 +199,7 @@ def check(part: Part, setting: Setting) -> Checked:
         stored_twice=finding(flaws.stored_twice),
         reordered=finding(flaws.reordered),
         miscounted=tuple(_miscounted(part.runs)),
+        stall_us=max((ack.latency_max_us for ack in part.acks if ack.latency_max_us is not None), default=None),
     )
 
 
@@ -239,7 +247,7 @@ def _fresh(case: Case, alive_since: int | None) -> bool:
 
 
 def _committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
-    """Records that were never delivered although the group committed an offset behind them."""
+    """Records that were never delivered although the group committed an offset beyond them."""
     committed = max((commit.offset for commit in read.commits), default=0)
     behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
     return [replace(case, note=f"offset {committed} is committed") for case in behind]

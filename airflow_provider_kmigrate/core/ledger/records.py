@@ -97,7 +97,7 @@ def _diverged(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterator[C
 
 
 def _without(pieces: Iterable[Piece], disputed: Sequence[Span]) -> Iterator[Piece]:
-    """The pieces without contradictions: of two records at one offset neither is behind the other."""
+    """The pieces without contradictions: of two records at one offset neither comes after the other."""
     for piece in pieces:
         for first, last in subtract([(piece.first, piece.last)], disputed):
             yield piece._replace(first=first, last=last)
@@ -114,7 +114,7 @@ def _check_numbers(topic: str, partition: int, pieces: Sequence[Piece], flaws: L
         for numbers in subtract([piece.numbers], fresh):
             flaws.stored_twice.append(_of_numbers(topic, partition, piece, numbers, "stored before at a lower offset"))
         for numbers in clip((fresh[0][0], high - 1), fresh) if fresh else ():
-            flaws.reordered.append(_of_numbers(topic, partition, piece, numbers, f"stored behind number {high}"))
+            flaws.reordered.append(_of_numbers(topic, partition, piece, numbers, f"stored after number {high}"))
 
 
 def _of_numbers(topic: str, partition: int, piece: Piece, numbers: Span, note: str) -> Case:
@@ -155,17 +155,17 @@ def own_repeats(runs: Iterable[DeliveryRun]) -> dict[Stamp, list[Span]]:
 
 
 def _own_repeats(runs: Iterable[DeliveryRun]) -> Iterator[tuple[DeliveryRun, list[Span]]]:
-    chain: list[DeliveryRun] = []  # without a gap in the member's count, in one generation
+    unbroken: list[DeliveryRun] = []  # without a gap in the member's count, in one generation
     again: list[DeliveryRun] = []  # what it has gone back to
     for run in runs:
-        if not chain or not _follows(chain[-1], run):
-            chain, again = [], []
-        elif run.first <= chain[-1].last:
-            again = _gone_back_to(chain, run)
+        if not unbroken or not _follows(unbroken[-1], run):
+            unbroken, again = [], []
+        elif run.first <= unbroken[-1].last:
+            again = _gone_back_to(unbroken, run)
         spans = union((max(run.first, one.first), min(run.last, one.last)) for one in again if _shares(one, run))
         if spans:
             yield run, spans
-        chain.append(run)
+        unbroken.append(run)
 
 
 def _follows(earlier: DeliveryRun, run: DeliveryRun) -> bool:
@@ -173,8 +173,8 @@ def _follows(earlier: DeliveryRun, run: DeliveryRun) -> bool:
     return same and earlier.exact and run.exact and earlier.seq + earlier.count == run.seq
 
 
-def _gone_back_to(chain: Sequence[DeliveryRun], run: DeliveryRun) -> list[DeliveryRun]:
-    recent = list(takewhile(lambda one: run.t_first_ms - one.t_last_ms <= REPEAT_MS, reversed(chain)))
+def _gone_back_to(unbroken: Sequence[DeliveryRun], run: DeliveryRun) -> list[DeliveryRun]:
+    recent = list(takewhile(lambda one: run.t_first_ms - one.t_last_ms <= REPEAT_MS, reversed(unbroken)))
     back = max((one.last for one in recent), default=run.first) - run.first + 1
     return recent if back <= REPEAT_RECORDS else []
 
@@ -343,7 +343,7 @@ class PartitionRead:
 
     @property
     def horizon(self) -> int:
-        """The last offset that the group has passed: it was delivered it or committed behind it; -1: none."""
+        """The last offset that the group has passed: it was delivered it or committed beyond it; -1: none."""
         delivered = max((run.last for run in self.runs), default=-1)
         return max(delivered, max((commit.offset for commit in self.commits), default=0) - 1)
 
@@ -475,7 +475,7 @@ def maybe_delivered(
     """Splits lost records: those that a member may have been delivered whose events end before the group passed them; the others.
 
     `running`: the group's members that still run, and the time of their last event that was read. Of such a member no delivery
-    behind the records was read. It writes what it was delivered within `slack_ms`.
+    beyond the records was read. It writes what it was delivered within `slack_ms`.
     """
     ends = dict.fromkeys(running, -1)
     for run in read.runs:

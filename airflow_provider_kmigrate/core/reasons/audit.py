@@ -59,13 +59,13 @@ never: Restart brokers because of it.
 causes: DOUBLE_OWNED, NOT_OWNED
 
 A10 Records waited
-means: Records waited although their group existed: no member owned the partition, nothing was delivered, or no commit moved. A member may have stopped fetching and still count as stable.
+means: Records waited although their group existed: no member owned the partition, or no commit moved. A member may have stopped fetching and still count as stable.
 meanwhile: The cluster is safe. The group falls behind; nothing is lost while the topic keeps its records.
 do: Run `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G` twice. If the offset does not move, restart one member.
 do: It moves: check the group's rebalances and the partition's leader at that time. Seconds are normal.
 do: The next audit clears it once the group commits.
-never: Trust the state `Stable`. Raise the limit to get a PASS.
-causes: UNOWNED, WAITED, GROUP_STALLED
+never: Trust the state `Stable`.
+causes: UNOWNED, GROUP_STALLED
 
 A11 A fact that fails nothing
 means: The audit shows what it compared, and what it left out of the comparison.

@@ -23,7 +23,6 @@ class AuditCause(StrEnum):
     NOT_OWNED = auto()  # delivered to a member that did not own the partition
     UNOWNED = auto()
     UNEVEN = auto()
-    WAITED = auto()
     SENDS_GIVEN_UP = auto()
     OWNER_WITHOUT_EVENTS = auto()
     SKIPPED = auto()  # offsets that no wrapped producer reported

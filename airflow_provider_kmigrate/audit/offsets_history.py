@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_kmigrate.audit.logs.fingerprint import sees_internal
-from airflow_provider_kmigrate.audit.logs.offsets_rows import HISTORY, JUDGED, decode_batches, judge_rows, stored
+from airflow_provider_kmigrate.audit.fingerprint import sees_internal
+from airflow_provider_kmigrate.audit.kafka_source import options_of, read_spans
+from airflow_provider_kmigrate.audit.offsets_rows import HISTORY, JUDGED, decode_batches, judge_rows, stored
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import options_of, read_spans
 from airflow_provider_kmigrate.clients.offsets_log import whole_marks
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
@@ -89,8 +90,6 @@ _RAW: Final = "partition int, offset long, t_ms long, key binary, value binary"
 
 def decoded(raw: DataFrame) -> DataFrame:
     """Raw records (partition, offset, t_ms, key, value) as rows of `HISTORY`."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # pandas, which costs a second, only where it is used
-
     ship_package(raw.sparkSession)
     return raw.mapInArrow(decode_batches, from_arrow_schema(HISTORY))
 
@@ -153,8 +152,6 @@ class OffsetsFrames:
 
 def frames(session: SparkSession, history: DataFrame, count: int) -> OffsetsFrames:
     """The questions to a history, which must be cheap to read again: Parquet, not the topic."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # as above
-
     ship_package(session)
     copies = session.sql(_COPIES, history=history).persist()
     suspects = session.sql(_SUSPECTS, copies=copies, count=count)

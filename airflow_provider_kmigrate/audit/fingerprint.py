@@ -1,26 +1,32 @@
 """Fingerprints of logs and commits taken by Spark (level L0): nothing in any client is changed for it.
 
-::
-
-    before = take(session, properties, topics)            # then the step
-    grounds, health = compare(before, take(session, properties, topics, before=before))
+`python -m airflow_provider_kmigrate.audit.fingerprint REQUEST` leaves the observation before the step where the request's
+`logs.before` says; the audit with the same request compares.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import pickle
+import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from confluent_kafka import IsolationLevel
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans
-from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks
+from airflow_provider_kmigrate.audit import request
+from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans
+from airflow_provider_kmigrate.audit.offsets_rows import TRACKS, track_batches
+from airflow_provider_kmigrate.audit.request import LogsRequest, OffsetsRequest, StreamRequest
+from airflow_provider_kmigrate.audit.session import ship_package, spark_errors, start
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks, topic_names
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
@@ -33,14 +39,15 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     stalled_groups,
 )
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, LogSample, Print, remaining, renewal, stretches
-from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
+_OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
 _TRIES: Final = 3  # a read fails if retention removes what it is reading; then the logs' beginnings are read again
 
@@ -55,7 +62,6 @@ FROM (
   FROM {{records}}
 ) GROUP BY topic, partition, offset DIV {block}
 """
-_TRACKS_SCHEMA: Final = "partition int, place long, row binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +269,9 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
         if records is None:
             return tracks
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
-        table = columns.mapInArrow(_tracker(), _TRACKS_SCHEMA).toArrow()
+        table = columns.mapInArrow(track_batches, from_arrow_schema(TRACKS)).toArrow()
     for _, _, row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True)):
-        tracks.join(pickle.loads(row))  # noqa: S301  # made by `_tracker`, a moment ago
+        tracks.join(pickle.loads(row))  # noqa: S301  # made by `track_batches`, a moment ago
     return tracks
 
 
@@ -274,26 +280,6 @@ def sees_internal(session: SparkSession) -> SparkSession:
     own = session.newSession()
     own.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
     return own
-
-
-def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a worker runs over its part of the topic.
-
-    A closure, which executors get by value; it needs only the core.
-    """
-
-    def track(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces: dict[int, tuple[int, Tracks]] = {}
-        for batch in batches:
-            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                raw = RawRecord(*values)
-                pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].read(raw)
-        rows = [(partition, place, pickle.dumps(tracks)) for partition, (place, tracks) in pieces.items()]
-        kinds = (pa.int32(), pa.int64(), pa.binary())
-        arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
-        yield pa.RecordBatch.from_arrays(arrays, ["partition", "place", "row"])
-
-    return track
 
 
 def compare(
@@ -317,6 +303,95 @@ def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
     """Read the document of `as_dict`. Raises `Refused` (X04)."""
     try:
         return LogSnapshot(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"A stored fingerprint is damaged: {error!r}."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """Two observations, and the findings about logs and commits between them."""
+
+    before: LogSnapshot
+    after: LogSnapshot
+    findings: tuple[AuditFinding, ...]
+    health: LevelHealth
+
+    def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
+        """Keep the later observation, whole, for the next audit, which compares everything written since the earlier.
+
+        Raises ours.
+        """
+        if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
+            _keep(refreshed(session, properties(wanted), self.before, self.after, wanted.sample), place)
+
+
+def compare_since(session: SparkSession, wanted: LogsRequest) -> LogComparison:
+    """Findings about logs and commits since the newest earlier observation. Raises ours."""
+    left = [place for place in wanted.refreshed if Path(place).exists()]
+    before = from_dict(_read(left[-1] if left else wanted.before))
+    then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
+    after = take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
+    asked = then.difference(wanted.exclude_topics) if wanted.topics is None else wanted.topics
+    findings, health = compare(before, after, asked, resetting_groups=wanted.resetting_groups)
+    return LogComparison(before, after, findings, health)
+
+
+def observe_before(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
+    """Observe before the step and keep the result. Raises ours."""
+    reach = properties(wanted)
+    snapshot = take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
+    _keep(snapshot, Path(wanted.before))
+    return snapshot
+
+
+def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
+    """The named topics, or all of the users' that exist now."""
+    if wanted.topics is not None:
+        return wanted.topics
+    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.exclude_topics)
+
+
+def _keep(snapshot: LogSnapshot, place: Path) -> None:
+    atomic.make_folder(place.parent)
+    atomic.replace(place, json.dumps(as_dict(snapshot)).encode(), mode=atomic.ALL_USERS)
+
+
+def properties(wanted: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:
+    """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X04)."""
+    return {str(name): str(value) for name, value in _read(wanted.properties).items()}
+
+
+def _read(place: str) -> Mapping[str, Any]:
+    try:
+        found = read_json(Path(place).read_bytes())
+    except OSError as error:
+        raise Failed(f"the audit cannot read {place}: {error}") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        text = f"{place} holds no JSON object."
+        raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 with the reason if nothing could be observed."""
+    parser = argparse.ArgumentParser(description="Takes a fingerprint of logs and commits before a step.")
+    parser.add_argument("request", type=Path, help="JSON, see request.py; its `logs` say where the fingerprint goes")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = request.load(options.request)
+        if wanted.logs is None:
+            raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
+        with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
+            snapshot = observe_before(session, wanted.logs)
+    except KMigrateError as error:
+        print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        return 2
+    print(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

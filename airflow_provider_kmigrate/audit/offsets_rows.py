@@ -5,11 +5,13 @@ Executors have only this package's `core` and `audit` (`session.ship_package`), 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from airflow_provider_kmigrate.core.audit.commit_tracks import Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     BadRecord,
     GroupRemoved,
@@ -66,6 +68,22 @@ JUDGED: Final = pa.schema(
         ("course", pa.list_(_STORED)),  # the newest commits by commit time
     ]
 )
+
+
+#: The moves of commits in one piece of a partition.
+TRACKS: Final = pa.schema([("partition", pa.int32()), ("place", pa.int64()), ("row", pa.binary())])
+
+
+def track_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Raw records (partition, offset, t_ms, key, value) as one batch of `TRACKS`, each row a pickled `Tracks`."""
+    pieces: dict[int, tuple[int, Tracks]] = {}
+    for batch in batches:
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            raw = RawRecord(*values)
+            pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].read(raw)
+    rows = [(partition, place, pickle.dumps(tracks)) for partition, (place, tracks) in pieces.items()]
+    columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(TRACKS)]
+    yield pa.RecordBatch.from_arrays(columns, schema=TRACKS)
 
 
 def decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a row_kind), at each audit what came since; exactly once.
+"""Events from their Kafka topic into Parquet (`sources.EVENTS`, a folder a row_kind), at each audit what came since; exactly once.
 
 Spark's file sink and checkpoint make it exact: a query killed anywhere continues after its last whole batch. That holds only if
 topic, checkpoint and output stay together, which Spark does not check: an old checkpoint skips what another topic holds, and a
@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.kafka_source import READING, options_of
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
-from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of
+from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of_records
 from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
-from airflow_provider_kmigrate.core.events import LogMark, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
@@ -35,7 +34,6 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 
 _VERSION: Final = 2
 _TIE: Final = "kmigrate-stream.json"
-_BATCH: Final = 2_000  # rows that a worker decodes together
 #: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.
 _SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500000"}
 
@@ -153,37 +151,9 @@ def _unfit(text: str) -> Refused:
 
 
 def decoded(source: DataFrame) -> DataFrame:
-    """Records of an events topic as rows of `schema.EVENTS`."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # pandas, which costs a second, only where it is used
-
+    """Records of an events topic as rows of `sources.EVENTS`."""
     columns = source.selectExpr("topic", "partition", "offset", "value")
-    return columns.mapInArrow(_decoder(), from_arrow_schema(EVENTS))
-
-
-def _decoder() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a worker runs; see `session.ship_package` for how the worker gets this package."""
-
-    def rows(topic: str, partition: int, offset: int, value: bytes | None) -> Iterator[dict[str, Any]]:
-        """The place in the topic orders changes of ownership, which is why each group's are in one partition."""
-        line = (value or b"").decode(errors="replace")
-        try:
-            event = decode(line)
-        except BadEvent:
-            return rows_of_line(line, f"{topic}-{partition} offset {offset} ")
-        if isinstance(event, Ownership):
-            return rows_of(replace(event, position=offset))
-        return rows_of(event, line)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for begin in range(0, batch.num_rows, _BATCH):
-                part = batch.slice(begin, _BATCH)
-                found = [
-                    row for record in zip(*(column.to_pylist() for column in part.columns), strict=True) for row in rows(*record)
-                ]
-                yield from table_of(found).to_batches()
-
-    return read
+    return columns.mapInArrow(rows_of_records, from_arrow_schema(EVENTS))
 
 
 class Storage:

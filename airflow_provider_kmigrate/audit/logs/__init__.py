@@ -1,1 +1,0 @@
-"""The evidence of the logs themselves, before a step and after it."""

@@ -1,0 +1,12 @@
+"""The verdict on a ledger's facts alone."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, combine, of_facts
+from airflow_provider_kmigrate.core.ledger import Facts
+
+
+def verdict_of(facts: Facts) -> AuditOutcome:
+    """The audit's own verdict, without evidence of any other level."""
+    findings, health = of_facts(facts, Level.PRODUCER)
+    return combine(findings, [health]).outcome
