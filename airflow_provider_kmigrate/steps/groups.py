@@ -151,7 +151,7 @@ class SwitchInstance(_Watching):
         self._former: frozenset[str] = frozenset()  # the member ids at the last observation before this run's restart
         self._before = GroupHealth()  # at the last observation
         self._settled = False  # the group was stable with the instance as its target kind, in any run of the step
-        self._back_again = False  # V33: the verdict was acted on
+        self._back_again = False  # K69: the verdict was acted on
 
     def resume(self, progress: StepProgress) -> Self:
         """Continue the verdict, an own restart that is under way, and the healthy time."""
@@ -235,7 +235,7 @@ class SwitchInstance(_Watching):
             text = (
                 f"{self._instance.name} of group {self.group.name} was rolled back to {before}; no other instance was switched."
             )
-            return Refuse((Reason("V33", text), *self._worse))
+            return Refuse((Reason("K69", text), *self._worse))
         if isinstance(decision, Refuse) and group_move.absent(observations.now, self.group, self._instance.name):
             return Wait(decision.reasons)  # until Kafka has removed the dead member
         return decision

@@ -54,7 +54,7 @@ def test_every_code_of_preflight_has_a_test() -> None:
 UNKNOWN: list[tuple[str, Change]] = [
     ("B1b", release("")),
     ("B1b", release("3.6-IV2")),
-    ("W4", release("3.8-IV0")),
+    ("B1b", release("3.8-IV0")),
     ("S04", environment(moving=None)),
     ("B7b", environment(log_dirs={})),
     ("B10a", tree(guarded=("sasl",))),

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.model import ConnectionFacts, Malformed, NodeFiles, Reason
-from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import (
@@ -72,7 +71,7 @@ ROWS: list[Row] = [
     ("rules without authorizer", tree(acls=(RULE,)), ["W14"]),
     ("SCRAM users", tree(scram_users=("alice",)), []),
     ("SCRAM users before 3.5-IV2", both(everywhere(inter_broker_protocol_version="3.5-IV1"), tree(scram_users=("alice",))), ["B1b", "B9a"]),
-    ("tokens before 3.6-IV2", both(everywhere(inter_broker_protocol_version="3.6-IV1", delegation_token_secret_key="x"), tree(tokens=2)), ["B9a", "W4"]),
+    ("tokens before 3.6-IV2", both(everywhere(inter_broker_protocol_version="3.6-IV1", delegation_token_secret_key="x"), tree(tokens=2)), ["B9a", "B1b"]),
     ("tokens without key", tree(tokens=2), ["B9a"]),
     ("tokens with key", both(everywhere(delegation_token_master_key="x"), tree(tokens=2)), []),
     ("SCRAM for controllers", spec(controller_security="SASL_SSL", controller_properties={"sasl.mechanism.controller.protocol": "SCRAM-SHA-512"}), ["B9d"]),
@@ -94,11 +93,11 @@ ROWS: list[Row] = [
     ("ZooKeeper without an identity, all on this machine", known(connections=ConnectionFacts(anonymous=True)), []),
     ("a webhook that cannot be called", known(connections=ConnectionFacts(refused=(Reason("N03", "connection deployer: no TLS"),))), ["N03"]),
     ("large znodes", large_topic, ["B10b"]),
-    ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "B16", "W11", "W13"]),
-    ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "B16", "W11", "W13"]),
-    ("password with secret", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a")), ["B16", "W11", "W13"]),
-    ("password with secret, in the file too", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a", ssl_key_password="b")), ["B16", "W11", "W13"]),
-    ("password written into the file after it was set", both(both(everywhere(password_encoder_secret="a"), tree(broker_settings={"1": ("ssl.key.password",)})), broker_1(files=NodeFiles(config(1, password_encoder_secret="a", ssl_key_password="b"), {"/data": {}}))), ["B16", "W11", "W13"]),
+    ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "B16", "W13"]),
+    ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "B16", "W13"]),
+    ("password with secret", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a")), ["B16", "W13"]),
+    ("password with secret, in the file too", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a", ssl_key_password="b")), ["B16", "W13"]),
+    ("password written into the file after it was set", both(both(everywhere(password_encoder_secret="a"), tree(broker_settings={"1": ("ssl.key.password",)})), broker_1(files=NodeFiles(config(1, password_encoder_secret="a", ssl_key_password="b"), {"/data": {}}))), ["B16", "W13"]),
     ("key store that a broker cannot read", broker_1(files=NodeFiles(config(1), {"/data": {}}, unreadable=("/2023/ks.jks",))), ["C11"]),
     ("key store that a controller cannot read", controller_files(NodeFiles(KRAFT_FILE, {}, has_metadata_log=False, unreadable=("/k",))), ["C11"]),
     ("key stores of controllers", everywhere(ssl_keystore_location="/k", ssl_truststore_location="/t"), ["C11"]),
@@ -112,7 +111,7 @@ ROWS: list[Row] = [
     ("keystore by a reference", both(tree(broker_settings={"1": ("ssl.keystore.location",)}), both(everywhere(config_providers="env", ssl_keystore_location="${env:K}"), running_1(config_providers="env", ssl_keystore_location="/k"))), ["W13"]),
     ("truststore where the file has a keystore", both(tree(broker_settings={"1": ("listener.name.tls.ssl.truststore.location",)}), everywhere(ssl_keystore_location="/k")), ["B16", "C11", "W13"]),
     ("keystore of a listener where the file has that of another", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), everywhere(listener_name_b_ssl_keystore_location="/k")), ["B16", "W13"]),
-    ("login of a listener, one for all does not count", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), everywhere(password_encoder_secret="a", sasl_jaas_config="b")), ["B16", "W11", "W13"]),
+    ("login of a listener, one for all does not count", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), everywhere(password_encoder_secret="a", sasl_jaas_config="b")), ["B16", "W13"]),
     ("mechanisms of a listener, others in the file for all", both(tree(broker_settings={"0": ("listener.name.a.sasl.enabled.mechanisms",)}), everywhere(sasl_enabled_mechanisms="PLAIN")), ["B16", "W13"]),
     ("mechanisms of a listener", tree(broker_settings={"0": ("listener.name.a.sasl.enabled.mechanisms",)}), ["B16", "W13"]),
     ("connections of a listener", tree(broker_settings={"0": ("listener.name.a.max.connections",)}), ["W13"]),
@@ -205,18 +204,3 @@ def test_no_finding_holds_a_secret(change: Change) -> None:
     view, facts = change(*healthy())
     brokers = {i: replace(b, files=replace(b.files, properties=keep(b.files.properties or {}))) for i, b in view.brokers.items()}
     assert "hunter2" not in "".join(map(str, findings(replace(view, brokers=brokers), facts)))
-
-
-@pytest.mark.parametrize(
-    ("key", "secret"),
-    [
-        ("ssl.keystore.password", True),
-        ("listener.name.internal.ssl.key.password", True),
-        ("listener.name.a.plain.sasl.jaas.config", True),
-        ("ssl.keystore.key", True),
-        ("ssl.keystore.location", False),
-        ("log.cleaner.threads", False),
-    ],
-)
-def test_which_dynamic_settings_are_secrets(key: str, *, secret: bool) -> None:
-    assert preflight_security.is_secret(key) is secret

@@ -245,7 +245,7 @@ def problems(
     """
     found = stage_of(properties)
     if found is not stage:
-        return (Reason("C01", f"the file is of stage {found or 'unknown'}, not {stage}"),)
+        return (Reason("O06", f"the file is of stage {found or 'unknown'}, not {stage}"),)
     texts = (
         *_id_problems(properties, stage),
         *_matrix_problems(properties, stage),

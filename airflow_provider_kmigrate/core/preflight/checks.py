@@ -94,7 +94,7 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
     if clash := sorted(ours & (listed | registered | assigned)):
         yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {summarize(clash)}")
     if unlisted := sorted(registered - listed - ours):
-        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
+        yield blocks("G36", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
     if gone := sorted(assigned - listed - registered - ours):
         yield blocks("B4b", f"partitions are assigned to brokers that do not exist: {summarize(gone)}")
 
@@ -132,7 +132,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
     if view.zk.pending_deletions:
         yield blocks("B5", f"topics with an unfinished deletion: {summarize(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
-        yield blocks("B6b", "there is no readable /controller_epoch")
+        yield blocks("Z01", "there is no readable /controller_epoch")
 
 
 def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:

@@ -45,20 +45,12 @@ _ENCRYPTED = (
     "sasl.jaas.config",
 )
 _JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
-_SECRET = re.compile(
-    r"(?:password|sasl\.jaas\.config|ssl\.keystore\.key|certificate\.chain|ssl\.truststore\.certificates|secret)$"
-)
 _TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
 
 RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
 _WORDS = {"all", "read", "write", "create", "delete", "alter", "describe", "clusteraction", "describeconfigs", "alterconfigs"}
 OPERATIONS = frozenset(_WORDS | {"idempotentwrite", "createtokens", "describetokens"})
 PERMISSIONS = frozenset({"allow", "deny"})
-
-
-def is_secret(key: str) -> bool:
-    """Whether brokers keep the value of a dynamic setting encrypted."""
-    return _SECRET.search(key) is not None
 
 
 def _authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -190,10 +182,8 @@ def _large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFi
 
 
 def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    named = [f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if is_secret(key)]
-    if named:
-        yield warns("W11", f"passwords that were set dynamically: {summarize(named)}")
-    secret = [name for name in named if name.endswith(_ENCRYPTED)]
+    named = facts.broker_settings.items()
+    secret = [f"{entity} {key}" for entity, keys in named for key in keys if key.endswith(_ENCRYPTED)]
     if not secret:
         return
     files = zookeeper_files(view)

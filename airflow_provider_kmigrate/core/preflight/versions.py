@@ -120,11 +120,6 @@ def fitness(release: KafkaVersion) -> Fitness | None:
     return possible.pop() if len(possible) == 1 else None
 
 
-def worst(release: KafkaVersion) -> Fitness:
-    """The gravest result that an unknown patch level allows."""
-    return fitness(release._replace(patch=release.patch or 0)) or Fitness.BLOCK
-
-
 def defects(release: KafkaVersion) -> tuple[Defect, ...]:
     """The known defects of a release; an unknown patch level counts as the first."""
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
@@ -186,10 +181,9 @@ def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
         case Fitness.BLOCK:
             yield blocks("B1b", text)
         case Fitness.WARN:
-            yield warns("W4", text)
+            yield warns("B1b", text)
         case None:
-            code = "B1b" if worst(release) is Fitness.BLOCK else "W4"
-            yield unknown(code, f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
+            yield unknown("B1b", f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
 def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -198,7 +192,7 @@ def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
     releases = {broker: parse(text or "") for broker, text in sorted(facts.environment.releases.items())}
     old = {broker: release for broker, release in releases.items() if release and _TOKENS.concerns(release)}
     if tree and tree.tokens and old:
-        yield warns("W4", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
+        yield warns("B1b", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
 
 
 def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -214,7 +208,7 @@ def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
         if levels[broker] < level(release)
     }
     if behind:
-        yield warns("W4", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
+        yield warns("B1b", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
 
 
 def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -244,13 +238,13 @@ def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightF
     if old := {broker: named[broker] for broker, found in levels.items() if found < level(_JBOD)}:
         yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
     if early := {broker: named[broker] for broker, found in levels.items() if level(_JBOD) <= found < level("3.8")}:
-        yield warns("W4", f"brokers with several log directories: {pairs(early)}")
+        yield warns("B1b", f"brokers with several log directories: {pairs(early)}")
 
 
 def _tiered(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     on = {broker: keys for broker, keys in zookeeper_configs(facts).items() if is_true(keys, "remote.log.storage.system.enable")}
     if old := [broker for broker, keys in on.items() if level(protocol(keys)) < level(_TIERED)]:
-        yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
+        yield warns("B1b", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
 
 
 def _ensemble(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

@@ -258,12 +258,6 @@ do: Read the logs of the members in the text: what ends them? Memory, a health c
 do: `python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.
 never: Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.
 
-V33 A canary was rolled back
-means: The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.
-meanwhile: Yes.
-do: Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.
-never: Raise `commit_within` until it passes.
-
 X The audit's own run
 about: the audit could not start or read
 when: audit
