@@ -30,7 +30,7 @@ never: Delete records to remove the copies: `kafka-delete-records.sh` also remov
 causes: STORED_TWICE, REORDERED
 
 A05 A group lost its place
-means: A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.
+means: A group committed beyond records that it did not receive, or its committed offset was removed or raised. At its next start it skips these records, or reads everything again.
 meanwhile: Only as long as the group is not restarted.
 do: Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.
 do: Otherwise compare: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.
@@ -124,7 +124,7 @@ do: Was the group reset on purpose? [Take a new fingerprint](operators-guide.md#
 do: Does it always start from the beginning? Name it under `resetting_groups` in `audit`, and clear the gate.
 do: Otherwise: which members committed, and do brokers name different coordinators (K01)?
 do: A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.
-never: Set offsets forward before it is known which one is right.
+never: Raise offsets before it is known which one is right.
 causes: COMMIT_WENT_BACK, COMMIT_LATE
 
 D17 Records were removed for an unknown reason

@@ -193,14 +193,14 @@ never: Stop a broker by hand meanwhile. One that hangs ends by itself after 300 
 source: measured
 
 G30 The handover to ZooKeeper has not happened
-means: `/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).
+means: `/controller` or `/migration` is still KRaft's. A broker in ZooKeeper mode beside a KRaft controller is isolated and loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. If a KRaft controller runs: see G26.
 do: Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.
 never: Delete the znodes by hand.
 source: measured
 
 G32 One broker alone cannot be rolled back to ZooKeeper mode
-means: The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).
+means: The controllers own the cluster, or will as soon as a broker registers. A broker in ZooKeeper mode beside them loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. The broker is as slow as it was.
 do: Fix the broker where it is, and clear its task.
 do: Or roll the whole cluster back: `kmigrate_rollback__<cluster>` stops the controllers first.
@@ -259,7 +259,7 @@ never: Mark the task as success: the next restart may stop the other clients, to
 source: measured
 
 G39 A broker beside KRaft that the cluster file does not name
-means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would cut it off.
+means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would isolate it.
 meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, the finalization and a rollback either.
 do: Stop what starts brokers, such as an autoscaler; then move this broker's partitions away with `kafka-reassign-partitions.sh`, and stop it.
 do: In a rollback: the same. The task waits, and continues by itself once no broker lists it.
@@ -396,7 +396,7 @@ do: The rollback refuses with P04: see there.
 never: Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.
 source: measured
 
-P07 A plain ZooKeeper broker beside KRaft
+P07 A broker in ZooKeeper mode beside KRaft
 means: KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).
 meanwhile: **No.** An alarm.
 do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*.
@@ -424,7 +424,7 @@ never: Restart the active controller during the copy: the copy begins again. Cre
 P12 No rollback is possible
 means: The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.
 meanwhile: Yes, nothing was done. A P02 beside it is an alarm.
-do: Go forward: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).
+do: Continue the migration: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).
 never: Give controllers the flag back, or delete `/controller`: that rolls nothing back (measured).
 source: measured
 
@@ -504,7 +504,7 @@ do: To continue now: add a window to the cluster file. The waiting task reads it
 never: Restart a node by hand to save time.
 
 T08 A phase lasts longer than planned
-means: The cluster has been in this phase for longer than `deadlines` of the cluster file says, by what the watch has seen.
+means: The cluster has been in this phase for longer than `deadlines` of the cluster file says, by what the watch has observed.
 meanwhile: As safe as the phase itself; a rollback stays possible until the finalization.
 do: Find out what the run waits for: its running, waiting or failed task, and the last lines of its log.
 do: `dual_write`: a request waits for an approver's answer, or the soak starts again and again. Its log names the gate.

@@ -21,7 +21,7 @@ intro: groups, and of copying their offsets.
 K01 A broker uses another count of __consumer_offsets
 means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
 meanwhile: **Only as long as no broker restarts.**
-do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups split or in blackout already: stop their consumers now.
+do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups that have two coordinators or none: stop their consumers now.
 do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
 do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
 do: Run preflight again, or clear the task that was refused.
@@ -137,14 +137,14 @@ never: Delete it without informing the person who requested it.
 source: kmigrate: migration/reset
 
 K52 The group is not stable
-means: Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.
+means: Members get, give up or wait for partitions, do not follow the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.
 meanwhile: Yes.
 do: Wait half a minute and scan again; start no member meanwhile.
 do: For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session, ZooKeeper's `dump` its client; it may be another library.
 never: Restart members, change the mode or delete owners to end it: their holder may be alive and read on.
 source: Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector
 
-K55 An instance is not seen
+K55 An instance has no member
 means: No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.
 meanwhile: Yes, with less capacity.
 do: Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.
@@ -161,15 +161,15 @@ never: Continue and hope that it follows.
 K58 Not in this order
 means: The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.
 meanwhile: Yes: nothing was switched.
-do: Forward: switch the members that the text names first. A canary that was rolled back (K69): fix what it names, clear its task.
-do: Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.
+do: In a move: switch the members that the text names first. A canary that was rolled back (K69): fix what it names, clear its task.
+do: In a rollback: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.
 never: Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.
 
 K60 Offsets of the two stores differ
 means: The store that the instance will read is behind the other: records would be read once more.
 meanwhile: Yes.
 do: A rollback copies them itself: wait.
-do: Forward: find out why migrating members' commits to Kafka fail (their logs).
+do: In a move: find out why migrating members' commits to Kafka fail (their logs).
 never: Copy offsets by hand under live members.
 
 K64 Offsets were set back in one store
@@ -179,7 +179,7 @@ do: Ask the group's owner. It was set back: make both stores alike with the `gro
 do: ZooKeeper consumers that commit to Kafka only look the same: let them read something, clear the task.
 never: Copy towards the store that the group reads.
 
-K66 Perhaps the place of a dead member in Kafka
+K66 A member that may be dead is still in the Kafka group
 means: A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.
 meanwhile: Yes: kmigrate waits for `switch_timeout` (300 s).
 do: It died: wait for `session.timeout.ms` (45 s by default).

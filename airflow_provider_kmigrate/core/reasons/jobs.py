@@ -60,7 +60,7 @@ means: It has failed, or its query has not asked the brokers since the roll. A l
 meanwhile: Yes, for the cluster. The job's readers wait.
 do: Check Spark's page and the job's log.
 do: The query failed or hangs: fix it, start the job again, clear the task.
-do: It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
+do: Its topics have no new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
 never: Roll on before you know. Delete its checkpoint.
 
 J12 The job continued from another position

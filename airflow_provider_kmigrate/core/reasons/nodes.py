@@ -114,7 +114,7 @@ do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
 
-O08 A meta.properties that no rollback can turn back
+O08 A meta.properties that no rollback can rewrite
 means: A broker's log directory has a meta.properties of a version other than 0 and 1. A rollback writes version 0, which ZooKeeper brokers need, and knows how to do that for version 1 only.
 meanwhile: Yes: the broker runs. It could not be started in ZooKeeper mode.
 do: Which Kafka formatted that directory? `cat meta.properties` in it. A newer release than the one that is being migrated must not touch it.

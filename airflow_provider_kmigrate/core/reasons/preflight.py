@@ -292,7 +292,7 @@ source: peers: interlocks against other actors
 ask: Ask who runs Cruise Control, CMAK or scripts against this cluster, and have them paused.
 
 W10 meta.properties of version 1
-means: A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.
+means: A broker in ZooKeeper mode does not start with it, which shows only at the end of a rollback.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Nothing: a rollback rewrites the file while the broker is down.
 never: Add brokers that `kafka-storage` has formatted before the finalization.
