@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups import scan
-from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupHistory, GroupObservations, unread
+from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupObservations, unread
 from airflow_provider_kmigrate.core.groups.move import Goal, release
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
@@ -44,17 +44,16 @@ class GroupStep(Step):
     def __init__(self, group: GroupSpec) -> None:
         self.group, self.groups, self.name = group, (group.name,), f"{self.doing} group {group.name}"
         self.patience = group.switch_timeout
-        self._history = GroupHistory()
+        self._observations = GroupObservations()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
         """The observation of this group; None if it was not read."""
         return (view.groups or {}).get(self.group.name)
 
     def observe(self, view: ClusterView) -> GroupObservations:
-        """Add one observation to the history, and return both."""
-        seen = self.seen(view)
-        self._history = self._history.observe(seen, view.taken_at, self.group)
-        return self._history.observations(seen, view.taken_at)
+        """Add one observation to the earlier ones."""
+        self._observations = self._observations.observe(self.seen(view), view.taken_at, self.group)
+        return self._observations
 
 
 class _Watching(GroupStep):
@@ -313,7 +312,7 @@ class RollBackGroup(GroupStep):
         move = self._asked or group_move.next_rollback(observations, self.group, self._goal)
         if move is None:
             text = f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}."
-            return group_move.rested(observations.now, self.group, text)
+            return group_move.when_stable(observations.now, self.group, text)
         if move != self._move:
             self._move, self._since = move, observations.at
         decision = self._decided(observations, *move)

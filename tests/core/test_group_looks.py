@@ -9,33 +9,32 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory
+from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupObservations
 from airflow_provider_kmigrate.core.groups.move import set_mode, switch
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, observations, verdict
 
 
 def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
     """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
-    seen, history = group("m", "m", "kafka"), GroupHistory()
+    seen, now = group("m", "m", "kafka"), GroupObservations()
     for at in range(300):
         seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
-        history = history.observe(seen, float(at), SPEC)
-        now = history.observations(seen, float(at))
-        assert now.first_at == max(0.0, at - OFFSETS_SETTLE)
-        assert len(history.whole) <= OFFSETS_SETTLE + 1
+        now = now.observe(seen, float(at), SPEC)
+        assert now.whole[0][0] == max(0.0, at - OFFSETS_SETTLE)
+        assert len(now.whole) <= OFFSETS_SETTLE + 1
     assert verdict(switch(now, SPEC, "a", PLAIN)) == "wait K60"
 
 
 def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
-    history = GroupHistory()
+    history = GroupObservations()
     there, gone = group("o", "o"), group("", "o")
     for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
         history = history.observe(seen, at, SPEC)
-    assert history.observations(gone, 140.0).absent_for("a") == 39.0
-    assert history.observations(gone, 140.0).absent_for("b") == 0.0
-    assert verdict(switch(history.observations(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K55"
-    assert verdict(switch(history.observations(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
-    assert history.observe(there, 150.0, SPEC).observations(there, 150.0).away == {}
+    history = history.observe(gone, 140.0, SPEC)
+    assert [history.missing_for(name) for name in ("a", "b")] == [39.0, 0.0]
+    assert verdict(switch(history, SPEC, "a", MIGRATING)) == "wait K55"
+    assert verdict(switch(history.observe(gone, 146.0, SPEC), SPEC, "a", MIGRATING)) == "switch"
+    assert history.observe(there, 150.0, SPEC).missing_since == {}
 
 
 def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupHistory, GroupObservations, map_instances, unknown_group
+from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupObservations, map_instances, unknown_group
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     already_beyond,
@@ -79,8 +79,7 @@ def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
 
 
 def observations(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
-    history = GroupHistory().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
-    return history.observations(seen, 1000.0 + age)
+    return GroupObservations().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
 
 
 def verdict(decision: Decision) -> str:

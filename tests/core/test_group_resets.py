@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import clean_up, switch
-from airflow_provider_kmigrate.core.groups.offsets import not_taken, pending, unfit
+from airflow_provider_kmigrate.core.groups.offsets import pending, resets_pending, unfit
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, codes, group, observations, verdict
 
 ASKED = {"resets": {T0: 3}}
@@ -42,7 +42,7 @@ def test_what_is_pending_is_told_with_what_cannot_be_read() -> None:
     seen = changed(group("m", "m"), resets={T1: Unreadable(Flaw.EMPTY, ""), T0: 3})
     assert pending(seen) == "t-0 at 3, t-1 at ''"
     assert (pending(group("m", "m")), pending(GroupSeen("g"))) == ("", "")
-    assert not_taken(GroupSeen("g")) == ()
+    assert resets_pending(GroupSeen("g")) == ()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts
     seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
     assert seen.in_zookeeper == zk.committed == counts
     assert seen.positions == members.positions(seen) == counts
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0, ((1.0, seen),)), PLAIN, SPEC) <= counts.keys()
     planned = offsets.plan(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
 
@@ -34,5 +34,5 @@ def test_what_was_not_read_has_none() -> None:
 
 def test_stores_are_compared_only_if_both_were_read() -> None:
     seen = GroupSeen("g", committed={HERE: 5})
-    assert offsets.offsets_behind(GroupObservations(None, 1.0, seen), PLAIN, SPEC) == frozenset()
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0, None), PLAIN, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(None, 1.0, ((1.0, seen),)), PLAIN, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0), PLAIN, SPEC) == frozenset()

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, M
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory, GroupObservations
+from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupObservations
 from airflow_provider_kmigrate.core.groups.move import switch
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, observations, verdict
 
@@ -42,11 +42,10 @@ def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: st
     behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is PLAIN else {T0: 15, T1: 10})
     first = replace(behind, **{hole: None})
     assert verdict(switch(observations(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
-    assert verdict(switch(GroupObservations(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
-    even, history = group("m", "m", mode), GroupHistory()
+    even, history = group("m", "m", mode), GroupObservations()
     for at, seen in ((0.0, even), (3.0, replace(even, **{hole: None})), (9.0, even)):
         history = history.observe(seen, at, SPEC)
-    assert verdict(switch(history.observations(even, 9.0), SPEC, "a", target)) == "switch", "an earlier one serves"
+    assert verdict(switch(history, SPEC, "a", target)) == "switch", "an earlier one serves"
 
 
 @pytest.mark.parametrize(

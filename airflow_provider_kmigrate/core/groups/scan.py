@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import places, unread
+from airflow_provider_kmigrate.core.groups.members import places, unowned, unread, unread_parts
 from airflow_provider_kmigrate.core.groups.offsets import beyond_logs, larger, pending, unreadable
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
@@ -174,12 +174,8 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
 
 
 def _read(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    seen = observations.now
-    parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed}
-    if missing := [name for name, part in parts.items() if part is None]:
+    if missing := unread_parts(observations.now):
         yield blocks("K30", f"not read: {', '.join(missing)}")
-    elif seen.ends is None:
-        yield blocks("K30", "not read: the ends of its logs")
 
 
 def _flaws(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -281,8 +277,8 @@ def _unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
-    return seen.zk.unowned - seen.held_by(MemberKind.KAFKA) if seen.zk is not None and seen.members else frozenset()
+    """Partitions without an owner; a group without members misses none."""
+    return unowned(seen) if seen.members else frozenset()
 
 
 def _offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:
