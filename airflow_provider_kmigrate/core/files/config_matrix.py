@@ -161,7 +161,7 @@ def _cell(row: str, stage: FileStage) -> Rule:
 
 
 def _prefix_row(key: str, inter_broker: str = "") -> str | None:
-    if inter_broker and key.startswith(f"listener.name.{inter_broker.lower()}."):
+    if inter_broker and key.startswith(listener_prefix(inter_broker)):
         return MATRIX[INTER_BROKER_LISTENER]
     return next((row for prefix, row in MATRIX.items() if prefix.endswith(".*") and key.startswith(prefix[:-1])), None)
 
@@ -169,6 +169,16 @@ def _prefix_row(key: str, inter_broker: str = "") -> str | None:
 def setting(properties: Mapping[str, str], key: str) -> str | None:
     """A value as Kafka reads it: without blanks around; None if absent or empty."""
     return properties.get(key, "").strip() or None
+
+
+def listener_prefix(listener: str) -> str:
+    """With which the keys of one listener alone begin."""
+    return f"listener.name.{listener.lower()}."
+
+
+def listener_setting(properties: Mapping[str, str], listener: str, key: str) -> str | None:
+    """A listener's value for a key: its own, or the one for all listeners."""
+    return setting(properties, listener_prefix(listener) + key) or setting(properties, key)
 
 
 def is_true(properties: Mapping[str, str], key: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
     inter_broker_listener,
+    listener_prefix,
     node_id,
     references,
     setting,
@@ -269,7 +270,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
         return False
     own_id = key in _OF_ID and node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
-    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(f"listener.name.{listener.lower()}.")
+    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(listener_prefix(listener))
     return own_id or first_secret or bool(towards_controllers)
 
 
