@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_kmigrate.core.reasons.registry import entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 
 _FAILED = (
     "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `python -m airflow_provider_kmigrate.runbook CODE` "
@@ -257,7 +257,7 @@ def expansion_doc(task_id: str) -> str:
 
 
 def _page(text: str, name: str) -> str:
-    stops = "\n".join(f"* **{code}** {entry(code).title}: {entry(code).remedy}" for code in _STOPS.get(name, ()))
+    stops = "\n".join(f"* **{code}** {ENTRIES[code].title}: {ENTRIES[code].remedy}" for code in _STOPS.get(name, ()))
     return "\n\n".join(part for part in (text, _FAILED, f"**Often stops with:**\n\n{stops}" if stops else "") if part)
 
 

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.groups.scan import (
     strategies,
 )
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 
 BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN
 PLACES = tuple(TopicPartition("t", index) for index in range(4))
@@ -172,7 +172,7 @@ def test_every_rule_has_its_case() -> None:
 
 def test_what_is_not_known_says_how_to_find_out() -> None:
     asked = {code for _, _, found in CASES for code, severity in found if severity is UNKNOWN}
-    assert [code for code in asked if not entry(code).ask] == []
+    assert [code for code in asked if not ENTRIES[code].ask] == []
 
 
 MIGRATING = zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS})

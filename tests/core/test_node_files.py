@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
 )
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out, unresponsive_controller
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, could_not_read
-from airflow_provider_kmigrate.core.reasons.registry import entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 from tests.core.views import FILES, KRAFT, UP, ZK
 
 MINE = {"cluster.id": "c", "node.id": "3000"}
@@ -108,7 +108,7 @@ def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | Non
 
 def test_what_is_said_of_a_node_that_hangs() -> None:
     reason = unresponsive_controller(Controller(3000, UP))
-    assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
+    assert (reason.code, "kill -9" in ENTRIES[reason.code].markdown()) == ("G23", True)
     hosts = HostSpec("agent", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in NodeRole}
     assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {

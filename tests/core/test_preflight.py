@@ -34,8 +34,8 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
-from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
-from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.preflight.checks import blocking, findings, protocol_version
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, Severity, begun
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 HOSTS = HostSpec("agent", "/etc/kafka/server.properties")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.model import ClusterEnvironment
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 from tests.core import test_preflight as base
 from tests.core import test_preflight_actors as actors
 from tests.core import test_preflight_alike as alike
@@ -76,7 +76,7 @@ UNKNOWN: list[tuple[str, Change]] = [
 def test_what_cannot_be_seen_is_said_and_says_how_to_find_out(code: str, change: Change) -> None:
     (found,) = findings(*change(*healthy()))
     assert (found.code, found.severity) == (code, Severity.UNKNOWN)
-    assert found.reason.next_step == entry(code).ask
+    assert found.reason.next_step == ENTRIES[code].ask
     assert found.reason.next_step
 
 

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     version_of,
 )
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.preflight import actors, controllers, files, protection, security, unread, versions, written
+from airflow_provider_kmigrate.core.preflight import actors, controllers, protection, security, unread, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -41,8 +41,6 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
 )
 from airflow_provider_kmigrate.core.text import summarize
-
-__all__ = ["PREFLIGHT_FIELDS", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
 PREFLIGHT_FIELDS = (
     Fields.PROCESSES
@@ -211,7 +209,6 @@ _CHECKS: tuple[Check, ...] = (
     _epochs,
     _topic_ids,
     _leftovers,
-    *files.CHECKS,
     *written.CHECKS,
     *versions.CHECKS,
     *security.CHECKS,
