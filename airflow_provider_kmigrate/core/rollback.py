@@ -548,7 +548,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if controller.files.meta is None or controller.files.has_metadata_log is None:
         return Wait((could_not_read(f"the directory of controller {controller_id}"),))
     if empty(controller):
-        theirs = config_matrix.foreign_directories(config_matrix.of_others(controller_id, controller.files.meta))
+        theirs = config_matrix.foreign_directories(config_matrix.foreign_owners(controller_id, controller.files.meta))
         return Done(f"{theirs}, and stays." if theirs else f"Controller {controller_id} is stopped and its directory is empty.")
     text = f"{', '.join(config_matrix.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
     return Act(Verb.WIPE, text)

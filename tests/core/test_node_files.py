@@ -11,14 +11,14 @@ from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
+    foreign_file,
+    foreign_owners,
     in_use,
     misfiled,
     needs_version_0,
     not_its_own,
-    of_others,
     owner,
     version_0,
-    whose_else,
 )
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out, unresponsive_controller
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, could_not_read
@@ -60,7 +60,7 @@ def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) ->
 )
 def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], used: tuple[str, ...]) -> None:
     found = Controller(3000, files=NodeFiles(meta=meta, has_metadata_log=log))
-    assert of_others(3000, meta) == theirs
+    assert foreign_owners(3000, meta) == theirs
     assert in_use(found) == used
     reason = not_its_own(found)
     assert (reason is not None) is bool(theirs)
@@ -103,7 +103,7 @@ def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
     ],
 )
 def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | None, found: str | None) -> None:
-    assert whose_else(3000, properties) == found
+    assert foreign_file(3000, properties) == found
 
 
 def test_what_is_said_of_a_node_that_hangs() -> None:

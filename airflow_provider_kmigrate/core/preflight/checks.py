@@ -122,7 +122,7 @@ def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
         )
 
 
-def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _unfinished(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.zk is None:
         return
     if view.zk.reassigning:
@@ -205,7 +205,7 @@ _CHECKS: tuple[Check, ...] = (
     _ids,
     _alive,
     _in_sync,
-    _at_rest,
+    _unfinished,
     _epochs,
     _topic_ids,
     _leftovers,

@@ -114,9 +114,7 @@ def fitness(release: KafkaVersion) -> Fitness | None:
     """What may be done with the release; None if that depends on an unknown patch level."""
     if release.line not in _WORKS:
         return Fitness.BLOCK  # too old, or without any ZooKeeper code
-    if release.patch is not None:
-        return _of_patch(release.line, release.patch)
-    possible = {_of_patch(release.line, patch) for patch in range(3)}
+    possible = {_of_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
     return possible.pop() if len(possible) == 1 else None
 
 

@@ -158,7 +158,7 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_values_of(configs, key)) > 1]
     files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
     differ += [
-        key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
+        key for key, default in _SAME_IN_FILES.items() if len({_normalized(setting(file, key) or default) for file in files}) > 1
     ]
     if differ:
         yield blocks("B18", f"brokers differ in {summarize(differ)}")
@@ -169,10 +169,10 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 def _values_of(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
     """The brokers' values for a key, in one spelling; those that do not report it do not count."""
-    return {_spelled(config[key]) for config in configs.values() if key in config}
+    return {_normalized(config[key]) for config in configs.values() if key in config}
 
 
-def _spelled(value: str) -> str:
+def _normalized(value: str) -> str:
     text = ";".join(sorted(part.strip() for part in value.split(";") if part.strip()))
     return text.lower() if text.lower() in {"true", "false"} else text
 
@@ -261,18 +261,18 @@ def differences(
 
     References and secrets are compared by presence only. `dynamic` keys stay as they are.
     """
-    written, running = _plain(file), _plain(taken.values)
-    defaults, force = _plain(taken.defaults), _plain(effective)
+    written, running = _canonical(file), _canonical(taken.values)
+    defaults, force = _canonical(taken.defaults), _canonical(effective)
     same = {key for key in written.keys() & running.keys() if _same(written[key], running[key])}
     same |= {key for key in written if key in force and _same(written[key], force[key]) and not _hidden(written[key])}
-    same |= written.keys() & _plain(dict.fromkeys(dynamic)).keys()
+    same |= written.keys() & _canonical(dict.fromkeys(dynamic)).keys()
     same |= {key for key in running.keys() - written.keys() if key in defaults and running[key] == defaults[key]}
     return tuple(sorted((written.keys() | running.keys()) - same))
 
 
-def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
+def _canonical(keys: Mapping[str, str | None]) -> dict[str, str | None]:
     """One name and unit for what Kafka accepts under several, and one spelling of each value."""
-    found = {key: None if value is None else _written_spelled(value) for key, value in keys.items()}
+    found = {key: None if value is None else _normalized_value(value) for key, value in keys.items()}
     for name, (winner, factor) in _SYNONYMS.items():
         if name in found:
             found.setdefault(winner, _scaled(found[name], factor))
@@ -280,7 +280,7 @@ def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
     return found
 
 
-def _written_spelled(value: str) -> str:
+def _normalized_value(value: str) -> str:
     text = re.sub(r"\s*,\s*", ",", value.strip())
     return str(int(text)) if re.fullmatch(r"[+-]?\d+", text) else text.lower() if text.lower() in {"true", "false"} else text
 
@@ -305,7 +305,11 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         yield unknown("B15", f"whether brokers {summarize(unresponsive)} run with what their files say: they do not report it")
     for broker, taken in taken_by.items():
         file, changed = comparable[broker], _changed(comparable[broker], facts, broker)
-        keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
+        keys = [
+            key
+            for key in changed
+            if taken and not _ignored_until_restart(key, file, taken, broker, facts.spec.controller_listener)
+        ]
         reported = {_PROTOCOL} if protocol(file) else set()  # by B1a
         if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in reported]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
@@ -341,7 +345,7 @@ def _is_of_start(broker: Broker) -> bool:
     return earliest < written - started < _STARTS
 
 
-def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
+def _ignored_until_restart(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
     """Whether a ZooKeeper-mode broker ignores this edit until its restart; remedies of other findings ask for such edits.
 
     It ignores keys towards controllers, and writing out its id gives it no other (a missing id is C04). An encoder secret is idle
