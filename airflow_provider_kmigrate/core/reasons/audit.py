@@ -289,14 +289,6 @@ do: Records of `__consumer_offsets`: report which Kafka wrote them.
 never: Edit the file or its version. Delete records of `__consumer_offsets`.
 causes: SNAPSHOTS_DIFFER, SNAPSHOT_DAMAGED, SCHEMA_UNKNOWN, VERDICT_UNKNOWN, COMMITS_UNKNOWN
 
-X06 Spark misses Java or its Kafka jars
-means: Spark runs on Java, and reads Kafka with its connector's jars.
-meanwhile: Yes.
-do: Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.
-do: Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.
-never: Mix versions of connector and Spark.
-causes: JARS_MISSING, JAVA_MISSING
-
 X08 A setting of the audit is wrong
 means: The audit does not know this setting, topic or SASL mechanism. Nothing was audited.
 meanwhile: Yes.

@@ -32,12 +32,15 @@ do: Write a reference that Kafka resolves on the host: `${file:/path:key}`. Of a
 do: Change the secret.
 never: Put it into a comment.
 
-F08 Airflow misses what the file names
-means: This Airflow has no Spark provider for the audits of the file, or not the class of a notifier. The audits would fail, and with them the migration; no message would be sent.
+F08 Software that the file needs is not installed
+means: The audits need the Spark provider, and where they run Java and Spark's Kafka jars; a notifier needs its class. The audits would fail, and with them the migration; no message would be sent.
 meanwhile: Yes.
 do: A notifier: correct its import path, or install its provider on scheduler, workers and triggerer.
 do: Audits: `pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.
-never: Install the full `pyspark` beside Airflow: it and the thin client overwrite each other.
+do: Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.
+do: Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.
+never: Install the full `pyspark` beside Airflow: it and the thin client overwrite each other. Mix versions of connector and Spark.
+causes: JARS_MISSING, JAVA_MISSING
 
 F09 A name or argument that does not exist
 means: A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.
