@@ -53,7 +53,7 @@ def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) ->
         ({"/a": {}}, True, {}, ("/a",)),
         ({"/a": MINE}, False, {}, ("/a",)),
         ({"/a": MINE}, None, {}, ("/a",)),
-        ({"/a": {"version": "1"}}, False, {}, ("/a",)),  # formatted, and of nobody else
+        ({"/a": {"version": "1"}}, False, {}, ("/a",)),  # formatted, and of no other node
         ({"/a": OTHER}, True, {"/a": "3001"}, ()),
         ({"/a": BROKER, "/b": MINE}, True, {"/a": "1"}, ("/b",)),
     ],

@@ -101,7 +101,7 @@ def healthy(size: int = 3) -> Case:
 
 
 def environment(size: int = 3) -> ClusterEnvironment:
-    """All told, nothing found: on one machine, whose clock is that of all."""
+    """Everything is reported and nothing found: on one machine, whose clock is that of all."""
     ids = range(size)
     tree = ZooKeeperTree(registrations={i: BrokerRegistration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
     dirs = {i: (LogDir("/data"),) for i in ids}
@@ -312,16 +312,16 @@ def test_an_ambiguous_count_that_differs_from_the_configured_one_is_not_known() 
 def test_a_sleeping_expansion_is_refused_with_the_groups_that_would_move() -> None:
     groups = tuple(f"g{number}" for number in range(8))
     view, facts = seen(coordinators=counted(dict.fromkeys(range(3), frozenset({25})), groups))(*healthy())
-    (told,) = findings(view, facts)
+    (finding,) = findings(view, facts)
     moved = [group for group in groups if magnitude(group) % 25 != magnitude(group) % 50]
-    assert told.code == "K01"
-    assert told.reason.text.startswith(
+    assert finding.code == "K01"
+    assert finding.reason.text.startswith(
         "Brokers that compute with 25 partitions of __consumer_offsets, which has 50: 0, 1, 2. Of 8 "
     )
-    assert f"{len(moved)} served from the old partition: {', '.join(moved)}; " in told.reason.text
-    assert f"; {8 - len(moved)} in the same partition by every count." in told.reason.text
-    assert f"restarted, {len(moved)} groups are in partitions without their offsets" in told.reason.text
-    assert "Restart no broker" in told.reason.next_step
+    assert f"{len(moved)} served from the old partition: {', '.join(moved)}; " in finding.reason.text
+    assert f"; {8 - len(moved)} in the same partition by every count." in finding.reason.text
+    assert f"restarted, {len(moved)} groups are in partitions without their offsets" in finding.reason.text
+    assert "Restart no broker" in finding.reason.next_step
 
 
 def test_the_transactions_topic_is_judged_alike() -> None:

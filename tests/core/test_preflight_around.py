@@ -1,4 +1,4 @@
-"""What lies around a healthy cluster, over all tables: every code has a test, and each thing that is not told a finding of its own."""
+"""What lies around a healthy cluster, over all tables: every code has a test, and each thing that is not reported a finding of its own."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_findings_come_by_gravity_and_each_is_complete(changes: list[Callable[..
     assert all(finding.reason.meaning and finding.reason.next_step and finding.source for finding in found)
 
 
-def test_a_topic_with_one_replica_is_told_beside_all_others() -> None:
+def test_a_topic_with_one_replica_is_reported_beside_all_others() -> None:
     found = codes(both(orders(replicas=(0,), isr=(0,)), known(environment=ClusterEnvironment()))(*healthy()))
     assert found[0] == "U05"
     assert "W1" in found

@@ -1,4 +1,4 @@
-"""Rules, principals, secrets and the way to ZooKeeper; each defect gives exactly its code, and no finding tells a secret."""
+"""Rules, principals, secrets and the way to ZooKeeper; each defect gives exactly its code, and no finding shows a secret."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ ROWS: list[Row] = [
     ("authorizer of one broker", running_1(authorizer_class_name=ACL_CLASS), ["B18"]),
     ("rule", rules(RULE), []),
     ("rule of an unknown operation", rules(replace(RULE, operation="Fly")), ["B8c"]),
-    ("rule for nobody", rules(replace(RULE, principal="alice")), ["B8c"]),
+    ("rule for a principal without a type", rules(replace(RULE, principal="alice")), ["B8c"]),
     ("malformed rule", both(rules(RULE), tree(malformed=(Malformed("/kafka-acl/Topic/x", "{"),))), ["B8c"]),
     ("malformed user", tree(malformed=(Malformed("/config/users/alice", '{"SCRAM-SHA-256":"stored_key=hunter2'),)), ["B8c"]),
     ("rule for a group", rules(replace(RULE, principal="Group:staff")), ["W14"]),
     ("rule with a pattern for a user", rules(replace(RULE, principal="User:app-*")), ["W14"]),
-    ("rule for everybody", rules(replace(RULE, principal="User:*")), []),
+    ("rule for every user", rules(replace(RULE, principal="User:*")), []),
     ("prefix that is a star", rules(replace(RULE, name="*", pattern="PREFIXED")), ["W14"]),
     ("rules without authorizer", tree(acls=(RULE,)), ["W14"]),
     ("SCRAM users", tree(scram_users=("alice",)), []),
@@ -132,12 +132,12 @@ ROWS: list[Row] = [
     ("everybody allowed, SASL", both(secured(**PLAIN, super_users="", allow_everyone_if_no_acl_found="true"), SASL_CONTROLLERS), ["B13b"]),
     ("anonymous brokers among super users", secured(super_users="User:ANONYMOUS"), []),
     ("TLS brokers that ask for no certificate", secured(security_inter_broker_protocol="SSL"), ["B13b"] * 3),
-    ("TLS brokers, name not told", both(secured(security_inter_broker_protocol="SSL", ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"] * 3),
+    ("TLS brokers, name not shown", both(secured(security_inter_broker_protocol="SSL", ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"] * 3),
     ("SASL brokers among super users", both(secured(**PLAIN), SASL_CONTROLLERS), []),
     ("SASL brokers, controllers in the clear", secured(**PLAIN), ["B13b"]),
-    ("SASL brokers, controllers in the clear, nobody a super user there", both(secured(**PLAIN), spec(controller_properties={"super.users": "User:broker;User:ANONYMOUS"})), []),
+    ("SASL brokers, controllers in the clear, no super user there", both(secured(**PLAIN), spec(controller_properties={"super.users": "User:broker;User:ANONYMOUS"})), []),
     ("SASL brokers, TLS controllers that ask for no certificate", both(secured(**PLAIN), spec(controller_security="SSL")), ["B9f", "B13b"]),
-    ("SASL brokers, TLS controllers, name not told", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"]),
+    ("SASL brokers, TLS controllers, name not shown", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"]),
     ("SASL brokers, controllers with another authorizer", both(secured(**PLAIN), spec(controller_properties={"authorizer.class.name": "com.example.KRaft"})), []),
     ("super users by reference", secured(super_users="${env:SUPER_USERS}", config_providers="env"), ["B13b"] * 3),
     ("super users by a reference that controllers could not resolve", secured(super_users="${env:SUPER_USERS}"), ["C10", *["B13b"] * 3]),
@@ -148,7 +148,7 @@ ROWS: list[Row] = [
     ("rules in the same chroot of servers with other names", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="10.0.0.1:2181/kafka"), ["B8d"] * 3),
     ("rules in the same ZooKeeper, said twice", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk2,ZK/kafka"), []),
     ("rules at a reference", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="${env:ACLS}"), ["B8d"] * 3),
-    ("rules of nobody in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
+    ("no authorizer, rules in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
     ("ensemble on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
     ("first server on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
     ("all servers on each broker's machine", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), ["B17"]),
