@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.files.config_matrix import is_true
@@ -18,6 +17,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
+    Severity,
     answering,
     blocks,
     level,
@@ -47,14 +47,6 @@ class KafkaVersion(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}" + ("" if self.patch is None else f".{self.patch}")
-
-
-class Fitness(StrEnum):
-    """Whether a release is fit for a migration; the gravest first."""
-
-    BLOCK = "block"
-    WARN = "warn"
-    FIT = "fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +102,12 @@ _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
 
-def fitness(release: KafkaVersion) -> Fitness | None:
-    """What may be done with the release; None if that depends on an unknown patch level."""
+def fitness(release: KafkaVersion) -> Severity | None:
+    """How severe it is to migrate this release; None if nothing is known against it, UNKNOWN if the patch level decides."""
     if release.line not in _WORKS:
-        return Fitness.BLOCK  # too old, or without any ZooKeeper code
+        return Severity.BLOCK  # too old, or without any ZooKeeper code
     possible = {_of_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
-    return possible.pop() if len(possible) == 1 else None
+    return possible.pop() if len(possible) == 1 else Severity.UNKNOWN
 
 
 def defects(release: KafkaVersion) -> tuple[Defect, ...]:
@@ -123,11 +115,11 @@ def defects(release: KafkaVersion) -> tuple[Defect, ...]:
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
 
 
-def _of_patch(line: tuple[int, int], patch: int) -> Fitness:
+def _of_patch(line: tuple[int, int], patch: int) -> Severity | None:
     works, quiet = _WORKS[line]
     if patch < works:
-        return Fitness.BLOCK
-    return Fitness.FIT if quiet is not None and patch >= quiet else Fitness.WARN
+        return Severity.BLOCK
+    return None if quiet is not None and patch >= quiet else Severity.WARN
 
 
 _LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy (KIP-868)
@@ -176,11 +168,11 @@ def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
     text = f"brokers run Kafka {release}: {summarize(defects(release)) or 'it has no ZooKeeper mode'}"
     match fitness(release):
-        case Fitness.BLOCK:
+        case Severity.BLOCK:
             yield blocks("B1b", text)
-        case Fitness.WARN:
+        case Severity.WARN:
             yield warns("B1b", text)
-        case None:
+        case Severity.UNKNOWN:
             yield unknown("B1b", f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 

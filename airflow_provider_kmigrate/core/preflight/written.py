@@ -173,8 +173,8 @@ def _values_of(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
 
 
 def _normalized(value: str) -> str:
-    text = ";".join(sorted(part.strip() for part in value.split(";") if part.strip()))
-    return text.lower() if text.lower() in {"true", "false"} else text
+    """One spelling; in a list such as super.users the order does not count."""
+    return _normalized_value(";".join(sorted(part.strip() for part in value.split(";") if part.strip())))
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
