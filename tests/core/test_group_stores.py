@@ -51,18 +51,18 @@ def test_an_incomplete_observation_is_not_compared_with(target: MemberKind, mode
 @pytest.mark.parametrize(
     ("members", "zookeeper", "kafka", "expected"),
     [
-        ("oo", 10, {T0: 1000}, "never K64"),  # taken back once, and then set back in ZooKeeper
-        ("oo", 10, {T0: 10}, "switch"),
-        ("oo", 10, {T0: 5}, "switch"),
-        ("oo", 10, {}, "switch"),
-        ("oo", -1, {T0: 1000}, "switch"),  # an old consumer's that never committed: as if it had none
-        ("om", 10, {T0: 1000}, "done"),
-        ("mo", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
-        ("pp", 1000, {T0: 10}, "never K64"),  # set back in Kafka
-        ("pp", 10, {T0: 10}, "switch"),
-        ("pp", 5, {T0: 10}, "switch"),
-        ("pp", 1000, {}, "switch"),  # Kafka's may have expired
-        ("mp", 1000, {T0: 10}, "switch"),
+        ("zz", 10, {T0: 1000}, "never K64"),  # taken back once, and then set back in ZooKeeper
+        ("zz", 10, {T0: 10}, "switch"),
+        ("zz", 10, {T0: 5}, "switch"),
+        ("zz", 10, {}, "switch"),
+        ("zz", -1, {T0: 1000}, "switch"),  # an old consumer's that never committed: as if it had none
+        ("zm", 10, {T0: 1000}, "done"),
+        ("mz", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
+        ("kk", 1000, {T0: 10}, "never K64"),  # set back in Kafka
+        ("kk", 10, {T0: 10}, "switch"),
+        ("kk", 5, {T0: 10}, "switch"),
+        ("kk", 1000, {}, "switch"),  # Kafka's may have expired
+        ("mk", 1000, {T0: 10}, "switch"),
     ],
 )
 def test_the_first_migrating_member_skips_nothing(
@@ -76,7 +76,7 @@ def test_the_first_migrating_member_skips_nothing(
 
 
 @pytest.mark.parametrize(
-    ("members", "zookeeper", "kafka", "leftover"), [("oo", 10, 1000, "kafka"), ("pp", 1000, 10, "zookeeper")]
+    ("members", "zookeeper", "kafka", "leftover"), [("zz", 10, 1000, "kafka"), ("kk", 1000, 10, "zookeeper")]
 )
 def test_the_leftover_offsets_are_the_ones_to_be_overwritten(members: str, zookeeper: int, kafka: int, leftover: str) -> None:
     """The other way round the remedy would skip the records that it is there to save."""

@@ -202,8 +202,8 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         files = _files(view, node)
         for path, other in config_matrix.foreign_owners(node.id, files.meta).items():
             yield blocks("M01", f"{path} of controller {node.id} is the directory of node {other}")
-        if (other := foreign_file(node.id, files.properties)) is not None:
-            yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {other}")
+        if (theirs := foreign_file(node.id, files.properties)) is not None:
+            yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {theirs}")
         strange = config_matrix.not_its_process(view.controller(node.id))
         if strange is not None and _process(view, node).restart_loop is None:  # reported for every node (`_loops`)
             yield from refused((strange,), "reliability: every act is identified; simulated: a rollback stopped every broker")
