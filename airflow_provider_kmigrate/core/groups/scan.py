@@ -1,10 +1,8 @@
-"""Scans and checks a consumer group from two observations: its state, what speaks against moving it, its wave and window.
+"""Scans and checks a consumer group from two observations: its state, and what speaks against moving it.
 
 Health means that offsets advance. Owner znodes prove nothing: starving consumers keep theirs (measured). Only the second
 observation, some seconds after the first, shows whether a group really works. The check before a move takes both observations as
 far apart as the group's consumers take between two commits.
-
-A daily window is written as `22:00-04:00`, in UTC, and may cross midnight.
 """
 
 from __future__ import annotations
