@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import GroupHold, Mode, is_number
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unknown_group, unread
+from airflow_provider_kmigrate.core.groups.members import GroupObservations, unknown_group, unread
 from airflow_provider_kmigrate.core.groups.move import release, set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, plan, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, topics, wanted
@@ -222,7 +222,7 @@ class _Emergency:
         self.is_set = self.refused = False
         self.said = ""  # why nothing was written
         self._zk, self._seen, self._sleep = zk, observe, sleep
-        self._group, self._history = GroupSpec(name, ()), GroupHistory()
+        self._group, self._observations = GroupSpec(name, ()), GroupObservations()
 
     def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """True if nothing is left to try: the mode is set, or refused. No other group waits for this one."""
@@ -265,9 +265,8 @@ class _Emergency:
             return Wait(unread(None, self.name))
 
     def _observe(self) -> GroupObservations:
-        now, at = self._seen(self.name), time.monotonic()
-        self._history = self._history.observe(now, at, self._group)
-        return self._history.observations(now, at)
+        self._observations = self._observations.observe(self._seen(self.name), time.monotonic(), self._group)
+        return self._observations
 
 
 def _reasons(decision: Decision) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import resources
 
-from airflow_provider_kmigrate.core.reasons import registry
+from airflow_provider_kmigrate.core.reasons import ENTRIES, runbook
 
 _ABOUT = "Print what codes mean and what to do. Without a code: the whole runbook. Exits with 1 if a code has no entry."
 
@@ -32,18 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def whole() -> str:
     """docs/runbook.md."""
     guide = resources.files("airflow_provider_kmigrate").joinpath("runbook_guide.md").read_text(encoding="utf-8")
-    return registry.runbook(guide)
+    return runbook(guide)
 
 
 def _entry(code: str) -> str:
     """The entry of a code in upper or lower case; empty if there is none."""
-    known = {each.lower(): each for each in registry.ENTRIES}.get(code.lower())
-    return registry.entry(known).markdown() if known else ""
+    known = {each.lower(): each for each in ENTRIES}.get(code.lower())
+    return ENTRIES[known].markdown() if known else ""
 
 
 def _missing(code: str) -> str:
     """That a code has no entry, and which codes its letter has: a typing error, or the log of another release."""
-    there = ", ".join(each for each in registry.ENTRIES if each[0] == code[:1].upper())
+    there = ", ".join(each for each in ENTRIES if each[0] == code[:1].upper())
     if not re.fullmatch(r"[A-Za-z]\d+[A-Za-z]?", code) or not there:
         return f"The runbook has no entry {code}. A code is a letter and a number, as the log has it in brackets: G05."
     return f"The runbook has no entry {code}. Of {code[0].upper()} it has {there}; another release's runbook may have more."

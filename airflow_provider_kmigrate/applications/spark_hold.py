@@ -96,7 +96,7 @@ class LocalFiles:
 def _local(path: str) -> Path:
     parts = urlsplit(path)
     if parts.scheme not in {"", "file"}:
-        raise Refused.because(Reason("J14", f"{path} is not a path on this machine."))
+        raise Refused.because(Reason("J05", f"{path} is not a path on this machine."))
     return Path(unquote(parts.path) if parts.scheme else path)
 
 
@@ -115,7 +115,7 @@ class HadoopFiles:
     def __init__(self, spark: Any) -> None:
         if not hasattr(spark, "_jvm"):
             text = "A Spark Connect session does not reach the checkpoint's file system."
-            raise Refused.because(Reason("J14", text))
+            raise Refused.because(Reason("J05", text))
         context = spark.sparkContext
         self._jvm, self._gateway, self._conf = context._jvm, context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001  # pyspark has no public way
 

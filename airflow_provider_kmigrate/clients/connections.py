@@ -10,7 +10,7 @@
 | http | webhooks that restart instances of consumers | as Airflow's HTTP provider has them, `schema` http or https | headers |
 
 A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
-JSON text). Fields are read strictly, and one `Refused` lists every problem: N01 for a missing connection, N03 for another type, an
+JSON text). Fields are read strictly, and one `Refused` lists every problem: N03 for a missing connection, another type, an
 unknown extra, a wrong, missing or contradictory value, and for what kmigrate cannot use.
 """
 
@@ -430,7 +430,7 @@ def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
     """The refusal for a connection that does not exist; `named_in` says where it is named."""
     text = f"There is no connection {conn_id}{f', which {named_in} names' if named_in else ''}."
     text += f" Create it: airflow connections add {conn_id} --conn-type {conn_type} {_EXAMPLES[conn_type]}"
-    return Refused.because(Reason("N01", text))
+    return Refused.because(Reason("N03", text))
 
 
 def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
@@ -459,7 +459,7 @@ def read_connections(path: str | Path) -> Mapping[str, Connection]:
 
 
 def _no_connections(text: str) -> Refused:
-    return Refused.because(Reason("N01", f"{text}."))
+    return Refused.because(Reason("N03", f"{text}."))
 
 
 def lookup_in(connections: Mapping[str, Connection], spec: ClusterSpec) -> Lookup:

@@ -258,7 +258,7 @@ def _may_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
         return Wait((could_not_read("the partitions"),))
     rows = _topic(view)
     if not rows:
-        return Refuse((Reason("K80", f"{OFFSETS.name} does not exist."),))
+        return Refuse((Reason("K83", f"{OFFSETS.name} does not exist."),))
     counts = _counts(view)
     old = _used(view, counts)
     gate = together(
@@ -317,7 +317,7 @@ def _all_alike(view: ClusterView, old: frozenset[int]) -> Gate:
 
 
 def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
-    """K78: `target` is a multiple of the count in use, or what the topic already has while brokers do not use it yet."""
+    """K83: `target` is a multiple of the count in use, or what the topic already has while brokers do not use it yet."""
     if not old:
         return MET  # refused by `_all_alike`
     base = present if present in old else max(old)
@@ -327,10 +327,10 @@ def _allowed(old: frozenset[int], present: int, target: int) -> Gate:
     if unused:
         named += f" The topic has {present} partitions already, which no broker uses: {present} is allowed, too."
     if target < present or (target == present and not unused):
-        return never(Reason("K78", f"{OFFSETS.name} has {present} partitions, and cannot get {target}. {named}"))
+        return never(Reason("K83", f"{OFFSETS.name} has {present} partitions, and cannot get {target}. {named}"))
     wrong = target % base != 0 and not (unused and target == present)
     return never_if(
-        wrong, Reason("K78", f"{target} is no multiple of {base}, the count of {OFFSETS.name} that brokers use. {named}")
+        wrong, Reason("K83", f"{target} is no multiple of {base}, the count of {OFFSETS.name} that brokers use. {named}")
     )
 
 
@@ -586,7 +586,7 @@ def _reread(view: ClusterView, broker: Broker, expansion: Expansion, mode: Broke
 def _stopped_broker(broker: Broker, mode: BrokerMode, *, ours: bool) -> Decision:
     if not ours:
         text = f"Broker {broker.id} is down, but this step did not stop it: its file does not have the new count."
-        return Wait((Reason("R02", text),))
+        return Wait((Reason("R01", text),))
     if mode is not BrokerMode.KRAFT and broker.in_zookeeper is not False:
         return roll.session_not_over(broker)
     return Act(Verb.START, f"Broker {broker.id} is stopped and its file has the new count: continuing an interrupted restart.")

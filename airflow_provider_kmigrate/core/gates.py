@@ -251,12 +251,12 @@ def quorum_leads(view: ClusterView) -> Gate:
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
-    """G8: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
+    """G22: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     registered = sorted(set(view.zk.broker_ids) - set(but))
     plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
-    return not_yet_if(plain, Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(plain)}."))
+    return not_yet_if(plain, Reason("G22", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(plain)}."))
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from airflow_provider_kmigrate.core.reasons import CODE_OF, ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.reasons.registry import CODE_OF, ENTRIES
 
 _TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
 

@@ -342,7 +342,7 @@ def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
     if not (known := groups_known(view)).met:
         return Wait(known.reasons)
     if named := [f"{group} ({many})" for group, many in with_members(view, repair.stop).items()]:
-        return Wait((Reason("K91", f"{len(named)} groups that are repaired have members: {summarize(named)}."),))
+        return Wait((Reason("K79", f"{len(named)} groups that are repaired have members: {summarize(named)}."),))
     if repair.imports:
         return Act(Verb.IMPORT, f"{len(repair.imports)} commits are newer in another partition of {OFFSETS.name}.")
     return Act(

@@ -401,7 +401,7 @@ def _directories(view: ClusterView, _ask: ReadinessAsk) -> Gate:
 
 
 def _directory(broker: Broker, metas: Mapping[str, Mapping[str, str]]) -> Gate:
-    theirs = config_matrix.of_others(broker.id, metas)
+    theirs = config_matrix.foreign_owners(broker.id, metas)
     if theirs:
         return never(Reason("M01", f"{config_matrix.foreign_directories(theirs)}, not of broker {broker.id}."))
     odd = [f"{path} has version {keys['version']}" for path, keys in metas.items() if keys.get("version") not in _VERSIONS]

@@ -110,12 +110,12 @@ def nothing_ended(view: ClusterView) -> Gate:
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
-    """G29: no controller has written /migration for `STILL_FOR` seconds since `first`."""
+    """G26: no controller has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
         text = "/migration still changes, although every controller of the cluster file is stopped."
-        return never(Reason("G29", text))
+        return never(Reason("G26", text))
     text = "Watching /migration for a moment: no controller may write it any more."
     return not_yet_if(view.taken_at - first.taken_at < STILL_FOR, Reason("T01", text, cause=Cause.HANDOVER_OBSERVED))
 
@@ -548,7 +548,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if controller.files.meta is None or controller.files.has_metadata_log is None:
         return Wait((could_not_read(f"the directory of controller {controller_id}"),))
     if empty(controller):
-        theirs = config_matrix.foreign_directories(config_matrix.of_others(controller_id, controller.files.meta))
+        theirs = config_matrix.foreign_directories(config_matrix.foreign_owners(controller_id, controller.files.meta))
         return Done(f"{theirs}, and stays." if theirs else f"Controller {controller_id} is stopped and its directory is empty.")
     text = f"{', '.join(config_matrix.in_use(controller))} of controller {controller_id}: if started, this old quorum would take the cluster over."
     return Act(Verb.WIPE, text)
@@ -564,7 +564,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     used = sorted(c.id for c in view.controllers.values() if not empty(c))
     gate = together(
         (
-            not_yet_if(left, Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")),
+            not_yet_if(left, Reason("G22", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")),
             not_yet_if(owned, Reason("G30", "KRaft still owns /migration or /controller.")),
             controllers_down(view),
             not_yet_if(unread, could_not_read(f"the directories of controllers {join_ids(unread)}")),

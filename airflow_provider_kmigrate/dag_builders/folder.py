@@ -82,7 +82,7 @@ def _alone(folder: Path, dag_id: str) -> DAG | None:
 def _named(folder: Path, name: str) -> ClusterSpec | None:
     """The cluster `name`, if exactly one file has that name and it is a good one, and no other file mentions its cluster id.
 
-    The texts of the others are searched and not parsed: two files that claim one cluster are both refused (F05).
+    The texts of the others are searched and not parsed: two files that claim one cluster are both refused (F04).
     """
     key = re.compile(rf"""^["']?name["']?\s*:\s*["']?{re.escape(name)}["']?\s*(?:#.*)?$""", re.MULTILINE)
     try:

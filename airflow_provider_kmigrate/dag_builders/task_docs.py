@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_kmigrate.core.reasons.registry import entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 
 _FAILED = (
     "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `python -m airflow_provider_kmigrate.runbook CODE` "
@@ -135,14 +135,14 @@ _GROUPS = {
     "**Failed** with K69: the group was rolled back before, and stays so until a run's conf names it in `release_groups`.",
     "to_migrating": "Restarts this instance as a migrating consumer, as soon as its group is stable: every partition owned, no rebalance, no instance "
     "missing. Done when it is stable again. The first instance bakes. If the group stops committing or does not become stable, "
-    "only this instance becomes a ZooKeeper consumer again. This task then fails (V33).",
+    "only this instance becomes a ZooKeeper consumer again. This task then fails (K69).",
     "mode_kafka": "Writes `kafka` into the group's `migration/mode` and waits until every member reports that it is "
     "settled in that mode. **Failed** with K58: the log names a member whose kind cannot follow the mode. **Failed** with V30: the group "
     "does not become stable in that mode, and is rolled back.",
     "watch": "Watches the group for its `bake` and changes nothing. Every partition with waiting records must be committed within the "
     "group's `commit_within`. Owners alone prove nothing.",
     "to_kafka": "Restarts this instance as a Kafka consumer, as soon as its group is stable in Kafka mode. The first one bakes, and becomes "
-    "a migrating consumer again if the group is worse with it (V33).",
+    "a migrating consumer again if the group is worse with it (K69).",
     "audit": "Submits the audit of the clients' records to Spark. An audit that is inconclusive, or that failed in Spark, is repeated later. "
     "**Failed:** there is no result; the group stays as it is. Fix Spark, then clear this task.",
     "verdict": "Continues with the group at PASS only. **Failed** after a FAIL: the next task rolls the group back. **Failed** because it stayed "
@@ -209,11 +209,11 @@ _STOPS = {
     "to_migration.broker": ("S02", "R01", "R05", "G38", "K01"),
     "stop_controllers.controller": ("G27", "G33", "P07"),
     "stop_controllers.active_last": ("G27", "G33", "P07"),
-    "handover.transaction": ("G26", "G27", "G29", "G33"),
+    "handover.transaction": ("G26", "G27", "G33"),
     "handover.zookeeper_leads": ("G02", "G28"),
     "to_zookeeper.broker": ("G26", "G28", "G30", "G38", "K01", "R05"),
     "wipe.controller": ("M01", "M03", "G26"),
-    "rolled_back": ("G04", "G30", "G31"),
+    "rolled_back": ("G04", "G22", "G30"),
     "moving_groups.stopped": ("K79", "K02"),
     "moving_groups.export": ("K79", "K81", "K82", "K85"),
     "moving_groups.delete": ("K79", "K82", "K85", "O10"),
@@ -223,11 +223,11 @@ _STOPS = {
     "import.offsets": ("K82", "O10"),
     "import.verify": ("K82", "K85", "O10"),
     "progress": ("K84",),
-    "repair": ("K90", "K91", "K01"),
+    "repair": ("K90", "K79", "K01"),
     "check": ("K30", "K31", "K44", "K69"),
-    "to_migrating": ("K52", "K55", "V30", "V33"),
+    "to_migrating": ("K52", "K55", "V30", "K69"),
     "mode_kafka": ("K58", "V30"),
-    "to_kafka": ("K52", "K55", "V30", "V33"),
+    "to_kafka": ("K52", "K55", "V30", "K69"),
 }
 
 
@@ -257,7 +257,7 @@ def expansion_doc(task_id: str) -> str:
 
 
 def _page(text: str, name: str) -> str:
-    stops = "\n".join(f"* **{code}** {entry(code).title}: {entry(code).remedy}" for code in _STOPS.get(name, ()))
+    stops = "\n".join(f"* **{code}** {ENTRIES[code].title}: {ENTRIES[code].remedy}" for code in _STOPS.get(name, ()))
     return "\n\n".join(part for part in (text, _FAILED, f"**Often stops with:**\n\n{stops}" if stops else "") if part)
 
 

@@ -26,7 +26,7 @@ from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  #
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.reasons.registry import links
+from airflow_provider_kmigrate.core.reasons import links
 from airflow_provider_kmigrate.core.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.hooks.step_context import folder

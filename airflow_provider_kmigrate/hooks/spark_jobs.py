@@ -119,7 +119,7 @@ class ObjectFiles:
             return missing
         except ImportError as error:
             text = f"{path}: this worker has no file system for {scheme} ({error})."
-            raise Refused.because(Reason("J14", text)) from error
+            raise Refused.because(Reason("J05", text)) from error
 
 
 def stored(path: str, conn_id: str | None = None) -> Mapping[str, Any] | None:

@@ -411,7 +411,7 @@ class RepairOffsetsOperator(StepOperator):
     """Leave one copy of each commit in `__consumer_offsets`: the newest by commit time, in its group's partition.
 
     For a topic whose brokers have used different counts of its partitions (KIP-895). All brokers must use its count by now (K01). Groups
-    that have copies must be stopped: it waits for that (K91). What time does not settle is refused with all values (K90); `decisions`,
+    that have copies must be stopped: it waits for that (K79). What time does not settle is refused with all values (K90); `decisions`,
     also those of a run's conf, settle it. Afterwards every broker must restart.
 
     :param decisions: group -> `topic-partition` -> the offset that is right; None: it stays removed. (templated)

@@ -1,6 +1,6 @@
 """Checks of a cluster file across its keys; its problems, one `Problem` a finding, and the `SpecError` that lists them all.
 
-F00: unreadable or no YAML; F04: a key is unknown, missing or wrong; F05: something unique is there twice; F06: a secret.
+F00: unreadable or no YAML; F04: a key is unknown, missing or wrong, or something unique is there twice; F06: a secret.
 pydantic's findings are put in the words of the fields they are about. The checks work on raw data, so that one wrong key hides no
 other finding.
 """
@@ -125,7 +125,7 @@ def _same(items: Iterable[Item], key: str, fix: str) -> Iterator[Problem]:
     given = ((place, item[key]) for place, item in items if isinstance(item.get(key), str))
     for place, other, value in _repeats(given):
         found = f"{value}, which {dotted(other)} also has"
-        yield Problem("F05", (*place, key), found, expected=f"a {key} that no other has", fix=fix)
+        yield Problem("F04", (*place, key), found, expected=f"a {key} that no other has", fix=fix)
 
 
 _AGENT_SECTION = f'hosts: {{driver: agent, connect: "{CONNECT}", properties: /etc/kafka/server.properties}}'
@@ -280,7 +280,7 @@ def _repeated(
     given = ((node, values) for node in nodes if (values := node.scalars(*names)) is not None)
     for node, other, values in _repeats((node, _folded(names, values)) for node, values in given):
         found = f"{':'.join(map(str, values))}, which {dotted(other.loc)} in line {line(other.loc)} also has"
-        yield Problem("F05", (*node.loc, names[-1]), found, expected=f"{what} that no other node has", fix=fix(node, other))
+        yield Problem("F04", (*node.loc, names[-1]), found, expected=f"{what} that no other node has", fix=fix(node, other))
 
 
 def _folded(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -298,7 +298,7 @@ def _one_agent(nodes: list[NodeEntry], line: Line) -> Iterator[Problem]:
         found = f"the agent of {dotted(other.loc)} in line {line(other.loc)}, whose role {role} is one node"
         way = "connect" if node.keys.get("connect") else "ssh_conn_id"
         fix = f"put {dotted(node.loc)} on a machine of its own, or give it a {way} that leads to an agent of its own"
-        yield Problem("F05", (*node.loc, way), found, expected=f"an agent that has no other {role}", fix=fix)
+        yield Problem("F04", (*node.loc, way), found, expected=f"an agent that has no other {role}", fix=fix)
 
 
 def _file(node: NodeEntry) -> tuple[Any, ...]:
@@ -355,7 +355,7 @@ def _one_way(data: object) -> Iterator[Problem]:
         for other in ("connect", "conn_id"):
             if keys.get("ssh_conn_id") and keys.get(other):
                 found, expected = f"`{other}` beside `ssh_conn_id`", "one way to the agent"
-                yield Problem("F05", (*loc, other), found, expected, fix="remove one of the two")
+                yield Problem("F04", (*loc, other), found, expected, fix="remove one of the two")
 
 
 def _each_gone(data: object) -> Iterator[Problem]:
@@ -499,7 +499,7 @@ def _one_task(items: list[Item], fix: str, taken: Collection[str] = ()) -> Itera
         other = first.setdefault(name.replace(".", "_"), name)
         if other != name:
             found = f"{name}, whose tasks would have the names of those of {other}"
-            yield Problem("F05", place, found, expected="a name that differs from others in more than a dot for `_`", fix=fix)
+            yield Problem("F04", place, found, expected="a name that differs from others in more than a dot for `_`", fix=fix)
 
 
 def _names(items: list[Item]) -> list[tuple[Loc, str]]:
@@ -517,17 +517,17 @@ def _confusable(instances: list[Item], group: object) -> Iterator[Problem]:
         if longer.startswith(f"{name}-"):
             found = f"{name}, with which the name of {dotted(other[:-1])}, {longer}, begins"
             yield Problem(
-                "F05", place, found, expected, "give the instances consumer.id and client.id that are no prefix of another"
+                "F04", place, found, expected, "give the instances consumer.id and client.id that are no prefix of another"
             )
         if longer.startswith(prefix) and f"{longer.removeprefix(prefix)}-".startswith(f"{name}-"):
             found = f"{longer}, which is also the consumer id of a member of {name} in group {group}"
-            yield Problem("F05", other, found, expected, "give one of them another consumer.id and client.id")
+            yield Problem("F04", other, found, expected, "give one of them another consumer.id and client.id")
 
 
 def _how(place: Loc, item: Mapping[str, Any]) -> Iterator[Problem]:
     if all(item.get(how) for how in _HOWS):
         found, expected = "a webhook beside a command", "one of `switch` and `webhook`"
-        yield Problem("F05", (*place, "webhook"), found, expected, fix="remove one")
+        yield Problem("F04", (*place, "webhook"), found, expected, fix="remove one")
     command = item.get("switch")
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
     if words and "{kind}" not in words:

@@ -111,7 +111,7 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
 def _duplicate(key: yaml.Node, first: yaml.Node) -> Problem:
     loc, line = (key.value,), key.start_mark.line + 1
     found = f"the key {dotted(loc)} for the second time (first in line {first.start_mark.line + 1})"
-    return Problem("F05", loc, found, expected="each key once", fix="remove one of the two", line=line)
+    return Problem("F04", loc, found, expected="each key once", fix="remove one of the two", line=line)
 
 
 def _syntax(error: Exception, text: str) -> Problem:
@@ -216,7 +216,7 @@ def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
         if others:
             found = f"{value}, which {', '.join(others)} also has"
             fix = "remove or rename the copy; until then kmigrate uses none of these files"
-            yield Problem("F05", (key,), found, expected="one file for each cluster", fix=fix, line=one.document.line((key,)))
+            yield Problem("F04", (key,), found, expected="one file for each cluster", fix=fix, line=one.document.line((key,)))
 
 
 def _spec(file: ClusterFile, path: str) -> ClusterSpec:

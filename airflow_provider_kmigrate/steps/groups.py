@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups import scan
-from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupHistory, GroupObservations, unread
+from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupObservations, unread
 from airflow_provider_kmigrate.core.groups.move import Goal, release
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
@@ -44,17 +44,16 @@ class GroupStep(Step):
     def __init__(self, group: GroupSpec) -> None:
         self.group, self.groups, self.name = group, (group.name,), f"{self.doing} group {group.name}"
         self.patience = group.switch_timeout
-        self._history = GroupHistory()
+        self._observations = GroupObservations()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
         """The observation of this group; None if it was not read."""
         return (view.groups or {}).get(self.group.name)
 
     def observe(self, view: ClusterView) -> GroupObservations:
-        """Add one observation to the history, and return both."""
-        seen = self.seen(view)
-        self._history = self._history.observe(seen, view.taken_at, self.group)
-        return self._history.observations(seen, view.taken_at)
+        """Add one observation to the earlier ones."""
+        self._observations = self._observations.observe(self.seen(view), view.taken_at, self.group)
+        return self._observations
 
 
 class _Watching(GroupStep):
@@ -151,7 +150,7 @@ class SwitchInstance(_Watching):
         self._former: frozenset[str] = frozenset()  # the member ids at the last observation before this run's restart
         self._before = GroupHealth()  # at the last observation
         self._settled = False  # the group was stable with the instance as its target kind, in any run of the step
-        self._back_again = False  # V33: the verdict was acted on
+        self._back_again = False  # K69: the verdict was acted on
 
     def resume(self, progress: StepProgress) -> Self:
         """Continue the verdict, an own restart that is under way, and the healthy time."""
@@ -235,7 +234,7 @@ class SwitchInstance(_Watching):
             text = (
                 f"{self._instance.name} of group {self.group.name} was rolled back to {before}; no other instance was switched."
             )
-            return Refuse((Reason("V33", text), *self._worse))
+            return Refuse((Reason("K69", text), *self._worse))
         if isinstance(decision, Refuse) and group_move.absent(observations.now, self.group, self._instance.name):
             return Wait(decision.reasons)  # until Kafka has removed the dead member
         return decision
@@ -313,7 +312,7 @@ class RollBackGroup(GroupStep):
         move = self._asked or group_move.next_rollback(observations, self.group, self._goal)
         if move is None:
             text = f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}."
-            return group_move.rested(observations.now, self.group, text)
+            return group_move.when_stable(observations.now, self.group, text)
         if move != self._move:
             self._move, self._since = move, observations.at
         decision = self._decided(observations, *move)

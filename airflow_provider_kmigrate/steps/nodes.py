@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts, Restart
 from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of, whose_else
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, foreign_file, stage_of
 from airflow_provider_kmigrate.core.files.properties import diff, edit, parse
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
@@ -104,7 +104,7 @@ def _controller_file(context: StepContext, node: NodeSpec) -> str:
     """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
     host = context.tools.host(node)
     properties = host.files(node).properties
-    if (whose := whose_else(node.id, properties)) is not None:
+    if (whose := foreign_file(node.id, properties)) is not None:
         raise Refused.because(Reason("M01", f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."))
     return "" if properties is None else host.read_properties(node)
 

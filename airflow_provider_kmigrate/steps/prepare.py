@@ -13,8 +13,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, begun
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.group_watch import sample
 from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
@@ -91,19 +90,19 @@ def run_backup(context: StepContext) -> Done:
     file is refused, and the tree of before stays.
     """
     view = context.observer.observe(Fields.BROKERS)
-    begun = preflight.begun(view)
-    if not begun:
+    has_begun = begun(view)
+    if not has_begun:
         context.backup.keep_version(_version(context, view))
     for node in context.spec.brokers:
         text = context.tools.host(node).read_properties(node)
         if stage_of(parse(text)) is FileStage.ZOOKEEPER:
-            keep = context.backup.keep_original if begun else context.backup.replace_original
+            keep = context.backup.keep_original if has_begun else context.backup.replace_original
             digest = keep(node, text)
             context.journal.write("backup", node.name, "original server.properties", sha256=digest)
         else:
             context.backup.original(node)
             context.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
-    count = context.backup.keep_tree(context.tools.zk.tree(), once=begun)
+    count = context.backup.keep_tree(context.tools.zk.tree(), once=has_begun)
     names = context.backup.verify()
     sample(context)
     text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."

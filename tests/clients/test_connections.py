@@ -343,7 +343,7 @@ class TestCluster:
         spec = replace(SPEC, brokers=tuple(replace(node, hosts=hosts) for node in SPEC.brokers))
         lookup = connections.lookup_in(KNOWN | {"ssh": {"conn_type": "ssh"}}, spec)
         assert connections.settings_for(spec, lookup).ssh["ssh"].fields == {"conn_type": "ssh"}
-        with pytest.raises(Refused, match=r"N01.*ssh, which hosts.ssh_conn_id in prod.yaml names.*--conn-type ssh"):
+        with pytest.raises(Refused, match=r"N03.*ssh, which hosts.ssh_conn_id in prod.yaml names.*--conn-type ssh"):
             self.settings(spec)
 
     def test_controllers_take_the_brokers_identity_unless_they_have_their_own(self) -> None:
@@ -385,7 +385,7 @@ class TestCluster:
         with pytest.raises(Refused) as caught:
             self.settings(spec)
         [reason] = caught.value.reasons
-        assert reason.code == "N01"
+        assert reason.code == "N03"
         assert key in reason.text
         assert "prod.yaml" in reason.text
         assert f"airflow connections add none --conn-type {conn_type} " in reason.text
@@ -398,7 +398,7 @@ class TestCluster:
     def test_a_file_that_holds_none(self, tmp_path: Path, text: str | None) -> None:
         if text is not None:
             (tmp_path / "connections.json").write_text(text, encoding="utf-8")
-        with pytest.raises(Refused, match="N01"):
+        with pytest.raises(Refused, match="N03"):
             connections.read_connections(tmp_path / "connections.json")
 
 

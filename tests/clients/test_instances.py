@@ -174,8 +174,8 @@ class TestWebhook:
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
         }
         made = settings_for(spec, lookup_in(known, spec))
-        assert [reason.code for reason in connection_facts(made).refused] == ["N01"]
-        with pytest.raises(Refused, match=r"N01.*deployer"):
+        assert [reason.code for reason in connection_facts(made).refused] == ["N03"]
+        with pytest.raises(Refused, match=r"N03.*deployer"):
             Instances("prod", {}, made.webhooks).require(spec.groups[0])
 
     def test_a_groups_own_connection_that_is_gone_stops_it_and_no_rollback_of_the_cluster(self) -> None:
@@ -185,11 +185,11 @@ class TestWebhook:
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
         }
         made = settings_for(spec, lookup_in(known, spec))
-        assert [reason.code for reason in connection_facts(made).refused] == ["N01"]
+        assert [reason.code for reason in connection_facts(made).refused] == ["N03"]
         found = Instances("prod", made.group_hosts, made.webhooks)
-        with pytest.raises(Refused, match=r"N01.*apps"):
+        with pytest.raises(Refused, match=r"N03.*apps"):
             found.require(spec.groups[0])
-        with pytest.raises(Refused, match=r"N01.*apps"):
+        with pytest.raises(Refused, match=r"N03.*apps"):
             found.switch(spec.groups[0], COMMAND, "kafka", 3)
 
     def test_a_certificate_authority_that_is_gone_is_named(self) -> None:

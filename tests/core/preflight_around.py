@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
 from airflow_provider_kmigrate.core.model import LogDir, NodeFiles, PartitionMetadata, Process, ProcessState, TopicMetadata, ZkAcl
-from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
+from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.test_preflight import (
     Case,
     Change,

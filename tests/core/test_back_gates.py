@@ -86,7 +86,7 @@ def test_all_files_without_a_final_one_are_enough() -> None:
     [
         (later(STOPPED, rollback.STILL_FOR), (GateState.MET,)),
         (later(STOPPED, rollback.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
-        (later(STOPPED, 5.0, offset=51), (GateState.NEVER, "G29")),
+        (later(STOPPED, 5.0, offset=51), (GateState.NEVER, "G26")),
         (replace(later(STOPPED), zk=None), (GateState.NOT_YET, "G00")),
     ],
 )

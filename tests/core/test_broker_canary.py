@@ -199,7 +199,7 @@ def test_when_one_broker_alone_may_be_rolled_back(view, target, decided):
 
 @pytest.mark.parametrize(
     ("noted", "owned", "decided"),
-    [({}, False, "R02"), ({0: ZK}, False, "start"), ({0: MIG}, False, "R02"), ({0: ZK}, True, "R02")],
+    [({}, False, "R01"), ({0: ZK}, False, "start"), ({0: MIG}, False, "R01"), ({0: ZK}, True, "R01")],
 )
 def test_who_starts_a_broker_that_is_down_with_the_file_of_the_mode_before(noted, owned, decided):
     """Only what the note says was kmigrate's own doing; and never a plain broker beside controllers that own the cluster."""

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.preflight.versions import DEFECTS, Fitness, KafkaVersion, defects, fitness, parse, worst
+from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.preflight.versions import DEFECTS, KafkaVersion, defects, fitness, parse
 
 RULE = [
-    (Fitness.BLOCK, "2.8.2 3.3.2 3.4.1 3.5.2 3.6.0 3.6.1 3.7.0 4.0.0 4.1.0"),
-    (Fitness.WARN, "3.6.2 3.7.1 3.8.0"),
-    (Fitness.FIT, "3.7.2 3.8.1 3.9.0 3.9.1 3.9.2 3.9.3"),
+    (Severity.BLOCK, "2.8.2 3.3.2 3.4.1 3.5.2 3.6.0 3.6.1 3.7.0 4.0.0 4.1.0"),
+    (Severity.WARN, "3.6.2 3.7.1 3.8.0"),
+    (None, "3.7.2 3.8.1 3.9.0 3.9.1 3.9.2 3.9.3"),
 ]
 releases = st.builds(KafkaVersion, st.just(3), st.integers(4, 9), st.integers(0, 5))
 
@@ -23,24 +24,16 @@ def release(text: str) -> KafkaVersion:
 
 
 @pytest.mark.parametrize(("expected", "text"), [(found, text) for found, texts in RULE for text in texts.split()])
-def test_the_rule(expected: Fitness, text: str) -> None:
+def test_the_rule(expected: Severity | None, text: str) -> None:
     assert fitness(release(text)) is expected
 
 
 @pytest.mark.parametrize(
-    ("line", "expected", "gravest"),
-    [
-        ("3.5", Fitness.BLOCK, Fitness.BLOCK),
-        ("3.6", None, Fitness.BLOCK),
-        ("3.7", None, Fitness.BLOCK),
-        ("3.8", None, Fitness.WARN),
-        ("3.9-IV0", Fitness.FIT, Fitness.FIT),
-    ],
+    ("line", "expected"),
+    [("3.5", Severity.BLOCK), ("3.6", Severity.UNKNOWN), ("3.7", Severity.UNKNOWN), ("3.8", Severity.UNKNOWN), ("3.9-IV0", None)],
 )
-def test_a_line_alone_decides_only_where_every_patch_level_would_say_the_same(
-    line: str, expected: Fitness | None, gravest: Fitness
-) -> None:
-    assert (fitness(release(line)), worst(release(line))) == (expected, gravest)
+def test_a_line_alone_decides_only_where_every_patch_level_would_say_the_same(line: str, expected: Severity | None) -> None:
+    assert fitness(release(line)) is expected
 
 
 @pytest.mark.parametrize(
@@ -72,8 +65,8 @@ def test_the_last_release_of_the_bridge_has_none() -> None:
 def test_a_later_patch_never_has_more_defects_and_is_never_less_fit(found: KafkaVersion) -> None:
     later = found._replace(patch=(found.patch or 0) + 1)
     assert set(defects(later)) <= set(defects(found))
-    ranks = list(Fitness)
-    assert ranks.index(worst(later)) >= ranks.index(worst(found))
+    ranks = [Severity.BLOCK, Severity.WARN, None]
+    assert ranks.index(fitness(later)) >= ranks.index(fitness(found))
 
 
 @pytest.mark.parametrize("text", ["", "trunk", "3", "v3.9.2"])

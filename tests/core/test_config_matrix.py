@@ -83,13 +83,13 @@ def test_a_healthy_file_is_recognised_and_has_no_problem(stage: FileStage) -> No
 )
 def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
     assert stage_of(properties) is None
-    assert [reason.code for reason in problems(properties, FileStage.ZOOKEEPER)] == ["C01"]
+    assert [reason.code for reason in problems(properties, FileStage.ZOOKEEPER)] == ["O06"]
 
 
 @pytest.mark.parametrize(
     ("stage", "changes", "code"),
     [
-        (FileStage.MIGRATION, {"zookeeper.metadata.migration.enable": "false"}, "C01"),
+        (FileStage.MIGRATION, {"zookeeper.metadata.migration.enable": "false"}, "O06"),
         (FileStage.ZOOKEEPER, {"broker.id": None}, "C04"),
         (FileStage.ZOOKEEPER, {"broker.id": "-1"}, "C04"),
         (FileStage.ZOOKEEPER, {"broker.id": "one"}, "C04"),

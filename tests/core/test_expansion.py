@@ -167,9 +167,9 @@ def test_a_group_with_a_name_like_a_link_is_code_in_the_plan() -> None:
         (seen(hosted=None), 20, Wait, "K02"),
         (seen(hosted={0: {}, 1: {}}), 20, Wait, "K02"),
         (seen(moving=None), 20, Wait, "G00"),
-        (seen(partitions=()), 20, Refuse, "K80"),
-        (seen(20, frozenset({10})), 19, Refuse, "K78"),
-        (seen(20, frozenset({10})), 25, Refuse, "K78"),
+        (seen(partitions=()), 20, Refuse, "K83"),
+        (seen(20, frozenset({10})), 19, Refuse, "K83"),
+        (seen(20, frozenset({10})), 25, Refuse, "K83"),
         (seen(coordinators=CoordinatorFacts({OFFSETS.name: {0: frozenset({10}), 1: frozenset({10}), 2: frozenset({10, 5})}})), 20, Refuse, "K01"),
     ],
 )  # fmt: skip
@@ -338,7 +338,7 @@ RESTARTS = [
     ("does not answer", with_file(expanded(), 0, "20", mode=None), 0, ("Wait", "R01")),
     ("stopped by us", with_file(expanded(), 0, "20", mode=None, process=DOWN, in_zookeeper=False), 0, ("Act", "start")),
     ("its session is not over", with_file(expanded(), 0, "20", mode=None, process=DOWN), 0, ("Wait", "R03")),
-    ("stopped by another", with_file(expanded(), 0, "10", mode=None, process=DOWN, in_zookeeper=False), 0, ("Wait", "R02")),
+    ("stopped by another", with_file(expanded(), 0, "10", mode=None, process=DOWN, in_zookeeper=False), 0, ("Wait", "R01")),
     ("file unread", replace(expanded(), brokers={**expanded().brokers, 0: replace(expanded().brokers[0], files=NodeFiles())}), 0, ("Wait", "G00")),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Whether a group goes on consuming, and what becomes of a watched instance, from series of looks."""
+"""Whether a group goes on consuming, and what becomes of a watched instance, from series of observations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import GroupHealth, before, follow, rolls_back, starving, unknown, worse
 from airflow_provider_kmigrate.core.model import Cause
-from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
+from tests.core.test_group_move import KAFKA, MIGRATING, SPEC, STATIC, T0, T1, changed, codes, group
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,10 @@ def test_a_group_is_rolled_back_only_for_what_was_observed_of_it(causes: list[st
 
 class TestHealth:
     def at(self, *looks_: tuple[float, int, int]) -> tuple[GroupHealth, float]:
-        """Looks (time, committed, log end) at partition 0."""
+        """Observations (time, committed, log end) of partition 0."""
         health = GroupHealth()
         for now, committed, end in looks_:
-            seen = group("p", "p", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
+            seen = group("k", "k", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
             health = follow(health, changed(seen, offsets={}), SPEC, now)
         return health, looks_[-1][0]
 
@@ -52,7 +52,7 @@ class TestHealth:
         health, now = self.at((0.0, -1, 10), (1.0, -1, 11), (102.0, -1, 11))
         assert starving(health, SPEC, now) == (T0,)
 
-    def test_what_nobody_reads_any_more_starves_nobody(self) -> None:
+    def test_a_partition_that_is_no_longer_read_does_not_starve(self) -> None:
         """ZooKeeper keeps offsets for ever: of a topic that was deleted, and of one that is subscribed no more and gets records."""
         gone, left, day = TopicPartition("gone", 0), TopicPartition("left", 0), 86_400.0
         health = GroupHealth()
@@ -71,23 +71,23 @@ class TestHealth:
         lost = TopicPartition("lost", 0)
         health = GroupHealth()
         for now in (0.0, 100.0, 200.0):
-            seen = group("p", "p", "kafka", ends={T0: 10, T1: 10, lost: 10 + int(now)})
+            seen = group("k", "k", "kafka", ends={T0: 10, T1: 10, lost: 10 + int(now)})
             offsets = {lost: StoredOffset(10, 1000.0), T0: StoredOffset(10, 900.0)}
             health = follow(health, changed(seen, offsets=offsets), SPEC, now)
         assert starving(health, SPEC, 200.0) == (lost,)
 
-    def test_what_was_unsubscribed_of_late_starves_nobody_though_an_instance_was_away_for_a_moment(self) -> None:
+    def test_a_partition_unsubscribed_of_late_does_not_starve_though_an_instance_was_missing_for_a_moment(self) -> None:
         dropped, day = TopicPartition("dropped", 0), 86_400.0
         offsets = {dropped: StoredOffset(5, day - 3600), T0: StoredOffset(10, day), T1: StoredOffset(10, day)}
-        health = before(changed(group("o", "m", ends={T0: 10, T1: 10, dropped: 50}), offsets=offsets))
+        health = before(changed(group("z", "m", ends={T0: 10, T1: 10, dropped: 50}), offsets=offsets))
         for now, one in ((0.0, ""), (1.0, "m"), (100.0, "m"), (200.0, "m")):
             health = follow(health, changed(group(one, "m", ends={T0: 10, T1: 10, dropped: 50}), offsets=offsets), SPEC, now)
         assert worse(health, SPEC, 200.0) == ()
 
     def test_what_was_read_before_the_switch_has_to_be_read_after_it(self) -> None:
-        """A single instance that comes back with fewer topics: its registration does not tell the lost one any more."""
+        """A single instance that comes back with fewer topics: its registration does not name the lost one any more."""
         lost = TopicPartition("lost", 0)
-        seen = changed(group("o", "o"), partitions=frozenset({T0, T1, lost}), offsets={lost: StoredOffset(10, 0.0)})
+        seen = changed(group("z", "z"), partitions=frozenset({T0, T1, lost}), offsets={lost: StoredOffset(10, 0.0)})
         health = before(replace(seen, ends={T0: 10, T1: 10, lost: 10}))
         for now in (0.0, 100.0, 200.0):
             health = follow(health, group("m", "m", ends={T0: 10, T1: 10, lost: 11 + int(now)}), SPEC, now)
@@ -108,14 +108,14 @@ class TestHealth:
         assert starving(health, SPEC, now) == (T0,), "a record that came"
 
     def test_what_waited_just_so_before_the_switch_does_not_count(self) -> None:
-        """Aborted transactions: records that nobody gets, and their markers."""
-        seen = group("m", "o", ends={T0: 30, T1: 10})
+        """Aborted transactions: records that no consumer gets, and their markers."""
+        seen = group("m", "z", ends={T0: 30, T1: 10})
         health = before(seen)
         for now in (0.0, 100.0, 200.0):
             health = follow(health, seen, SPEC, now)
         assert starving(health, SPEC, 200.0) == ()
         for now in (201.0, 302.0):
-            health = follow(health, group("m", "o", ends={T0: 40, T1: 10}), SPEC, now)
+            health = follow(health, group("m", "z", ends={T0: 40, T1: 10}), SPEC, now)
         assert starving(health, SPEC, 302.0) == (T0,)
 
     def test_without_the_end_of_its_log_nothing_is_said_of_a_partition(self) -> None:
@@ -124,16 +124,16 @@ class TestHealth:
             health = follow(health, group("m", "m", ends={T1: 10}), SPEC, now)
         assert worse(health, SPEC, 200.0) == ()
 
-    def test_what_stood_still_while_nobody_could_look_does_not_starve(self) -> None:
+    def test_a_partition_that_did_not_move_while_it_was_unobserved_does_not_starve(self) -> None:
         health, _ = self.at((0.0, 10, 10), (1.0, 10, 20))
         for now in range(2, 300):
             health = unknown(health, float(now))
-        seen = group("p", "", "kafka", committed={T0: 10, T1: 10}, ends={T0: 20, T1: 10})
+        seen = group("k", "", "kafka", committed={T0: 10, T1: 10}, ends={T0: 20, T1: 10})
         assert worse(follow(health, seen, SPEC, 300.0), SPEC, 300.0) == ()
         assert codes(worse(follow(health, seen, SPEC, 300.0), SPEC, 399.0)) == ["V30", "V30"]
         assert unknown(follow(health, seen, SPEC, 300.0), 310.0).unstable_since == 310.0
 
-    def test_the_watched_instance_and_rest(self) -> None:
+    def test_the_watched_instance_and_stability(self) -> None:
         health = GroupHealth()
         for now in (0.0, 61.0):
             health = follow(health, group("", "m"), SPEC, now, ("a", MIGRATING))
@@ -159,8 +159,8 @@ class TestHealth:
         health = GroupHealth(earlier=recoveries)
         for now, lives in enumerate(looks_):
             members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
-            seen = group("", "p", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
-            health = follow(health, seen, SPEC, float(now), ("a", PLAIN))
+            seen = group("", "k", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
+            health = follow(health, seen, SPEC, float(now), ("a", KAFKA))
         assert health.restarts == restarts
         assert codes(worse(health, SPEC, 10.0)) == (["V30"] if restarts >= 3 else [])
 

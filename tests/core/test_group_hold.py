@@ -1,4 +1,4 @@
-"""A group that was taken back stays where it is until a person says otherwise."""
+"""A group that was rolled back stays where it is until an operator says otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seen(hold: GroupHold | None) -> GroupSeen:
 
 
 @pytest.mark.parametrize(
-    ("look", "run", "codes"),
+    ("seen_now", "run", "codes"),
     [
         (seen(None), "r", []),
         (seen(BY), BY.run, []),
@@ -27,10 +27,10 @@ def seen(hold: GroupHold | None) -> GroupSeen:
         (GroupSeen("billing"), "r", []),
         (None, "r", []),
     ],
-    ids=["never", "its own run", "another run", "nobody's", "unreadable", "not read", "no look"],
+    ids=["never", "its own run", "another run", "of no run", "unreadable", "not read", "not observed"],
 )
-def test_who_may_go_on(look: GroupSeen | None, run: str, codes: list[str]) -> None:
-    assert [reason.code for reason in held(look, run)] == codes
+def test_which_runs_may_continue(seen_now: GroupSeen | None, run: str, codes: list[str]) -> None:
+    assert [reason.code for reason in held(seen_now, run)] == codes
 
 
 def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
@@ -41,9 +41,9 @@ def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
     assert "groups release --group billing" in reason.text
 
 
-@pytest.mark.parametrize(("look", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])
-def test_going_on(look: GroupSeen | None, kind: type) -> None:
-    assert isinstance(release(look, "billing"), kind)
+@pytest.mark.parametrize(("seen_now", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])
+def test_a_release(seen_now: GroupSeen | None, kind: type) -> None:
+    assert isinstance(release(seen_now, "billing"), kind)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"run": "r"}', b"\xff"])

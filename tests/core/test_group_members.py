@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.groups import members
 from airflow_provider_kmigrate.core.model import Reason
 from tests.core.test_group_move import PLACES, SPEC, STATIC, T0, T1, changed, group
 
-REST = group("o", "o")
+STABLE = group("z", "z")
 
 
 def codes(reasons: tuple[Reason, ...]) -> list[str]:
@@ -34,13 +34,13 @@ def rebalancing(seen: GroupSeen) -> GroupSeen:
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (REST, []),
+        (STABLE, []),
         (group("m", "m", "zookeeper"), []),
-        (replace(REST, zk=None, kafka=None), ["K55"]),  # nothing was read; nothing is seen of its instances
-        (replace(REST, kafka=None), ["K55"]),
-        (rebalancing(REST), ["K52"]),
-        (without_owner(REST), ["K44"]),
-        (group("o", ""), ["K55"]),
+        (replace(STABLE, zk=None, kafka=None), ["K55"]),  # nothing was read; nothing is seen of its instances
+        (replace(STABLE, kafka=None), ["K55"]),
+        (rebalancing(STABLE), ["K52"]),
+        (without_owner(STABLE), ["K44"]),
+        (group("z", ""), ["K55"]),
     ],
 )
 def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]) -> None:
@@ -48,11 +48,11 @@ def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]
 
 
 def test_an_instance_may_be_missing_on_purpose() -> None:
-    assert members.rebalancing(group("o", ""), SPEC, but=("b",)) == ()
-    assert codes(members.away(group("", ""), SPEC, but=("b",))) == ["K55"]
+    assert members.rebalancing(group("z", ""), SPEC, but=("b",)) == ()
+    assert codes(members.missing_instances(group("", ""), SPEC, but=("b",))) == ["K55"]
 
 
-ALL = replace(REST, ends={T0: 100, T1: 100}, committed={})
+ALL = replace(STABLE, ends={T0: 100, T1: 100}, committed={})
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_group_of_which_nothing_was_read() -> None:
     assert codes(members.unread(None, "g")) == ["K30"]
     assert codes(members.stopped(None, "g")) == ["K55"]
     assert codes(members.stopped(group("", ""), "g")) == ["K55"]
-    assert members.stopped(group("o", ""), "g") == ()
+    assert members.stopped(group("z", ""), "g") == ()
 
 
 LEFT = TopicPartition("left", 0)
@@ -92,11 +92,15 @@ STORED = {where: StoredOffset(10, 90_000.0) for where in (T0, T1, LEFT)}
     ("seen", "spec", "hides"),
     [
         (group("m", "m", "kafka"), SPEC, False),
-        (group("o", "o"), SPEC, False),
+        (group("z", "z"), SPEC, False),
         (group("m", "m", "kafka"), replace(SPEC, instances=()), True),  # the file names no instance
-        (group("m", "", "kafka"), SPEC, True),  # one is away
-        (group("m", "p", "kafka"), SPEC, True),
-        (group("m", "p", "kafka"), replace(SPEC, instances=SPEC.instances[:1]), True),  # a plain one that the file does not know
+        (group("m", "", "kafka"), SPEC, True),  # one is missing
+        (group("m", "k", "kafka"), SPEC, True),
+        (
+            group("m", "k", "kafka"),
+            replace(SPEC, instances=SPEC.instances[:1]),
+            True,
+        ),  # a Kafka consumer that the file does not know
         (changed(group("m", "m", "kafka"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), SPEC, True),
     ],
 )

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupHistory, GroupObservations, map_instances, unknown_group
+from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupObservations, map_instances, unknown_group
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     already_beyond,
@@ -36,7 +36,7 @@ from airflow_provider_kmigrate.core.groups.move import (
 from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
 from airflow_provider_kmigrate.core.migration.waits import is_open
 
-OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
+ZOOKEEPER, MIGRATING, KAFKA = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PLACES = {"a": T0, "b": T1}
@@ -44,8 +44,8 @@ STATIC = Registration("static", {"t": 1})
 
 
 def group(a: str = "", b: str = "", mode: str | None = None, **fields: object) -> GroupSeen:
-    """Instances by letters: o(ld), m(igrating), p(lain), empty for none; each holds one partition, all at rest."""
-    zk = {name: kind for name, kind in (("a", a), ("b", b)) if kind in {"o", "m"}}
+    """Instances by letters: z(ookeeper), m(igrating), k(afka), empty for none; each holds one partition, and the group is stable."""
+    zk = {name: kind for name, kind in (("a", a), ("b", b)) if kind in {"z", "m"}}
     progress = {f"g_{name}": progress_in(mode, zk) for name, kind in zk.items() if kind == "m"}
     tree = ZkGroup(
         {f"g_{name}": STATIC for name in zk},
@@ -60,7 +60,7 @@ def group(a: str = "", b: str = "", mode: str | None = None, **fields: object) -
     members = [
         KafkaMember(name, f"g_{name}" if kind == "m" else name, frozenset({PLACES[name]}))
         for name, kind in (("a", a), ("b", b))
-        if kind in {"m", "p"}
+        if kind in {"m", "k"}
     ]
     known = {"zk": tree, "kafka": KafkaGroup("Stable", tuple(members)), "committed": {T0: 10, T1: 10}, "ends": {T0: 10, T1: 10}}
     return GroupSeen("g", **{**known, **fields})  # type: ignore[arg-type]
@@ -79,8 +79,7 @@ def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
 
 
 def observations(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
-    history = GroupHistory().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
-    return history.observations(seen, 1000.0 + age)
+    return GroupObservations().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
 
 
 def verdict(decision: Decision) -> str:
@@ -99,33 +98,33 @@ def codes(reasons: Iterable[object]) -> list[str]:
 @pytest.mark.parametrize(
     ("seen", "target", "expected"),
     [
-        (group("o", "o"), MIGRATING, "switch"),
-        (group("m", "o"), MIGRATING, "done"),
-        (group("m", "m"), OLD, "switch"),
-        (group("m", "m", "kafka"), PLAIN, "switch"),
-        (group("p", "p", "kafka"), MIGRATING, "switch"),
-        (group("p", "m", "kafka"), PLAIN, "done"),
-        (group("o", "o"), PLAIN, "never K58"),
-        (group("m", "o"), PLAIN, "never K58"),
-        (group("o", "p", "kafka"), MIGRATING, "never K58"),
-        (group("p", "o", "kafka"), MIGRATING, "switch"),
-        (group("m", "m"), PLAIN, "never K45"),
-        (group("m", "m", "kafka"), OLD, "never K45"),
-        (group("o", "m", "kafka"), MIGRATING, "never K45"),
-        (group("o", ""), MIGRATING, "wait K55"),
-        (group("", "o"), MIGRATING, "switch"),
-        (group("o", "o", kafka=None), MIGRATING, "wait K30"),
-        (group("o", "o", zk=None), MIGRATING, "wait K30"),
-        (group("o", "o", committed=None), MIGRATING, "wait K30"),
+        (group("z", "z"), MIGRATING, "switch"),
+        (group("m", "z"), MIGRATING, "done"),
+        (group("m", "m"), ZOOKEEPER, "switch"),
+        (group("m", "m", "kafka"), KAFKA, "switch"),
+        (group("k", "k", "kafka"), MIGRATING, "switch"),
+        (group("k", "m", "kafka"), KAFKA, "done"),
+        (group("z", "z"), KAFKA, "never K58"),
+        (group("m", "z"), KAFKA, "never K58"),
+        (group("z", "k", "kafka"), MIGRATING, "never K58"),
+        (group("k", "z", "kafka"), MIGRATING, "switch"),
+        (group("m", "m"), KAFKA, "never K45"),
+        (group("m", "m", "kafka"), ZOOKEEPER, "never K45"),
+        (group("z", "m", "kafka"), MIGRATING, "never K45"),
+        (group("z", ""), MIGRATING, "wait K55"),
+        (group("", "z"), MIGRATING, "switch"),
+        (group("z", "z", kafka=None), MIGRATING, "wait K30"),
+        (group("z", "z", zk=None), MIGRATING, "wait K30"),
+        (group("z", "z", committed=None), MIGRATING, "wait K30"),
         (None, MIGRATING, "wait K30"),
-        (group("o", "o", kafka=KafkaGroup("PreparingRebalance")), MIGRATING, "wait K52"),
-        (changed(group("o", "o"), owners={T0: "g_a-0"}), MIGRATING, "wait K44"),
-        (changed(group("o", "m"), progress={"g_b": progress_in(None, {"b": "m"}, settled=False)}), MIGRATING, "wait K52"),
-        (changed(group("o", "m"), progress={"g_b": None}), MIGRATING, "wait K52"),
-        (changed(group("m", "m", "kafka"), mode_epoch=8), PLAIN, "wait K52"),
-        (changed(group("o", "o"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), MIGRATING, "never K31"),
-        (changed(group("o", "o"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), MIGRATING, "never K56"),
-        (changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), OLD, "switch"),
+        (group("z", "z", kafka=KafkaGroup("PreparingRebalance")), MIGRATING, "wait K52"),
+        (changed(group("z", "z"), owners={T0: "g_a-0"}), MIGRATING, "wait K44"),
+        (changed(group("z", "m"), progress={"g_b": progress_in(None, {"b": "m"}, settled=False)}), MIGRATING, "wait K52"),
+        (changed(group("z", "m"), progress={"g_b": None}), MIGRATING, "wait K52"),
+        (changed(group("m", "m", "kafka"), mode_epoch=8), KAFKA, "wait K52"),
+        (changed(group("z", "z"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), MIGRATING, "never K31"),
+        (changed(group("z", "z"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), MIGRATING, "never K56"),
+        (changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), ZOOKEEPER, "switch"),
     ],
 )  # fmt: skip
 def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) -> None:
@@ -136,15 +135,15 @@ def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) 
     ("seen", "instance", "target", "expected"),
     [
         (group("", ""), "a", MIGRATING, "wait K55"),
-        (group("", "", "kafka"), "a", PLAIN, "wait K55"),
+        (group("", "", "kafka"), "a", KAFKA, "wait K55"),
         (None, "a", MIGRATING, "wait K55"),
-        (group("", "o"), "a", MIGRATING, None),
-        (group("o", "o"), "a", MIGRATING, None),
-        (group("o", "o"), "b", MIGRATING, "never K58"),
-        (group("m", "o"), "b", MIGRATING, None),
-        (group("p", "m", "kafka"), "b", MIGRATING, None),
-        (group("m", "m", "kafka"), "b", PLAIN, "never K58"),
-        (group("p", "m", "kafka"), "b", PLAIN, None),
+        (group("", "z"), "a", MIGRATING, None),
+        (group("z", "z"), "a", MIGRATING, None),
+        (group("z", "z"), "b", MIGRATING, "never K58"),
+        (group("m", "z"), "b", MIGRATING, None),
+        (group("k", "m", "kafka"), "b", MIGRATING, None),
+        (group("m", "m", "kafka"), "b", KAFKA, "never K58"),
+        (group("k", "m", "kafka"), "b", KAFKA, None),
     ],
 )
 def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_application(
@@ -155,25 +154,25 @@ def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_ap
 
 
 def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() -> None:
-    for seen in (group("", "o"), group("o", "o")):
+    for seen in (group("", "z"), group("z", "z")):
         assert verdict(switch(observations(seen), SPEC, "a", MIGRATING, asked=True)) == "wait K55"
-    assert verdict(switch(observations(group("", "o"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
+    assert verdict(switch(observations(group("", "z"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
 
 
-def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
-    rebalancing = changed(group("m", "o"), owners={T0: "g_a-0"})
-    assert verdict(switch(observations(rebalancing), SPEC, "a", OLD)) == "wait K44"
-    assert verdict(switch(observations(rebalancing), SPEC, "a", OLD, hurry=True)) == "switch"
+def test_an_instance_switched_because_it_is_unstable_does_not_wait_for_stability() -> None:
+    rebalancing = changed(group("m", "z"), owners={T0: "g_a-0"})
+    assert verdict(switch(observations(rebalancing), SPEC, "a", ZOOKEEPER)) == "wait K44"
+    assert verdict(switch(observations(rebalancing), SPEC, "a", ZOOKEEPER, hurry=True)) == "switch"
 
 
 @pytest.mark.parametrize(
     ("seen", "mode", "code", "named"),
     [
-        (group("m", "o"), Mode.KAFKA, "K58", ["g_b"]),
-        (group("o", "o"), Mode.KAFKA, "K58", ["g_a", "g_b"]),
-        (group("m", "p"), Mode.KAFKA, "K58", ["b"]),
-        (group("m", "p", "kafka"), Mode.ZOOKEEPER, "K58", ["b"]),
-        (group("p", "p", "kafka"), Mode.ZOOKEEPER, "K58", ["a", "b"]),
+        (group("m", "z"), Mode.KAFKA, "K58", ["g_b"]),
+        (group("z", "z"), Mode.KAFKA, "K58", ["g_a", "g_b"]),
+        (group("m", "k"), Mode.KAFKA, "K58", ["b"]),
+        (group("m", "k", "kafka"), Mode.ZOOKEEPER, "K58", ["b"]),
+        (group("k", "k", "kafka"), Mode.ZOOKEEPER, "K58", ["a", "b"]),
     ],
 )
 def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
@@ -192,24 +191,24 @@ def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
         (group("m", "m", "kafka"), Mode.KAFKA, "done"),
         (group("m", "m", "kafka\n"), Mode.KAFKA, "set mode"),
         (group("m", "m", "kafka"), Mode.ZOOKEEPER, "set mode"),
-        (group("m", "o"), Mode.KAFKA, "never K58"),
-        (group("m", "p"), Mode.KAFKA, "never K58"),
-        (group("m", "p", "kafka"), Mode.ZOOKEEPER, "never K58"),
-        (group("p", "p", "kafka"), Mode.ZOOKEEPER, "never K58"),
-        (group("p", "p"), Mode.KAFKA, "set mode"),
+        (group("m", "z"), Mode.KAFKA, "never K58"),
+        (group("m", "k"), Mode.KAFKA, "never K58"),
+        (group("m", "k", "kafka"), Mode.ZOOKEEPER, "never K58"),
+        (group("k", "k", "kafka"), Mode.ZOOKEEPER, "never K58"),
+        (group("k", "k"), Mode.KAFKA, "set mode"),
         (group("m", ""), Mode.KAFKA, "wait K55"),
         (group("", ""), Mode.KAFKA, "wait K55"),
-        (group("p", ""), Mode.KAFKA, "set mode"),
+        (group("k", ""), Mode.KAFKA, "set mode"),
         (group("m", "", "kafka"), Mode.ZOOKEEPER, "set mode"),
         (changed(group("m", "m", "kafka"), owners={}), Mode.ZOOKEEPER, "set mode"),
         (changed(group("m", "m", "kafka"), mode_epoch=9), Mode.KAFKA, "wait K52"),
         (group("m", "m", zk=None), Mode.KAFKA, "wait K30"),
         (group("m", "m", kafka=None), Mode.ZOOKEEPER, "wait K30"),
         (group("m", "m", "kafka", committed=None), Mode.ZOOKEEPER, "set mode"),
-        (group("o", "o", "kafka\n"), Mode.ZOOKEEPER, "set mode"),
-        (group("o", "o", "zookeeper"), Mode.ZOOKEEPER, "done"),
-        (group("o", "o", ""), Mode.ZOOKEEPER, "done"),
-        (group("o", "o"), Mode.ZOOKEEPER, "done"),
+        (group("z", "z", "kafka\n"), Mode.ZOOKEEPER, "set mode"),
+        (group("z", "z", "zookeeper"), Mode.ZOOKEEPER, "done"),
+        (group("z", "z", ""), Mode.ZOOKEEPER, "done"),
+        (group("z", "z"), Mode.ZOOKEEPER, "done"),
     ],
 )
 def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
@@ -219,7 +218,7 @@ def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
 def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     unread = group("m", "m", "kafka", kafka=None)
     assert verdict(set_mode(observations(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
-    assert verdict(set_mode(observations(group("p", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
+    assert verdict(set_mode(observations(group("k", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
     assert verdict(set_mode(observations(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K30"
 
 
@@ -231,7 +230,7 @@ def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
         (GroupSeen("g", ZkGroup(), KafkaGroup("Empty"), {}, {}), True),
         (GroupSeen("g", ZkGroup(), KafkaGroup("Dead"), {T0: 1}, {}), True),
         (GroupSeen("g", ZkGroup(offsets={T0: StoredOffset(1, 0.0)}), KafkaGroup("Dead"), {}, {}), True),
-        (group("o", ""), True),
+        (group("z", ""), True),
     ],
 )
 def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
@@ -259,20 +258,20 @@ def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], e
 @pytest.mark.parametrize(
     ("seen", "goal", "move"),
     [
-        (group("p", "p"), Goal.ZOOKEEPER_CONSUMERS, ("", Mode.KAFKA)),
-        (group("p", "p", "kafka"), Goal.KAFKA_MODE, ("b", MIGRATING)),
-        (group("p", "m", "kafka"), Goal.ZOOKEEPER_CONSUMERS, ("a", MIGRATING)),
+        (group("k", "k"), Goal.ZOOKEEPER_CONSUMERS, ("", Mode.KAFKA)),
+        (group("k", "k", "kafka"), Goal.KAFKA_MODE, ("b", MIGRATING)),
+        (group("k", "m", "kafka"), Goal.ZOOKEEPER_CONSUMERS, ("a", MIGRATING)),
         (group("m", "m", "kafka"), Goal.KAFKA_MODE, None),
         (group("m", "m", "kafka"), Goal.ZOOKEEPER_MODE, ("", Mode.ZOOKEEPER)),
         (group("m", "m"), Goal.ZOOKEEPER_MODE, None),
-        (group("m", "m"), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
-        (group("m", "o"), Goal.ZOOKEEPER_CONSUMERS, ("a", OLD)),
-        (group("m", "o"), Goal.ZOOKEEPER_MODE, None),
-        (group("o", "o"), Goal.ZOOKEEPER_CONSUMERS, None),
-        (group("o", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
+        (group("m", "m"), Goal.ZOOKEEPER_CONSUMERS, ("b", ZOOKEEPER)),
+        (group("m", "z"), Goal.ZOOKEEPER_CONSUMERS, ("a", ZOOKEEPER)),
+        (group("m", "z"), Goal.ZOOKEEPER_MODE, None),
+        (group("z", "z"), Goal.ZOOKEEPER_CONSUMERS, None),
+        (group("z", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", ZOOKEEPER)),
         (group("m", "", "kafka"), Goal.KAFKA_MODE, ("b", MIGRATING)),
-        (group("o", ""), Goal.ZOOKEEPER_MODE, ("b", OLD)),
-        (group("m", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", OLD)),
+        (group("z", ""), Goal.ZOOKEEPER_MODE, ("b", ZOOKEEPER)),
+        (group("m", ""), Goal.ZOOKEEPER_CONSUMERS, ("b", ZOOKEEPER)),
     ],
 )
 def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
@@ -282,15 +281,15 @@ def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
 @pytest.mark.parametrize(
     ("seen", "forward", "back"),
     [
-        (group("o", "o"), ["a, b become migrating", "mode kafka", "a, b become Kafka consumers", "leftovers"], []),
-        (group("m", "o"), ["b become migrating", "mode kafka", "a, b become Kafka consumers"], ["a become ZooKeeper consumers"]),
+        (group("z", "z"), ["a, b become migrating", "mode kafka", "a, b become Kafka consumers", "leftovers"], []),
+        (group("m", "z"), ["b become migrating", "mode kafka", "a, b become Kafka consumers"], ["a become ZooKeeper consumers"]),
         (
-            group("p", "m", "kafka"),
+            group("k", "m", "kafka"),
             ["b become Kafka consumers", "leftovers"],
             ["a become migrating", "mode zookeeper", "b, a become ZooKeeper consumers"],
         ),
-        (group("p", "p", "kafka"), ["leftovers"], ["b, a become migrating", "mode zookeeper"]),
-        (group("p", "p"), [], ["mode kafka, b, a become migrating", "mode zookeeper"]),
+        (group("k", "k", "kafka"), ["leftovers"], ["b, a become migrating", "mode zookeeper"]),
+        (group("k", "k"), [], ["mode kafka, b, a become migrating", "mode zookeeper"]),
     ],
 )
 def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str]) -> None:
@@ -309,17 +308,17 @@ def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None
 @pytest.mark.parametrize(
     ("seen", "expected", "off"),
     [
-        (group("p", "p", "kafka"), "clean up", False),
-        (group("p", "p"), "done", True),
-        (group("m", "p", "kafka"), "never K58", False),
-        (group("p", ""), "done", False),
-        (group("p", "", "kafka"), "wait K55", False),
+        (group("k", "k", "kafka"), "clean up", False),
+        (group("k", "k"), "done", True),
+        (group("m", "k", "kafka"), "never K58", False),
+        (group("k", ""), "done", False),
+        (group("k", "", "kafka"), "wait K55", False),
         (group("", "", "kafka"), "wait K55", False),
         (group("", ""), "done", True),  # its application is stopped
         (group("", "", committed={}), "done", False),
         (group("", "", committed={T0: 10, T1: 9}), "done", False),
         (group("", "", committed=None), "wait K30", False),
-        (group("p", "p", kafka=None), "wait K30", False),
+        (group("k", "k", kafka=None), "wait K30", False),
     ],
 )
 def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
@@ -335,7 +334,7 @@ def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
     ],
 )  # fmt: skip
 def test_who_is_which_instance(name: str, instance: str | None) -> None:
-    found = map_instances([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
+    found = map_instances([MemberSeen(name, ZOOKEEPER)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
     assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
     assert bool(found.unmapped) is (instance is None)
 
@@ -343,15 +342,15 @@ def test_who_is_which_instance(name: str, instance: str | None) -> None:
 @pytest.mark.parametrize(
     ("seen", "target", "stays"),
     [
-        (group("p", "p", "kafka"), MIGRATING, True),
-        (group("p", "m", "kafka"), MIGRATING, True),
-        (group("p", "m"), MIGRATING, False),  # it died as a migrating one, and Kafka keeps it for its session
-        (group("p", "p"), MIGRATING, True),  # cleaned up
-        (group("p", "p", "kafka"), PLAIN, False),
-        (group("m", "p", "kafka"), MIGRATING, False),
-        (group("o", "m"), MIGRATING, False),
-        (group("", "p", "kafka"), MIGRATING, False),
-        (group("p", "p", "kafka", zk=None), MIGRATING, False),
+        (group("k", "k", "kafka"), MIGRATING, True),
+        (group("k", "m", "kafka"), MIGRATING, True),
+        (group("k", "m"), MIGRATING, False),  # it died as a migrating one, and Kafka keeps it for its session
+        (group("k", "k"), MIGRATING, True),  # cleaned up
+        (group("k", "k", "kafka"), KAFKA, False),
+        (group("m", "k", "kafka"), MIGRATING, False),
+        (group("z", "m"), MIGRATING, False),
+        (group("", "k", "kafka"), MIGRATING, False),
+        (group("k", "k", "kafka", zk=None), MIGRATING, False),
         (None, MIGRATING, False),
     ],
 )
@@ -362,17 +361,17 @@ def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target:
 @pytest.mark.parametrize(
     ("seen", "mode", "stays"),
     [
-        (group("p", "p"), Mode.KAFKA, True),
-        (group("p", "p", "kafka"), Mode.KAFKA, True),
-        (group("p", "p"), Mode.ZOOKEEPER, False),
-        (group("p", "m"), Mode.KAFKA, False),
-        (group("p", ""), Mode.KAFKA, False),
+        (group("k", "k"), Mode.KAFKA, True),
+        (group("k", "k", "kafka"), Mode.KAFKA, True),
+        (group("k", "k"), Mode.ZOOKEEPER, False),
+        (group("k", "m"), Mode.KAFKA, False),
+        (group("k", ""), Mode.KAFKA, False),
         (group("m", "m"), Mode.KAFKA, False),
-        (group("p", "p", kafka=None), Mode.KAFKA, False),
+        (group("k", "k", kafka=None), Mode.KAFKA, False),
         (None, Mode.KAFKA, False),
     ],
 )
-def test_a_group_of_plain_consumers_is_given_no_mode(seen: GroupSeen | None, mode: Mode, stays: bool) -> None:
+def test_a_group_of_kafka_consumers_gets_no_mode(seen: GroupSeen | None, mode: Mode, stays: bool) -> None:
     assert isinstance(mode_not_needed(seen, SPEC, mode), Done) is stays
 
 
@@ -393,7 +392,7 @@ def test_waves() -> None:
 
 
 def test_waits_and_refusals_say_what_to_do() -> None:
-    never = switch(observations(group("o", "o")), SPEC, "a", PLAIN)
+    never = switch(observations(group("z", "z")), SPEC, "a", KAFKA)
     assert isinstance(never, Refuse)
     assert all(reason.meaning and reason.next_step for reason in never.reasons)
-    assert isinstance(switch(observations(group("o", "")), SPEC, "a", MIGRATING), Wait)
+    assert isinstance(switch(observations(group("z", "")), SPEC, "a", MIGRATING), Wait)

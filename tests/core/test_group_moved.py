@@ -12,20 +12,26 @@ from tests.core.test_group_move import SPEC, T0, T1, changed, group
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (group("p", "p"), True),
-        (group("p", "p", "kafka"), False),
-        (group("p", "o"), False),
+        (group("k", "k"), True),
+        (group("k", "k", "kafka"), False),
+        (group("k", "z"), False),
         (group(), True),
         (changed(group(), joined=True), False),
-        (changed(group("p", "p"), joined=True), True),
+        (changed(group("k", "k"), joined=True), True),
         (group(committed={}), False),
         (group(committed={T0: 5, T1: 10}), False),
         (group(committed=None), False),
         (None, False),
     ],
     ids=[
-        *("plain", "not cleaned up", "an old one", "stopped", "old ones stopped, and their offsets copied"),
-        *("plain since, by hand", "never in Kafka", "ZooKeeper is ahead", "unread", "not looked at"),
+        *(
+            "Kafka consumers",
+            "not cleaned up",
+            "a ZooKeeper consumer",
+            "stopped",
+            "ZooKeeper consumers stopped, and their offsets copied",
+        ),
+        *("Kafka consumers since, by hand", "never in Kafka", "ZooKeeper is ahead", "unread", "not observed"),
     ],
 )
 def test_what_has_left_zookeeper(seen: GroupSeen | None, expected: bool) -> None:

@@ -81,11 +81,11 @@ REFUSED: list[tuple[str, GroupSeen, Store, set[str]]] = [
     ("no commits", replace(SOUND, committed=None), ZOOKEEPER, {"K30"}),
     ("no ends", replace(SOUND, ends=None), KAFKA, {"K30"}),
     ("members in Kafka", seen({A: 5}, {}, MEMBERS), KAFKA, {"K71"}),
-    ("somebody joins Kafka", seen({A: 5}, {}, KafkaGroup("PreparingRebalance")), KAFKA, {"K71"}),
+    ("a member joins Kafka", seen({A: 5}, {}, KafkaGroup("PreparingRebalance")), KAFKA, {"K71"}),
     ("members in ZooKeeper", seen({}, {A: 5}, registrations={"g_a": WANTS}), ZOOKEEPER, {"K71"}),
     ("one about to join", seen({}, {A: 5}, progress={"g_a": FOLLOWS}), ZOOKEEPER, {"K71"}),
     ("owners of a dying session", seen({}, {A: 5}, owners={A: "g_a-0"}), ZOOKEEPER, {"K71"}),
-    ("a member that nobody can read", seen({}, {A: 5}, registrations={"g_a": BAD}), ZOOKEEPER, {"K71"}),
+    ("an unreadable member", seen({}, {A: 5}, registrations={"g_a": BAD}), ZOOKEEPER, {"K71"}),
     ("no number", seen({A: BAD, B: 1}, {}), KAFKA, {"K42"}),
     ("beyond the end", seen({A: 101}, {}), KAFKA, {"K42"}),
     ("beyond the end, back", seen({}, {A: 101}), ZOOKEEPER, {"K42"}),
@@ -107,7 +107,7 @@ LATER: list[tuple[str, GroupSeen, set[str]]] = [
     ("another partition of the target", seen({A: 5}, {A: 4, B: 7}), set()),
     ("the target went on", seen({A: 5}, {A: 6}), {"K71"}),
     ("the target is gone", seen({A: 5}, {}), {"K71"}),
-    ("somebody joined", seen({A: 5}, {A: 4}, MEMBERS), {"K71"}),
+    ("a member joined", seen({A: 5}, {A: 4}, MEMBERS), {"K71"}),
     ("nothing answers", GroupSeen("g"), {"K30"}),
 ]
 

@@ -1,4 +1,4 @@
-"""What is told of a consumer group: by table, one flaw at a time in a group that is sound otherwise."""
+"""What a scan reports of a consumer group: by table, one flaw at a time in a group that is sound otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.groups.scan import (
     strategies,
 )
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 
 BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN
 PLACES = tuple(TopicPartition("t", index) for index in range(4))
@@ -35,7 +35,7 @@ ZK = ZkGroup(
 )
 SETTINGS = {"t": {"compression.type": "producer", "message.downconversion.enable": "true"}}
 SEEN = GroupSeen("g", ZK, KafkaGroup("Empty"), {}, dict.fromkeys(PLACES, 10))
-PLAIN = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(PLACES), "/10.0.0.1"),))
+KAFKA_MEMBERS = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(PLACES), "/10.0.0.1"),))
 
 
 def zk(**changes: object) -> GroupSeen:
@@ -65,7 +65,7 @@ def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
 
 CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("sound", TwoObservations(SEEN, SEEN, 5.0, SETTINGS), set()),
-    ("one look", TwoObservations(SEEN, settings=SETTINGS), set()),
+    ("one observation", TwoObservations(SEEN, settings=SETTINGS), set()),
     ("no ZooKeeper", TwoObservations(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
     ("no coordinator", TwoObservations(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
     ("no ends", TwoObservations(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
@@ -80,7 +80,7 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("another word", TwoObservations(zk(mode_data=b"on")), {("K35", WARN)}),
     ("zookeeper", TwoObservations(zk(mode_data=b"zookeeper")), set()),
     ("kafka, but old members", TwoObservations(zk(mode_data=b"kafka")), {("K45", WARN)}),
-    ("a reset that nobody will take", TwoObservations(zk(resets={PLACES[0]: 3})), {("K46", BLOCK)}),
+    ("a reset that no member will apply", TwoObservations(zk(resets={PLACES[0]: 3})), {("K46", BLOCK)}),
     ("a reset", TwoObservations(zk(resets={PLACES[0]: 3}, progress={"g_a": FOLLOWS})), {("K46", WARN)}),
     ("round-robin", TwoObservations(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
     ("round-robin of 0.10", TwoObservations(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
@@ -100,7 +100,7 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
         TwoObservations(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
         set(),
     ),
-    ("plain beside old", TwoObservations(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
+    ("Kafka consumers beside ZooKeeper consumers", TwoObservations(replace(SEEN, kafka=KAFKA_MEMBERS)), {("K38", BLOCK)}),
     ("zstd", TwoObservations(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
     ("no conversion", TwoObservations(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
     ("settings unread", TwoObservations(SEEN, settings={}), {("K40", UNKNOWN)}),
@@ -122,13 +122,13 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
         set(),
     ),
     (
-        "nobody reads what is gone",
+        "no member reads what is gone",
         TwoObservations(zk(registrations={}, owners={}, partitions=frozenset()), starts=dict.fromkeys(PLACES, 11)),
         set(),
     ),
     ("rebalancing now", TwoObservations(replace(SEEN, kafka=KafkaGroup("PreparingRebalance")), SEEN, 5.0), {("K52", WARN)}),
     (
-        "rebalancing at both looks",
+        "rebalancing at both observations",
         TwoObservations(*[replace(SEEN, kafka=KafkaGroup("PreparingRebalance"))] * 2, 5.0),
         {("K52", BLOCK)},
     ),
@@ -150,7 +150,7 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
         {("K44", UNKNOWN)},
     ),
     ("behind and moving", TwoObservations(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
-    ("nobody there", TwoObservations(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
+    ("no member", TwoObservations(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
 ]
 
 
@@ -172,7 +172,7 @@ def test_every_rule_has_its_case() -> None:
 
 def test_what_is_not_known_says_how_to_find_out() -> None:
     asked = {code for _, _, found in CASES for code, severity in found if severity is UNKNOWN}
-    assert [code for code in asked if not entry(code).ask] == []
+    assert [code for code in asked if not ENTRIES[code].ask] == []
 
 
 MIGRATING = zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS})
@@ -182,8 +182,8 @@ STANDINGS: list[tuple[GroupSeen, GroupSituation]] = [
     (zk(progress={"g_a": FOLLOWS}, mode_data=b"kafka"), GroupSituation.MIXED),
     (MIGRATING, GroupSituation.MIGRATING),
     (zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS}, mode_data=b"kafka"), GroupSituation.IN_KAFKA_MODE),
-    (replace(MIGRATING, kafka=PLAIN), GroupSituation.MIXED_WITH_KAFKA),
-    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), GroupSituation.KAFKA),
+    (replace(MIGRATING, kafka=KAFKA_MEMBERS), GroupSituation.MIXED_WITH_KAFKA),
+    (replace(SEEN, zk=ZkGroup(), kafka=KAFKA_MEMBERS), GroupSituation.KAFKA),
     (replace(SEEN, zk=ZkGroup()), GroupSituation.EMPTY),
     (replace(SEEN, zk=None), GroupSituation.UNKNOWN),
     (replace(SEEN, kafka=None), GroupSituation.UNKNOWN),
@@ -218,7 +218,7 @@ def test_a_strategy_shows_in_the_owners(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("damage", [{"registrations": {"x": Unreadable(Flaw.EMPTY, "")}}])
-def test_nobody_can_tell_the_strategy_of_a_frozen_group(damage: dict[str, object]) -> None:
+def test_the_strategy_of_a_frozen_group_is_unknown(damage: dict[str, object]) -> None:
     seen = zk(**damage)
     assert seen.zk is not None
     assert strategies(seen.zk) is None

@@ -1,4 +1,4 @@
-"""Which of the offsets that ZooKeeper holds count, for whoever asks."""
+"""Which of the offsets that ZooKeeper holds count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Regis
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups import members, offsets
 from airflow_provider_kmigrate.core.groups.members import GroupObservations
-from tests.core.test_group_move import PLAIN, SPEC
+from tests.core.test_group_move import KAFKA, SPEC
 
 HERE = TopicPartition("t", 0)
 
@@ -18,12 +18,12 @@ HERE = TopicPartition("t", 0)
     ("stored", "counts"),
     [(0, {HERE: 0}), (7, {HERE: 7}), (-1, {}), (Unreadable(Flaw.NOT_A_NUMBER, "x"), {})],
 )
-def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts: dict[TopicPartition, int]) -> None:
+def test_an_offset_counts_for_all_or_for_none(stored: int | Unreadable, counts: dict[TopicPartition, int]) -> None:
     zk = ZkGroup({"g_a": Registration("static", {"t": 1})}, offsets={HERE: StoredOffset(stored, 0.0)})
     seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
     assert seen.in_zookeeper == zk.committed == counts
     assert seen.positions == members.positions(seen) == counts
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0, ((1.0, seen),)), KAFKA, SPEC) <= counts.keys()
     planned = offsets.plan(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
 
@@ -34,5 +34,5 @@ def test_what_was_not_read_has_none() -> None:
 
 def test_stores_are_compared_only_if_both_were_read() -> None:
     seen = GroupSeen("g", committed={HERE: 5})
-    assert offsets.offsets_behind(GroupObservations(None, 1.0, seen), PLAIN, SPEC) == frozenset()
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0, None), PLAIN, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(None, 1.0, ((1.0, seen),)), KAFKA, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0), KAFKA, SPEC) == frozenset()

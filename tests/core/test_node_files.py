@@ -11,18 +11,18 @@ from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
+    foreign_file,
+    foreign_owners,
     in_use,
     misfiled,
     needs_version_0,
     not_its_own,
-    of_others,
     owner,
     version_0,
-    whose_else,
 )
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out, unresponsive_controller
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, could_not_read
-from airflow_provider_kmigrate.core.reasons.registry import entry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 from tests.core.views import FILES, KRAFT, UP, ZK
 
 MINE = {"cluster.id": "c", "node.id": "3000"}
@@ -53,14 +53,14 @@ def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) ->
         ({"/a": {}}, True, {}, ("/a",)),
         ({"/a": MINE}, False, {}, ("/a",)),
         ({"/a": MINE}, None, {}, ("/a",)),
-        ({"/a": {"version": "1"}}, False, {}, ("/a",)),  # formatted, and of nobody else
+        ({"/a": {"version": "1"}}, False, {}, ("/a",)),  # formatted, and of no other node
         ({"/a": OTHER}, True, {"/a": "3001"}, ()),
         ({"/a": BROKER, "/b": MINE}, True, {"/a": "1"}, ("/b",)),
     ],
 )
 def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], used: tuple[str, ...]) -> None:
     found = Controller(3000, files=NodeFiles(meta=meta, has_metadata_log=log))
-    assert of_others(3000, meta) == theirs
+    assert foreign_owners(3000, meta) == theirs
     assert in_use(found) == used
     reason = not_its_own(found)
     assert (reason is not None) is bool(theirs)
@@ -103,12 +103,12 @@ def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
     ],
 )
 def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | None, found: str | None) -> None:
-    assert whose_else(3000, properties) == found
+    assert foreign_file(3000, properties) == found
 
 
 def test_what_is_said_of_a_node_that_hangs() -> None:
     reason = unresponsive_controller(Controller(3000, UP))
-    assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
+    assert (reason.code, "kill -9" in ENTRIES[reason.code].markdown()) == ("G23", True)
     hosts = HostSpec("agent", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in NodeRole}
     assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {

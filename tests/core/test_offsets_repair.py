@@ -340,7 +340,7 @@ def test_nothing_is_done_while_a_group_has_members_or_a_broker_does_not_report_i
     plan = offsets_repair.plan(log_of((HOME, 1, 5), (THERE, 2, 6)), COUNT)
     joined = offsets_repair.decide_repair(plan, seen({**ALL, 0: {GROUP: HostedGroup("Stable", 2)}}))
     assert isinstance(joined, Wait)
-    assert [reason.code for reason in joined.reasons] == ["K91"]
+    assert [reason.code for reason in joined.reasons] == ["K79"]
     for hosted in (None, {1: {}, 2: {}}):
         unread = offsets_repair.decide_repair(plan, seen(hosted))
         assert isinstance(unread, Wait)

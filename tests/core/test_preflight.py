@@ -34,8 +34,8 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
-from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
-from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.preflight.checks import blocking, findings, protocol_version
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, Severity, begun
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 HOSTS = HostSpec("agent", "/etc/kafka/server.properties")
@@ -101,7 +101,7 @@ def healthy(size: int = 3) -> Case:
 
 
 def environment(size: int = 3) -> ClusterEnvironment:
-    """All told, nothing found: on one machine, whose clock is that of all."""
+    """Everything is reported and nothing found: on one machine, whose clock is that of all."""
     ids = range(size)
     tree = ZooKeeperTree(registrations={i: BrokerRegistration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
     dirs = {i: (LogDir("/data"),) for i in ids}
@@ -242,7 +242,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
         both(orders(replicas=(0, 9), isr=(0, 9)), controller_ids(9, 3001, 3002)),
         ["B2b", "W1"],
     ),
-    ("broker not in the cluster file", zk(broker_ids=(0, 1, 2, 3)), ["B2c"]),
+    ("broker not in the cluster file", zk(broker_ids=(0, 1, 2, 3)), ["G36"]),
     ("file of another broker", file_1(config(2)), ["M01"]),
     ("broker silent", broker_1(mode=None), ["R01"]),
     ("broker stopped", broker_1(process=Process(ProcessState.STOPPED, killed_after=inf)), ["R01"]),
@@ -255,7 +255,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("reassignment", zk(reassigning=True), ["S04"]),
     ("deletion pending", zk(pending_deletions=("old",)), ["B5"]),
     ("topic without id", seen(topics=({"t": TopicMetadata("t", None, {})}, {})), ["B1b"]),
-    ("no controller epoch", zk(controller_epoch=None), ["B6b"]),
+    ("no controller epoch", zk(controller_epoch=None), ["Z01"]),
     ("stale /migration", zk(migration=Migration(3000, 4, 97, 4)), ["P06"]),
     ("malformed /migration", zk(migration=Malformed("/migration", "")), ["P06"]),
     ("fresh /migration", zk(migration=Migration(-1, -1, -1, -1)), []),
@@ -265,8 +265,8 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("controllers silent", seen(unknowns=(Reason("G23", "Controller 3000 did not answer", cause=Cause.UNREAD_CONTROLLER),)), []),
     ("file without broker.id", file_1({"zookeeper.connect": "zk:2181/kafka"}), ["C04"]),
     ("generated id", file_1(config(1, broker_id="-1")), ["C04"]),
-    ("combined node", file_1({"process.roles": "broker,controller"}), ["C01"]),
-    ("KRaft file too early", file_1({"process.roles": "broker", "node.id": "1"}), ["C01"]),
+    ("combined node", file_1({"process.roles": "broker,controller"}), ["O06"]),
+    ("KRaft file too early", file_1({"process.roles": "broker", "node.id": "1"}), ["O06"]),
     ("wrong chroot in a file", file_1(config(1, zookeeper_connect="zk:2181")), ["C04"]),
     ("wrong chroot in the connection", known(chroot=""), ["C04", "C04", "C04"]),
     ("old expansion of the offsets topic", seen(coordinators=counted(EXPANDED)), ["K01"]),
@@ -312,16 +312,16 @@ def test_an_ambiguous_count_that_differs_from_the_configured_one_is_not_known() 
 def test_a_sleeping_expansion_is_refused_with_the_groups_that_would_move() -> None:
     groups = tuple(f"g{number}" for number in range(8))
     view, facts = seen(coordinators=counted(dict.fromkeys(range(3), frozenset({25})), groups))(*healthy())
-    (told,) = findings(view, facts)
+    (finding,) = findings(view, facts)
     moved = [group for group in groups if magnitude(group) % 25 != magnitude(group) % 50]
-    assert told.code == "K01"
-    assert told.reason.text.startswith(
+    assert finding.code == "K01"
+    assert finding.reason.text.startswith(
         "Brokers that compute with 25 partitions of __consumer_offsets, which has 50: 0, 1, 2. Of 8 "
     )
-    assert f"{len(moved)} served from the old partition: {', '.join(moved)}; " in told.reason.text
-    assert f"; {8 - len(moved)} in the same partition by every count." in told.reason.text
-    assert f"restarted, {len(moved)} groups are in partitions without their offsets" in told.reason.text
-    assert "Restart no broker" in told.reason.next_step
+    assert f"{len(moved)} served from the old partition: {', '.join(moved)}; " in finding.reason.text
+    assert f"; {8 - len(moved)} in the same partition by every count." in finding.reason.text
+    assert f"restarted, {len(moved)} groups are in partitions without their offsets" in finding.reason.text
+    assert "Restart no broker" in finding.reason.next_step
 
 
 def test_the_transactions_topic_is_judged_alike() -> None:

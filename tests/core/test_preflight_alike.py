@@ -34,10 +34,10 @@ ROWS: list[Row] = [
     ("copies of new topics, decided for controllers", both(spec(controller_properties={"min.insync.replicas": "2"}), both(everywhere(min_insync_replicas="2"), running_1(min_insync_replicas="1"))), []),
     ("controllers that write nothing while idle", spec(controller_properties={"metadata.max.idle.interval.ms": "0"}), ["C04"]),
     ("controllers with a file that Kafka would refuse", spec(controller_properties={"ssl.key.password": "${vault:kafka:key}"}), ["C10"]),
-    ("super users that nobody asks", written_1(super_users="User:x"), []),
+    ("super users that no authorizer asks", written_1(super_users="User:x"), []),
     ("a mechanism that no listener uses", both(everywhere(sasl_mechanism_inter_broker_protocol="GSSAPI"), running_1(sasl_mechanism_inter_broker_protocol="PLAIN")), []),
     ("two mechanisms between brokers", both(everywhere(**PLAIN), running_1(**{**PLAIN, "sasl_mechanism_inter_broker_protocol": "GSSAPI"})), ["B18"]),
-    ("told by some only", running_1(num_partitions="3"), []),
+    ("reported by some only", running_1(num_partitions="3"), []),
 ]  # fmt: skip
 
 

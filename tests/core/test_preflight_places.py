@@ -1,4 +1,4 @@
-"""A controller's file and directory are nobody else's: else a rollback would move that node's data away."""
+"""A controller's file and directory belong to no other node: otherwise a rollback would move that node's data away."""
 
 from collections.abc import Mapping
 from dataclasses import replace

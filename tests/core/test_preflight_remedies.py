@@ -54,7 +54,7 @@ def followed(case: Case) -> tuple[Case, list[str]]:
         whose = _WHOSE.match(finding.reason.text)
         offers = {act: re.findall(r"`([^`]+)`", quoted) for act, quoted in _OFFER.findall(finding.reason.text)}
         if whose is None or not offers:
-            assert not offers, f"nobody knows where to write this: {finding}"
+            assert not offers, f"it does not say where to write this: {finding}"
             continue
         offering.append(finding.code)
         write, remove = parse("\n".join(offers.get("write", ()))), set(offers.get("remove", ()))

@@ -80,7 +80,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "SCRAM and rules": (SCRAM + ACLS, {"controller_security": "SASL_SSL"}),
     "Kerberos and rules": (KERBEROS + ACLS, {"controller_security": "SASL_PLAINTEXT"}),
     "Kerberos between brokers, clients with SCRAM by key": (KERBEROS_AND_SCRAM, {"controller_security": "SASL_PLAINTEXT"}),
-    "rules, nobody is somebody": (PLAINTEXT + ACLS.replace("CN=kafka", "ANONYMOUS"), {}),
+    "rules, every broker is anonymous": (PLAINTEXT + ACLS.replace("CN=kafka", "ANONYMOUS"), {}),
 }
 
 
@@ -113,7 +113,7 @@ def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -
 
 
 def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOOKEEPER) -> Case:
-    """Every broker runs with this file, rendered for a stage; brokers tell what Kafka lets them tell."""
+    """Every broker runs with this file, rendered for a stage; brokers report what Kafka lets them report."""
     view, facts = healthy()
     hosts = HostSpec("agent", "/etc/kafka/server.properties")
     spec = replace(facts.spec, **cluster)

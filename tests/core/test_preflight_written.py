@@ -48,7 +48,7 @@ ROWS: list[tuple[str, Change, list[str]]] = [
     ("threads edited", edited({"num.io.threads": "8"}, num_io_threads="16"), ["B15"]),
     ("both kinds", edited(num_io_threads="16", advertised_listeners="PLAINTEXT://x:1"), ["B15", "B15"]),
     ("an own key added", edited(my_reporter_port="9"), ["B15"]),
-    ("an own key as before: brokers do not tell what they do not know", edited({"my.port": None}, my_port="9"), []),
+    ("an own key as before: brokers do not report what they do not know", edited({"my.port": None}, my_port="9"), []),
     ("default written out", edited(num_io_threads="8"), []),
     ("default taken out", edited({"num.io.threads": "8"}), []),
     ("set dynamically and in the file", edited({"num.io.threads": "8"}, {"num.io.threads": "16"}, num_io_threads="16"), []),

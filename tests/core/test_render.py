@@ -176,7 +176,7 @@ def test_the_cluster_file_may_add_keys_but_not_take_the_flag_away() -> None:
         (PLAIN.replace("broker.id=1\n", ""), "C04"),
         (PLAIN.replace("3.9", "3.8"), "C04"),
         (PLAIN.replace("EXT", "CONTROLLER"), "C04"),
-        (broker_properties(PLAIN, FileStage.MIGRATION, FACTS), "C01"),
+        (broker_properties(PLAIN, FileStage.MIGRATION, FACTS), "O06"),
     ],
 )
 def test_what_cannot_be_rendered_is_refused_with_its_reason(original: str, code: str) -> None:

@@ -107,7 +107,7 @@ def test_a_broker_down_with_the_file_of_a_later_mode_is_started_with_it():
 
 def test_a_broker_that_something_else_stopped_is_waited_for():
     view = cluster([MIG, None, ZK], FLAGGED, -1)
-    assert codes(decide_restart(view, 1, MIG)) == {"R02"}
+    assert codes(decide_restart(view, 1, MIG)) == {"R01"}
 
 
 def test_a_process_that_runs_but_does_not_answer_is_waited_for():
@@ -207,7 +207,7 @@ def test_a_broker_that_was_made_a_zookeeper_broker_again_comes_before_the_last_o
     view = with_zk(cluster([ZK, MIG, ZK], FLAGGED, -1), registered=frozenset({0, 1}))
     waits = decide_restart(view, 2, MIG)
     assert isinstance(waits, Wait)
-    assert "G08" in {reason.code for reason in waits.reasons}
+    assert "G22" in {reason.code for reason in waits.reasons}
     assert next_to_roll(view, [2, 0, 1], MIG) == 0, "although it is the ZooKeeper controller"
     assert decide_restart(view, 0, MIG).verb == "restart"
     assert decide_restart(with_zk(view, registered=frozenset({1})), 2, MIG).verb == "restart", "another one is to come"
@@ -331,7 +331,7 @@ def test_a_broker_missing_from_the_view_is_waited_for():
 
 def test_a_stopped_process_is_not_taken_for_an_unresponsive_one():
     view = with_broker(PRE, 0, process=DOWN, mode=None)
-    assert codes(decide_restart(view, 0, MIG)) == {"R02"}
+    assert codes(decide_restart(view, 0, MIG)) == {"R01"}
 
 
 def test_a_broker_that_a_killed_run_left_down_is_started_though_the_others_go_on_listing_it():

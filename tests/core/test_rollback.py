@@ -279,7 +279,7 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
         (equal(STOPPED), (Wait, "T01")),
         (later(STOPPED), (Wait, "G33", "G00")),
         (missing(later(STOPPED)), (Wait, "G33", "E02")),
-        (later(STOPPED, offset=51), (Refuse, "G29")),
+        (later(STOPPED, offset=51), (Refuse, "G26")),
         (later(replace(ALL_MIG, state_epoch=5)), (Refuse, "G26", "G26", "G26")),
         (later(alive(STOPPED)), (Wait, "G26")),
         (later(replace(STOPPED, state_epoch=None)), (Wait, "G00")),
@@ -351,7 +351,7 @@ def test_a_full_directory_of_a_stopped_controller_is_wiped():
     ("view", "expected"),
     [
         (emptied(handed_over([ZK] * 3)), (Done,)),
-        (emptied(handed_over([ZK, ZK, MIG])), (Wait, "G31")),
+        (emptied(handed_over([ZK, ZK, MIG])), (Wait, "G22")),
         (emptied(handed_over([ZK] * 3), full=(3002,)), (Wait, "G04")),
         (handed_over([ZK] * 3), (Wait, "G00", "G04")),
         (replace(emptied(handed_over([ZK] * 3)), state_epoch=9), (Refuse, "G02")),

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_kmigrate import runbook
 from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.reasons import AREAS, CODE_OF, ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.reasons.registry import AREAS, CODE_OF, ENTRIES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_kmigrate"

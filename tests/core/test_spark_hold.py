@@ -143,7 +143,7 @@ ONE_UNREAD = LogMark(unread="no leader")
         (SETTLED, {**LOGS, T0: LogMark(0, 99)}, "Refuse J03"),
         (SETTLED, {T0: LOGS[T0]}, "Refuse J04"),
         (SETTLED, {T1: LogMark(0, 40)}, "Refuse J04 J03"),
-        (SETTLED, {**LOGS, T0: ONE_UNREAD}, "Wait J08"),
+        (SETTLED, {**LOGS, T0: ONE_UNREAD}, "Wait J05"),
         (SETTLED, {T0: ONE_UNREAD, T1: LogMark(0, 40)}, "Refuse J03"),
         (SETTLED, {**LOGS, T0: LogMark(101, 900)}, "Refuse J04"),
         (SETTLED, {**LOGS, T0: LogMark(100, 900)}, "Done"),

@@ -279,9 +279,9 @@ WRONG = [
     ("driver: agent", "kill_after: 10m", [("F04", 6, "hosts.kill_after")]),
     ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F04", 13, "brokers[0].write")]),
     (CONNECT, "", [("F04", 5, "hosts.ssh_conn_id")]),
-    (CONNECT, CONNECT + "  ssh_conn_id: prod_ssh\n", [("F05", 8, "hosts.connect")]),
-    (CONNECT, "  ssh_conn_id: prod_ssh\n  conn_id: prod_hosts\n", [("F05", 9, "hosts.conn_id")]),
-    ("rack: a}", "rack: a, ssh_conn_id: a, connect: x}", [("F05", 13, "brokers[0].connect")]),
+    (CONNECT, CONNECT + "  ssh_conn_id: prod_ssh\n", [("F04", 8, "hosts.connect")]),
+    (CONNECT, "  ssh_conn_id: prod_ssh\n  conn_id: prod_hosts\n", [("F04", 9, "hosts.conn_id")]),
+    ("rack: a}", "rack: a, ssh_conn_id: a, connect: x}", [("F04", 13, "brokers[0].connect")]),
     (CONNECT, "  ssh_conn_id: prod ssh\n", [("F04", 8, "hosts.ssh_conn_id")]),
     (
         "  driver: agent\n" + "  properties: /etc/kafka/server.properties\n",
@@ -304,34 +304,34 @@ WRONG = [
     ("port: 19092", "port: 70000", [("F04", 14, "brokers[1].port")]),
     ("stop_timeout: 10m", "stop_timeout: 10 minutes", [("F04", 15, "brokers[2].stop_timeout")]),
     ("stop_timeout: 10m", "stop_timeout: 0", [("F04", 15, "brokers[2].stop_timeout")]),
-    ("id: 1, host: kafka1", "id: 0, host: kafka1", [("F05", 14, "brokers[1].id")]),
+    ("id: 1, host: kafka1", "id: 0, host: kafka1", [("F04", 14, "brokers[1].id")]),
     (
         "kafka1, rack: 1, port: 19092",
         "kafka0, properties: /b",
-        [("F05", 14, "brokers[1].connect"), ("F05", 14, "brokers[1].port")],
+        [("F04", 14, "brokers[1].connect"), ("F04", 14, "brokers[1].port")],
     ),
-    ("kafka1, rack: 1, port: 19092", "KAFKA0., properties: /b, connect: x", [("F05", 14, "brokers[1].port")]),
-    ("host: kafka1", "host: Kafka0", [("F05", 14, "brokers[1].properties")]),
-    ("host: kafka1", "host: kafka0, properties: /etc//kafka/./server.properties", [("F05", 14, "brokers[1].properties")]),
-    ("host: kafka1", "host: kafka0., properties: /b", [("F05", 14, "brokers[1].connect")]),
+    ("kafka1, rack: 1, port: 19092", "KAFKA0., properties: /b, connect: x", [("F04", 14, "brokers[1].port")]),
+    ("host: kafka1", "host: Kafka0", [("F04", 14, "brokers[1].properties")]),
+    ("host: kafka1", "host: kafka0, properties: /etc//kafka/./server.properties", [("F04", 14, "brokers[1].properties")]),
+    ("host: kafka1", "host: kafka0., properties: /b", [("F04", 14, "brokers[1].connect")]),
     (
         CONNECT + "brokers:\n  - {id: 0, host: kafka0, rack: a}\n  - {id: 1, host: kafka1",
         "  ssh_conn_id: s\nbrokers:\n  - {id: 0, host: kafka0, rack: a}\n  - {id: 1, properties: /b, host: KAFKA0.",
-        [("F05", 11, "brokers[1].ssh_conn_id")],
+        [("F04", 11, "brokers[1].ssh_conn_id")],
     ),
-    (CONNECT, "  connect: /usr/bin/agent\n", [("F05", 11, "brokers[1].connect"), ("F05", 12, "brokers[2].connect")]),
+    (CONNECT, "  connect: /usr/bin/agent\n", [("F04", 11, "brokers[1].connect"), ("F04", 12, "brokers[2].connect")]),
     (
         "host: ctl0, log_dir: /var/lib/kraft",
         "host: KAFKA1, port: 19092, properties: /c, log_dir: /k",
-        [("F05", 17, "controllers[0].port")],
+        [("F04", 17, "controllers[0].port")],
     ),
     (
         "zookeeper: {conn_id: prod_zk}",
         "zookeeper: {conn_id: prod_zk, verify_hostname: no}",
         [("F04", 3, "zookeeper.verify_hostname")],
     ),
-    ("host: kafka1", "host: kafka0", [("F05", 14, "brokers[1].properties")]),
-    ("id: 3000", "id: 1", [("F05", 17, "controllers[0].id")]),
+    ("host: kafka1", "host: kafka0", [("F04", 14, "brokers[1].properties")]),
+    ("id: 3000", "id: 1", [("F04", 17, "controllers[0].id")]),
     ("host: ctl0, log_dir: /var/lib/kraft", "host: ctl0", [("F04", 17, "controllers[0].log_dir")]),
     ("min_soak: 24h", "min_soak: a day", [("F04", 18, "policy.min_soak")]),
     ("min_soak: 24h", "min_soak: .inf", [("F04", 18, "policy.min_soak")]),
@@ -345,7 +345,7 @@ WRONG = [
     (
         "policy:",
         "spark_jobs:\n- {name: g, checkpoint: /c}\n- {name: h, checkpoint: /c}\npolicy:",
-        [("F05", 20, "spark_jobs[1].checkpoint")],
+        [("F04", 20, "spark_jobs[1].checkpoint")],
     ),
     (
         "policy:",
@@ -399,7 +399,7 @@ WRONG = [
         )
     ),
     ("policy:", "quorum: {properties: {a.b: [x]}}\npolicy:", [("F04", 18, "quorum.properties.a.b")]),
-    ("policy:", "name: other\npolicy:", [("F05", 18, "name")]),
+    ("policy:", "name: other\npolicy:", [("F04", 18, "name")]),
     ("policy:", "approvers: {users: []}\npolicy:", [("F04", 18, "approvers.users")]),
     ("policy:", "approvers: {users: [ann], required: 3}\npolicy:", [("F04", 18, "approvers.required")] * 2),
     ("policy:", "approvers: {users: [ann, ann], required: 2}\npolicy:", [("F04", 18, "approvers.required")]),
@@ -480,7 +480,7 @@ class TestWrongFiles:
         assert problems(text) == [
             ("F04", 2, "cluster_id"),
             ("F04", 6, "hosts.driver"),
-            ("F05", 17, "controllers[0].id"),
+            ("F04", 17, "controllers[0].id"),
             ("F04", 18, "policy.soak"),
         ]
 
@@ -551,7 +551,7 @@ class TestFiles:
         (tmp_path / "c.yaml").write_text(changed("name: prod", "name: third").replace("q1Sh", "q3Sh"), encoding="utf-8")
         specs, errors = spec.load_folder(tmp_path)
         assert [cluster.name for cluster in specs] == ["third"]
-        assert [[reason.code for reason in error.reasons] for error in errors] == [["F05"] * len(keys)] * 2
+        assert [[reason.code for reason in error.reasons] for error in errors] == [["F04"] * len(keys)] * 2
         assert [key for key in keys if f" {key}: " not in str(errors[0])] == []
 
     def test_a_missing_folder(self, tmp_path: Path) -> None:

@@ -275,8 +275,8 @@ def test_the_script_is_printed_whole_and_needs_no_connection(file: Path, capsys:
     ("arguments", "said"),
     [
         (["check", "--host", "kafka9"], "no host kafka9; it has kafka0, kafka1, ctl1"),
-        (["check", "--connections", "/none.json"], "N01"),
-        (["install", "--connections", "/none.json"], "N01"),
+        (["check", "--connections", "/none.json"], "N03"),
+        (["install", "--connections", "/none.json"], "N03"),
     ],
 )
 def test_what_is_wrong_before_a_machine_is_asked_ends_with_2(

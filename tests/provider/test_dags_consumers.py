@@ -243,7 +243,7 @@ class TestForward:
         store, pushed = kept(verdict=(Reason("V30", "It starves.", cause=Cause.GROUP_UNHEALTHY),)), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
         context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
-        with pytest.raises(AirflowFailException, match="V33"):
+        with pytest.raises(AirflowFailException, match="K69"):
             dag.get_task("c").execute(context)
         assert (group.kinds(), store["progress"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unhealthy"])
         dag.get_task("c").execute(context)

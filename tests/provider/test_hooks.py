@@ -108,7 +108,7 @@ class TestBuilding:
         with pytest.raises(Refused) as caught:
             hook("nowhere").get_conn()
         [reason] = caught.value.reasons
-        assert reason.code == "N01"
+        assert reason.code == "N03"
         assert f"airflow connections add nowhere --conn-type {hook.conn_type}" in reason.text
 
     @pytest.mark.parametrize("hook", [*HOOKS, KafkaConnection])
@@ -155,7 +155,7 @@ class TestTools:
         with pytest.raises(Refused) as caught:
             settings_of(loads(CLUSTER_FILE, "prod.yaml"))
         [reason] = caught.value.reasons
-        assert reason.code == "N01"
+        assert reason.code == "N03"
         assert f"{absent}," in reason.text
         assert ".conn_id in prod.yaml" in reason.text
 

@@ -141,7 +141,7 @@ class TestRefusals:
     @pytest.mark.parametrize("operator", [PreflightOperator, WaitAllBrokersRegisteredSensor])
     def test_a_missing_connection(self, path: Path, airflow_db: None, operator: type[BaseOperator]) -> None:
         message = refusal(operator, path)
-        assert message.startswith("AirflowFailException: [N01]")
+        assert message.startswith("AirflowFailException: [N03]")
         assert "airflow connections add kf --conn-type kafka" in message
 
     def test_an_address_without_a_server(self, path: Path, connection: Callable[..., str], airflow_db: None) -> None:

@@ -370,7 +370,7 @@ class TestAudit:
 
     def test_without_its_connection_nothing_is_submitted_elsewhere(self, run: Callable[..., Any], tmp_path: Path) -> None:
         """Airflow's Spark provider submits to YARN if its connection does not exist."""
-        with pytest.raises(AirflowFailException, match=r"N01.*no connection spark_there.*airflow connections add spark_there"):
+        with pytest.raises(AirflowFailException, match=r"N03.*no connection spark_there.*airflow connections add spark_there"):
             run(conn_id="spark_there")
         assert not (tmp_path / "result" / "seen.json").exists()
 

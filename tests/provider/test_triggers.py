@@ -151,7 +151,7 @@ class TestSoak:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (Refused("[N01] no such connection"), "refused"),
+        (Refused("[N03] no such connection"), "refused"),
         (Unreachable("no server there"), "unavailable"),
         (OSError(28, "No space left on device"), "unavailable"),
     ],

@@ -187,10 +187,10 @@ def test_what_happens_to_a_sleeping_expansion_without_us(cluster: SimCluster, tm
 @pytest.mark.parametrize(
     ("arguments", "change", "code", "named"),
     [
-        ({"partitions": 15}, lambda c: None, "K78", "15 is no multiple of 10.*20, 30, 40"),
-        ({"partitions": 10}, lambda c: None, "K78", "has 10 partitions, and cannot get 10"),
-        ({"partitions": 8}, lambda c: None, "K78", "cannot get 8"),
-        ({"partitions": 17}, lambda c: setattr(c, "offsets_partitions", 15), "K78", "15 is allowed, too"),
+        ({"partitions": 15}, lambda c: None, "K83", "15 is no multiple of 10.*20, 30, 40"),
+        ({"partitions": 10}, lambda c: None, "K83", "has 10 partitions, and cannot get 10"),
+        ({"partitions": 8}, lambda c: None, "K83", "cannot get 8"),
+        ({"partitions": 17}, lambda c: setattr(c, "offsets_partitions", 15), "K83", "15 is allowed, too"),
         (TO_20, lambda c: c.counts.update({0: 20}), "K01", "broker 0 with 20; broker 1 with 10"),
         (
             TO_20,
@@ -201,7 +201,7 @@ def test_what_happens_to_a_sleeping_expansion_without_us(cluster: SimCluster, tm
         (TO_20, lambda c: c.stop(c.spec.brokers[1]), "R01", "Brokers that do not answer: 1"),
         (TO_20, lambda c: other_file(c, 1, "7"), "B18", "broker 0 has 50, broker 1 has 7"),
         (TO_20, lambda c: c.in_transaction.update(moving()), "K81", "Open transactions hold back commits"),
-        (TO_20, lambda c: (setattr(c, "offsets_partitions", 0), c.offsets.clear()), "K80", "does not exist"),
+        (TO_20, lambda c: (setattr(c, "offsets_partitions", 0), c.offsets.clear()), "K83", "does not exist"),
         (TO_20, lambda c: setattr(c, "moving", ("t-0",)), "S04", "1 partitions are being reassigned"),
         (TO_20, lambda c: c.unread_coordinators.add(2), "K02", "brokers 2"),
         ({"partitions": "many"}, lambda c: None, "F09", "partitions is 'many'"),
@@ -228,7 +228,7 @@ def other_file(cluster: SimCluster, broker: int, count: str) -> None:
 
 def test_a_topic_that_does_not_exist_is_not_made_by_looking(tmp_path: Path) -> None:
     cluster = SimCluster()
-    with pytest.raises(Refused, match="K80"):
+    with pytest.raises(Refused, match="K83"):
         expand(cluster.context(tmp_path))
     assert cluster.offsets_partitions == 0
 

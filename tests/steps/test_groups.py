@@ -140,7 +140,7 @@ def test_an_ill_canary_is_rolled_back_alone(far: int, target: object, before: ob
     step = SwitchInstance(group.spec, "app0", target, bake=60.0)  # type: ignore[arg-type]
     with pytest.raises(Refused) as refused:
         run_step(step, group.context())
-    assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
+    assert [reason.code for reason in refused.value.reasons] == ["K69", "V30"]
     assert group.kinds() == [before] * group.count
     assert [one.starts - (far > 0) for one in group.instances.values()] == [2, 0]
 
@@ -149,7 +149,7 @@ def test_a_canary_that_never_settles_is_rolled_back_before_the_step_gives_up() -
     group = SimGroup(rebalancing=frozenset({MIGRATING}))
     with pytest.raises(Refused) as refused:
         run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.context())
-    assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
+    assert [reason.code for reason in refused.value.reasons] == ["K69", "V30"]
     assert group.kinds() == [OLD, OLD]
 
 
@@ -231,7 +231,7 @@ class TestAnInstanceThatDies:
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0).resume(StepProgress(healthy_seconds=100.0))
         with pytest.raises(Refused) as refused:
             run_step(step, group.context())
-        assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V30"]
+        assert [reason.code for reason in refused.value.reasons][:2] == ["K69", "V30"]
         assert group.kinds() == [OLD, OLD]
         assert group.instances["app0"].starts == 2
         assert step.progress.healthy_seconds == 0.0, "a task that is cleared bakes again"
@@ -242,7 +242,7 @@ class TestAnInstanceThatDies:
         group.crashing = frozenset({target})  # type: ignore[arg-type]
         with pytest.raises(Refused) as refused:
             run_step(SwitchInstance(group.spec, "app0", target, bake=30.0), group.context())  # type: ignore[arg-type]
-        assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
+        assert [reason.code for reason in refused.value.reasons] == ["K69", "V30"]
         assert group.kinds() == [before] * group.count
 
     def test_what_an_earlier_process_saw_of_it_counts(self) -> None:

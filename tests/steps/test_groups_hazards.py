@@ -216,7 +216,7 @@ class TestAWatchThatComesToNoEnd:
 
     def test_it_is_judged_by_how_often_the_group_was_not_well(self) -> None:
         group = self.flapping()
-        with pytest.raises(Refused, match=r"V33.*V30.*was unstable 1\d times in 70\d s, and never healthy for 70 s"):
+        with pytest.raises(Refused, match=r"K69.*V30.*was unstable 1\d times in 70\d s, and never healthy for 70 s"):
             run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.context())
         assert group.instances["app0"].kind is OLD
         group = self.flapping()

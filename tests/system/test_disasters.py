@@ -250,7 +250,7 @@ class TestFirstRoll:
         hands.restart(stray, FileStage.ZOOKEEPER)
         road.wait(everybody_in_sync, "all replicas in sync")
         with direct.context(road.cluster, "road") as here:
-            until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
+            until_asked(here, {"G22"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, FileStage.MIGRATION)
             road.wait(kraft_owns, "the controllers take the cluster over", Fields.POSITION)
             wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")

@@ -161,7 +161,7 @@ def _cell(row: str, stage: FileStage) -> Rule:
 
 
 def _prefix_row(key: str, inter_broker: str = "") -> str | None:
-    if inter_broker and key.startswith(f"listener.name.{inter_broker.lower()}."):
+    if inter_broker and key.startswith(listener_prefix(inter_broker)):
         return MATRIX[INTER_BROKER_LISTENER]
     return next((row for prefix, row in MATRIX.items() if prefix.endswith(".*") and key.startswith(prefix[:-1])), None)
 
@@ -169,6 +169,16 @@ def _prefix_row(key: str, inter_broker: str = "") -> str | None:
 def setting(properties: Mapping[str, str], key: str) -> str | None:
     """A value as Kafka reads it: without blanks around; None if absent or empty."""
     return properties.get(key, "").strip() or None
+
+
+def listener_prefix(listener: str) -> str:
+    """With which the keys of one listener alone begin."""
+    return f"listener.name.{listener.lower()}."
+
+
+def listener_setting(properties: Mapping[str, str], listener: str, key: str) -> str | None:
+    """A listener's value for a key: its own, or the one for all listeners."""
+    return setting(properties, listener_prefix(listener) + key) or setting(properties, key)
 
 
 def is_true(properties: Mapping[str, str], key: str) -> bool:
@@ -245,7 +255,7 @@ def problems(
     """
     found = stage_of(properties)
     if found is not stage:
-        return (Reason("C01", f"the file is of stage {found or 'unknown'}, not {stage}"),)
+        return (Reason("O06", f"the file is of stage {found or 'unknown'}, not {stage}"),)
     texts = (
         *_id_problems(properties, stage),
         *_matrix_problems(properties, stage),
@@ -345,7 +355,7 @@ def owner(meta: Mapping[str, str]) -> tuple[str | None, str | None]:
     return meta.get("cluster.id"), meta.get("node.id", meta.get("broker.id"))
 
 
-def of_others(node_id: int, metas: Metas | None) -> dict[str, str]:
+def foreign_owners(node_id: int, metas: Metas | None) -> dict[str, str]:
     """The directories that another node owns, each with that node's id."""
     owners = {path: owner(meta)[1] for path, meta in (metas or {}).items()}
     return {path: found for path, found in owners.items() if found not in {None, str(node_id)}}
@@ -353,13 +363,13 @@ def of_others(node_id: int, metas: Metas | None) -> dict[str, str]:
 
 def in_use(controller: Controller) -> tuple[str, ...]:
     """The directories of its own that hold a format or, as far as known, a metadata log."""
-    metas, theirs = controller.files.meta or {}, of_others(controller.id, controller.files.meta)
+    metas, theirs = controller.files.meta or {}, foreign_owners(controller.id, controller.files.meta)
     return tuple(path for path, meta in metas.items() if path not in theirs and (meta or controller.files.has_metadata_log))
 
 
 def not_its_own(controller: Controller) -> Reason | None:
     """M01: a directory that the cluster file gives to this controller is another node's."""
-    theirs = of_others(controller.id, controller.files.meta)
+    theirs = foreign_owners(controller.id, controller.files.meta)
     if not theirs:
         return None
     return Reason("M01", f"{foreign_directories(theirs)}, not of controller {controller.id}.")
@@ -430,7 +440,7 @@ def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
     )
 
 
-def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:
+def foreign_file(controller_id: int, properties: Mapping[str, str] | None) -> str | None:
     """What the file at a controller's place is, such as "the file of broker 1"; None if it is its own, or there is none."""
     if properties is None:
         return None

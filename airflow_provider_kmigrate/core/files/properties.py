@@ -24,6 +24,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     Rule,
     forbidden,
     inter_broker_listener,
+    listener_prefix,
+    listener_setting,
     may_be_added,
     node_id,
     problems,
@@ -334,7 +336,7 @@ def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: FileSt
         **_of_controller(properties, node, stage, facts),
         **_inherited(properties, stage, facts),
         **_shared(properties, stage, facts),
-        **_extra(stage, facts),
+        **{key: value for key, value in facts.controller_properties.items() if may_be_added(key, stage)},
     }
     return {**keys, **_enabled(keys, facts)}
 
@@ -392,12 +394,8 @@ def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: FileSta
 
 def _inherited(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """What a controller inherits; also a broker's keys for the controllers' listener, which the controllers open."""
-    inter_broker, own = inter_broker_listener(properties), _prefix(facts.listener)
+    inter_broker, own = inter_broker_listener(properties), listener_prefix(facts.listener)
     return {key: value for key, value in properties.items() if key.startswith(own) or rule(key, stage, inter_broker) is Rule.SAME}
-
-
-def _extra(stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    return {key: value for key, value in facts.controller_properties.items() if may_be_added(key, stage)}
 
 
 def _protocol_map(properties: Mapping[str, str], facts: RenderFacts) -> str:
@@ -412,7 +410,7 @@ def _controller_security(properties: Mapping[str, str], facts: RenderFacts) -> d
     """The controllers' listener has the identity and trust of the inter-broker one, unless the file says otherwise already."""
     if facts.controller_security == "PLAINTEXT":
         return {}
-    theirs, ours = _prefix(inter_broker_listener(properties)), _prefix(facts.listener)
+    theirs, ours = listener_prefix(inter_broker_listener(properties)), listener_prefix(facts.listener)
     keys = {ours + key.removeprefix(theirs): value for key, value in properties.items() if key.startswith(theirs)}
     if facts.controller_security.startswith("SASL"):
         mechanism = setting(facts.controller_properties, "sasl.mechanism.controller.protocol")
@@ -423,17 +421,13 @@ def _controller_security(properties: Mapping[str, str], facts: RenderFacts) -> d
 
 def _enabled(keys: Mapping[str, str], facts: RenderFacts) -> dict[str, str]:
     """The mechanism by which nodes log in on the controllers' listener, if that does not have it enabled."""
-    own = f"{_prefix(facts.listener)}sasl.enabled.mechanisms"
+    own = f"{listener_prefix(facts.listener)}sasl.enabled.mechanisms"
     if not facts.controller_security.startswith("SASL") or own in facts.controller_properties:
         return {}
-    enabled = setting(keys, own) or setting(keys, "sasl.enabled.mechanisms") or "GSSAPI"
+    enabled = listener_setting(keys, facts.listener, "sasl.enabled.mechanisms") or "GSSAPI"
     mechanism = keys["sasl.mechanism.controller.protocol"]
     taken = references(enabled) or mechanism in {name.strip() for name in enabled.split(",")}
     return {} if taken else {own: mechanism}
-
-
-def _prefix(listener: str) -> str:
-    return f"listener.name.{listener.lower()}."
 
 
 def _authorizer(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:

@@ -62,14 +62,21 @@ def unread(
     """
     if seen is None:
         return (Reason("K30", f"Group {name} could not be read."),)
-    sides: dict[str, object] = {"its znodes": seen.zk}
-    sides |= {"its members in Kafka": seen.kafka} if kafka else {}
-    sides |= {"its offsets in Kafka": seen.committed} if offsets else {}
-    sides |= {"its logs' ends": seen.ends} if ends else {}
-    missing = [what for what, found in sides.items() if found is None]
+    missing = unread_parts(seen, ends=ends, offsets=offsets, kafka=kafka)
     no_end = _without_end(seen) if ends else frozenset()
     missing += [f"the ends of {places(no_end)}"] if no_end else []
     return (Reason("K30", f"Group {name}: {' and '.join(missing)} could not be read."),) if missing else ()
+
+
+def unread_parts(seen: GroupSeen, *, ends: bool = True, offsets: bool = True, kafka: bool = True) -> list[str]:
+    """The parts of the group that were not read, of those that are needed."""
+    parts = (
+        (True, "its znodes", seen.zk),
+        (kafka, "its members in Kafka", seen.kafka),
+        (offsets, "its offsets in Kafka", seen.committed),
+        (ends, "its logs' ends", seen.ends),
+    )
+    return [what for needed, what, found in parts if needed and found is None]
 
 
 def unknown_group(seen: GroupSeen) -> tuple[Reason, ...]:
@@ -105,10 +112,10 @@ def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
 
 def rebalancing(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """Why the group is not stable; empty if it is. Instances in `but` may be missing."""
-    return (*_rebalancing_in_kafka(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
+    return (*_rebalancing_in_kafka(seen), *_unheld(seen), *_unsettled(seen), *missing_instances(seen, group, but))
 
 
-def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
+def missing_instances(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """K55 if instances of the cluster file have no member; those in `but` may be missing."""
     everyone = map_instances(seen.members or (), group)
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
@@ -130,9 +137,14 @@ def _rebalancing_in_kafka(seen: GroupSeen) -> Iterator[Reason]:
 
 
 def _unheld(seen: GroupSeen) -> Iterator[Reason]:
-    """Unheld partitions among the members in ZooKeeper; what Kafka consumers hold has no owner znode."""
-    if seen.zk is not None and seen.zk.registrations and (idle := seen.zk.unowned - seen.held_by(MemberKind.KAFKA)):
+    """K44 for partitions that no member owns, if members are in ZooKeeper."""
+    if seen.zk is not None and seen.zk.registrations and (idle := unowned(seen)):
         yield Reason("K44", f"Group {seen.name}: no member owns {places(idle)}.")
+
+
+def unowned(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """Partitions that no member owns; what Kafka consumers hold has no owner znode."""
+    return seen.zk.unowned - seen.held_by(MemberKind.KAFKA) if seen.zk is not None else frozenset()
 
 
 def _unsettled(seen: GroupSeen) -> Iterator[Reason]:
@@ -173,7 +185,7 @@ def certainly_read(seen: GroupSeen) -> frozenset[TopicPartition]:
 
 def _may_hide_partitions(seen: GroupSeen, group: GroupSpec) -> bool:
     """True if a member may read what no registration shows: a Kafka consumer, an absent instance, an unreadable registration."""
-    return not group.instances or bool(away(seen, group) or seen.of_kind(MemberKind.KAFKA) or flawed(seen))
+    return not group.instances or bool(missing_instances(seen, group) or seen.of_kind(MemberKind.KAFKA) or flawed(seen))
 
 
 def places(partitions: Iterable[TopicPartition]) -> str:
@@ -187,24 +199,43 @@ ABSENT = 45.0  # seconds without any member after which an instance is restarted
 
 @dataclass(frozen=True, slots=True)
 class GroupObservations:
-    """The group now, and at an earlier observation to compare its offsets with, each with its time on the monotonic clock.
+    """The group now, and what one step keeps of its earlier observations; times are on the monotonic clock.
 
-    `begun`: the first complete observation of the same step. `away`: instance -> since when it is not observed; an instance that
-    is observed now is not in it. `kafka_since`: incarnation of each observed Kafka consumer -> since when.
+    `whole`: (time, observation) of those in which nothing was unknown, oldest first. The first is the one to compare offsets
+    with: the youngest that is `OFFSETS_SETTLE` old, else the oldest. An older one would say less with each commit since. `begun`:
+    the first complete one. `missing_since`: instance -> since when it has no member. `kafka_since`: incarnation of each observed
+    Kafka consumer -> since when.
     """
 
-    now: GroupSeen | None
-    at: float
-    first: GroupSeen | None = None
-    first_at: float = 0.0
-    begun: GroupSeen | None = None
-    begun_at: float = 0.0
-    away: Mapping[str, float] = field(default_factory=dict)
+    now: GroupSeen | None = None
+    at: float = 0.0
+    whole: tuple[tuple[float, GroupSeen], ...] = ()
+    begun: tuple[float, GroupSeen] | None = None
+    missing_since: Mapping[str, float] = field(default_factory=dict)
     kafka_since: Mapping[str, float] = field(default_factory=dict)
 
-    def absent_for(self, instance: str) -> float:
-        """How long the instance has been absent, in seconds."""
-        return self.at - self.away.get(instance, self.at)
+    def observe(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupObservations:
+        """Add one observation. If members are unknown, it changes no member's presence."""
+        latest = replace(self, now=seen, at=at)
+        if seen is None or seen.members is None:
+            return latest
+        everyone = map_instances(seen.members, group)
+        missing = {name: self.missing_since.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
+        kafka_since = {
+            member.incarnation: self.kafka_since.get(member.incarnation, at) for member in seen.of_kind(MemberKind.KAFKA)
+        }
+        whole = self._whole(seen, at)
+        begun = self.begun or next(iter(whole), None)
+        return replace(latest, whole=whole, begun=begun, missing_since=missing, kafka_since=kafka_since)
+
+    def _whole(self, seen: GroupSeen, at: float) -> tuple[tuple[float, GroupSeen], ...]:
+        whole = self.whole if unread(seen, seen.name) else (*self.whole, (at, seen))
+        settled = [then for then, _ in whole if at - then >= OFFSETS_SETTLE]
+        return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
+
+    def missing_for(self, instance: str) -> float:
+        """How long the instance has had no member, in seconds."""
+        return self.at - self.missing_since.get(instance, self.at)
 
     def without_expiring_members(self, group: GroupSpec) -> GroupSeen | None:
         """The group without Kafka members that may be dead migrating consumers, which Kafka keeps until their session expires.
@@ -225,43 +256,6 @@ class GroupObservations:
         }
         living = tuple(member for member in seen.kafka.members if member.member_id not in expiring)
         return replace(seen, kafka=replace(seen.kafka, members=living))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupHistory:
-    """What one step keeps of its observations, so that it can judge the next one.
-
-    `whole`: (time, observation) of those in which nothing was unknown, oldest first. The first is the one to compare with: the
-    youngest that is `OFFSETS_SETTLE` old, else the oldest. An older one would say less with each commit since.
-    """
-
-    whole: tuple[tuple[float, GroupSeen], ...] = ()
-    begun: tuple[float, GroupSeen] | None = None
-    away: Mapping[str, float] = field(default_factory=dict)
-    kafka_since: Mapping[str, float] = field(default_factory=dict)
-
-    def observe(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
-        """Record one observation. If members are unknown, it changes no member's presence."""
-        if seen is None or seen.members is None:
-            return self
-        everyone = map_instances(seen.members, group)
-        away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
-        kafka_since = {
-            member.incarnation: self.kafka_since.get(member.incarnation, at) for member in seen.of_kind(MemberKind.KAFKA)
-        }
-        whole = self._whole(seen, at)
-        return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away, kafka_since=kafka_since)
-
-    def _whole(self, seen: GroupSeen, at: float) -> tuple[tuple[float, GroupSeen], ...]:
-        whole = self.whole if unread(seen, seen.name) else (*self.whole, (at, seen))
-        settled = [then for then, _ in whole if at - then >= OFFSETS_SETTLE]
-        return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
-
-    def observations(self, seen: GroupSeen | None, at: float) -> GroupObservations:
-        """What to judge: the latest observation with the earlier ones."""
-        first_at, first = self.whole[0] if self.whole else (at, None)
-        begun_at, begun = self.begun or (at, None)
-        return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.kafka_since)
 
 
 REBALANCE_LIMIT = 60.0  # seconds that an untouched group may take to become stable

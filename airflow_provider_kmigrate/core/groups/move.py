@@ -25,15 +25,15 @@ from airflow_provider_kmigrate.core.groups.members import (
     ABSENT,
     GroupObservations,
     InstanceMap,
-    away,
     flawed,
     map_instances,
+    missing_instances,
     rebalancing,
     stopped,
     unknown_members,
     unread,
 )
-from airflow_provider_kmigrate.core.groups.offsets import compared, not_taken
+from airflow_provider_kmigrate.core.groups.offsets import compared, resets_pending
 from airflow_provider_kmigrate.core.model import Reason
 
 _NAMED: Final = {
@@ -78,7 +78,7 @@ def switch(
     kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.incarnation not in former)
     if kinds == {target}:
         there = f"{instance} of group {group.name} is {_NAMED[target]}."
-        return Done(there) if hurry else rested(seen, group, there)
+        return Done(there) if hurry else when_stable(seen, group, there)
     if asked:
         return Wait((_absent(group, instance, target, kinds),))
     kept = _kept_from(observations, group, lambda one: _switch_forbidden(one, group, instance, target))
@@ -111,10 +111,10 @@ def _switch_now(
 ) -> Decision:
     """Nothing forbids the switch: decides whether it happens now."""
     kinds = map_instances(seen.members or (), group).kinds(instance)
-    if not kinds and observations.absent_for(instance) < ABSENT:
+    if not kinds and observations.missing_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
     waits = () if hurry else rebalancing(seen, group, but=[instance])
-    waits = waits or (() if hurry or target is MemberKind.MIGRATING else not_taken(seen))
+    waits = waits or (() if hurry or target is MemberKind.MIGRATING else resets_pending(seen))
     if waits:
         return Wait(waits)
     text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_NAMED[target]}."
@@ -154,7 +154,7 @@ def set_mode(observations: GroupObservations, group: GroupSpec, mode: Mode, *, b
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
     if written(seen, mode):
-        return rested(seen, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
+        return when_stable(seen, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
     kept = _kept_from(observations, group, lambda one: _mode_forbidden(one, group, mode))
     if kept and not (blind and isinstance(kept, Wait)):
         return kept
@@ -215,7 +215,7 @@ def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal)
     return None
 
 
-def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
+def when_stable(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
     """Done with `text`, once every instance is there and no rebalance is under way."""
     waits = rebalancing(seen, group)
     return Wait(waits) if waits else Done(text)
@@ -322,11 +322,11 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
     if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
         text = f"Group {group.name} still has members in ZooKeeper: {describe_position(seen)}."
         return Refuse((Reason("K58", text),))
-    if untaken := not_taken(seen):
-        return Refuse(untaken)
+    if unapplied := resets_pending(seen):
+        return Refuse(unapplied)
     if seen.zk.mode_version >= 0:
         if not all_kafka(seen, group):
-            return Wait(stopped(seen, group.name) or away(seen, group))
+            return Wait(stopped(seen, group.name) or missing_instances(seen, group))
         return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {describe_position(seen)}.")
     return Done(f"ZooKeeper holds only the last offsets of group {group.name}.")
 

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     places,
     read_by,
     unread,
+    unread_parts,
 )
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import summarize
@@ -100,9 +101,8 @@ def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:
 
 def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     """Why nothing may be written to this side of a group now."""
-    parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed, "its logs": seen.ends}
-    if missing := [name for name, part in parts.items() if part is None]:
-        yield Reason("K30", f"Could not read of {seen.name}: {', '.join(missing)}.")
+    if missing := unread_parts(seen):
+        yield Reason("K30", f"Group {seen.name}: {' and '.join(missing)} could not be read.")
     elif there := _there(seen, to):
         yield Reason("K71", f"{seen.name} has members in {to}: {summarize(there)}.")
 
@@ -154,9 +154,9 @@ def compared(observations: GroupObservations, group: GroupSpec, target: MemberKi
     """What keeps a member that becomes `target` from beginning at its store's offsets; None: nothing. Act: "copy offsets"."""
     if target is MemberKind.MIGRATING:
         return _skipping(observations, group)
-    missing = unread(observations.first, group.name)
-    if missing:
-        return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that observation."),))
+    if not observations.whole:
+        text = f"Group {group.name} could not be read as a whole yet. Its offsets are compared with those of that observation."
+        return Wait((Reason("K60", text),))
     behind = offsets_behind(observations, target, group)
     return _with_offsets(observations, group, target, behind) if behind else None
 
@@ -166,9 +166,10 @@ def offsets_behind(observations: GroupObservations, target: MemberKind, group: G
 
     Kafka may miss partitions that have no reader; a gap in ZooKeeper is harmless there.
     """
-    now, first = observations.now, observations.first
-    if now is None or first is None:
+    now = observations.now
+    if now is None or not observations.whole:
         return frozenset()
+    _, first = observations.whole[0]
     if target is MemberKind.ZOOKEEPER:
         return _behind(now.in_zookeeper, first.committed or {})
     if target is MemberKind.KAFKA:
@@ -185,7 +186,7 @@ def _with_offsets(
 ) -> Decision:
     store, other = ("ZooKeeper", "Kafka") if target is MemberKind.ZOOKEEPER else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
-    if target is MemberKind.ZOOKEEPER and observations.at - observations.first_at >= OFFSETS_SETTLE:
+    if target is MemberKind.ZOOKEEPER and observations.at - observations.whole[0][0] >= OFFSETS_SETTLE:
         return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records again.")
     return Wait((Reason("K60", text),))
 
@@ -204,7 +205,8 @@ def _skipping(observations: GroupObservations, group: GroupSpec) -> Decision | N
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
     text += f" If you reset them by hand, run: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text),)
-    return Refuse(reasons) if observations.at - observations.begun_at >= group.commit_within else Wait(reasons)
+    since, _ = observations.begun or (observations.at, None)
+    return Refuse(reasons) if observations.at - since >= group.commit_within else Wait(reasons)
 
 
 def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
@@ -220,8 +222,8 @@ def ahead(observations: GroupObservations, group: GroupSpec) -> frozenset[TopicP
     zookeeper, kafka = seen.in_zookeeper, seen.committed or {}
     if kinds == {MemberKind.KAFKA}:
         return larger(zookeeper, kafka) & seen.held_by(MemberKind.KAFKA)
-    before = observations.begun.committed if observations.begun else None
-    rises = larger(kafka, before or {}) & seen.zk.partitions
+    before = (observations.begun[1].committed or {}) if observations.begun else {}
+    rises = larger(kafka, before) & seen.zk.partitions
     return frozenset() if kinds == {MemberKind.MIGRATING} or rises else larger(kafka, zookeeper) & seen.zk.partitions
 
 
@@ -232,7 +234,7 @@ def pending(seen: GroupSeen) -> str:
     return summarize(f"{where.name} at {offset}" for where, offset in shown)
 
 
-def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
+def resets_pending(seen: GroupSeen) -> tuple[Reason, ...]:
     """Why no instance may become a Kafka or ZooKeeper consumer, and no cleanup may run: the recorded reset would be lost."""
     waiting = pending(seen)
     text = f"Group {seen.name} has recorded offset resets that no member has applied: {waiting}."

@@ -1,10 +1,8 @@
-"""Scans and checks a consumer group from two observations: its state, what speaks against moving it, its wave and window.
+"""Scans and checks a consumer group from two observations: its state, and what speaks against moving it.
 
 Health means that offsets advance. Owner znodes prove nothing: starving consumers keep theirs (measured). Only the second
 observation, some seconds after the first, shows whether a group really works. The check before a move takes both observations as
 far apart as the group's consumers take between two commits.
-
-A daily window is written as `22:00-04:00`, in UTC, and may cross midnight.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import places, unread
+from airflow_provider_kmigrate.core.groups.members import places, unowned, unread, unread_parts
 from airflow_provider_kmigrate.core.groups.offsets import beyond_logs, larger, pending, unreadable
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
@@ -174,12 +172,8 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
 
 
 def _read(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    seen = observations.now
-    parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed}
-    if missing := [name for name, part in parts.items() if part is None]:
+    if missing := unread_parts(observations.now):
         yield blocks("K30", f"not read: {', '.join(missing)}")
-    elif seen.ends is None:
-        yield blocks("K30", "not read: the ends of its logs")
 
 
 def _flaws(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -281,8 +275,8 @@ def _unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
-    return seen.zk.unowned - seen.held_by(MemberKind.KAFKA) if seen.zk is not None and seen.members else frozenset()
+    """Partitions without an owner; a group without members misses none."""
+    return unowned(seen) if seen.members else frozenset()
 
 
 def _offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:

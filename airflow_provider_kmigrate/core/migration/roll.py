@@ -252,7 +252,7 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if ours:
         return Act(Verb.START, f"Broker {broker.id} was being rolled back and is stopped: it starts again in {back} mode.")
     text = f"Broker {broker.id} is down, but this step did not stop it: its properties are not the new ones."
-    return Wait((Reason("R02", text),))
+    return Wait((Reason("R01", text),))
 
 
 def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: ClusterView | None) -> Decision:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, machine
 from airflow_provider_kmigrate.core.files import config_matrix
-from airflow_provider_kmigrate.core.files.config_matrix import listener_ports, needs_version_0, setting, whose_else
+from airflow_provider_kmigrate.core.files.config_matrix import foreign_file, listener_ports, needs_version_0, setting
 from airflow_provider_kmigrate.core.model import (
     DEFAULT,
     Broker,
@@ -90,7 +90,7 @@ def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         yield unknown("S04", "no broker listed the reassignments that are under way")
 
 
-def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _other_tools(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     topics = {*topics_in_zookeeper(view), *(partition.topic for partition in view.partitions or ())}
     signs = [f"topic {name}" for name in sorted(topics) if name.startswith(_CRUISE_CONTROL)]
     tree = facts.environment.tree
@@ -164,10 +164,8 @@ def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
     if versioned:
         yield warns("W10", f"meta.properties of version 1: {summarize(versioned)}")
     for broker in (broker for broker in view.brokers.values() if broker.id in listed):
-        for path, keys in (broker.files.meta or {}).items():
-            own = keys.get("broker.id") or keys.get("node.id")
-            if own is not None and own != str(broker.id):
-                yield blocks("M01", f"{path} of broker {broker.id} is the directory of broker {own}")
+        for path, other in config_matrix.foreign_owners(broker.id, broker.files.meta).items():
+            yield blocks("M01", f"{path} of broker {broker.id} is the directory of broker {other}")
         if broker.files.meta is None and broker.files.properties is not None:
             yield blocks("U05", f"could not read meta.properties of broker {broker.id}")
 
@@ -202,10 +200,10 @@ _DIRECTORIES = ("log.dirs", "metadata.log.dir")
 def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for node in facts.spec.controllers:
         files = _files(view, node)
-        for path, other in config_matrix.of_others(node.id, files.meta).items():
+        for path, other in config_matrix.foreign_owners(node.id, files.meta).items():
             yield blocks("M01", f"{path} of controller {node.id} is the directory of node {other}")
-        if (whose := whose_else(node.id, files.properties)) is not None:
-            yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
+        if (theirs := foreign_file(node.id, files.properties)) is not None:
+            yield blocks("M01", f"{node.hosts.properties} of controller {node.id} on {node.host} is {theirs}")
         strange = config_matrix.not_its_process(view.controller(node.id))
         if strange is not None and _process(view, node).restart_loop is None:  # reported for every node (`_loops`)
             yield from refused((strange,), "reliability: every act is identified; simulated: a rollback stopped every broker")
@@ -320,7 +318,7 @@ CHECKS: tuple[Check, ...] = (
     _groups,
     _stops,
     _clocks,
-    _others,
+    _other_tools,
     _directories,
     _loops,
     _other_file,

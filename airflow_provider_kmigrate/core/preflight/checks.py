@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     version_of,
 )
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.preflight import actors, controllers, files, protection, security, unread, versions, written
+from airflow_provider_kmigrate.core.preflight import actors, controllers, protection, security, unread, versions, written
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -41,8 +41,6 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
 )
 from airflow_provider_kmigrate.core.text import summarize
-
-__all__ = ["PREFLIGHT_FIELDS", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
 PREFLIGHT_FIELDS = (
     Fields.PROCESSES
@@ -94,7 +92,7 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
     if clash := sorted(ours & (listed | registered | assigned)):
         yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {summarize(clash)}")
     if unlisted := sorted(registered - listed - ours):
-        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
+        yield blocks("G36", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
     if gone := sorted(assigned - listed - registered - ours):
         yield blocks("B4b", f"partitions are assigned to brokers that do not exist: {summarize(gone)}")
 
@@ -124,7 +122,7 @@ def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
         )
 
 
-def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _unfinished(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.zk is None:
         return
     if view.zk.reassigning:
@@ -132,7 +130,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]
     if view.zk.pending_deletions:
         yield blocks("B5", f"topics with an unfinished deletion: {summarize(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
-        yield blocks("B6b", "there is no readable /controller_epoch")
+        yield blocks("Z01", "there is no readable /controller_epoch")
 
 
 def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -207,11 +205,10 @@ _CHECKS: tuple[Check, ...] = (
     _ids,
     _alive,
     _in_sync,
-    _at_rest,
+    _unfinished,
     _epochs,
     _topic_ids,
     _leftovers,
-    *files.CHECKS,
     *written.CHECKS,
     *versions.CHECKS,
     *security.CHECKS,

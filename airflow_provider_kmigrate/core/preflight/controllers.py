@@ -17,6 +17,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     forbidden,
     inter_broker_listener,
     is_true,
+    listener_prefix,
+    listener_setting,
     problems,
     references,
     setting,
@@ -95,13 +97,12 @@ def super_users(keys: Mapping[str, str]) -> set[str] | None:
 
 def login_key(listener: str, mechanism: str) -> str:
     """The key that holds the login of a listener. On servers Kafka ignores one without this prefix."""
-    return f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    return f"{listener_prefix(listener)}{mechanism.lower()}.sasl.jaas.config"
 
 
 def _accepts_anonymous(keys: Mapping[str, str], listener: str) -> bool:
     """Whether a TLS listener accepts clients without a certificate, who then have no name."""
-    own = setting(keys, f"listener.name.{listener.lower()}.ssl.client.auth")
-    return (own or setting(keys, "ssl.client.auth") or "none").lower() == "none"
+    return (listener_setting(keys, listener, "ssl.client.auth") or "none").lower() == "none"
 
 
 def _sasl_user(keys: Mapping[str, str], listener: str, mechanism: str) -> str | None:

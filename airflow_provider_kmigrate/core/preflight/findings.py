@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     level_of,
 )
-from airflow_provider_kmigrate.core.reasons import registry
+from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.text import summarize
 
 
@@ -64,12 +64,12 @@ def warns(code: str, seen: str) -> PreflightFinding:
 
 def unknown(code: str, seen: str) -> PreflightFinding:
     """A possible problem that could not be seen; the remedy is how to find it out."""
-    entry = registry.entry(code)
+    entry = ENTRIES[code]
     return PreflightFinding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
 
 
 def _found(code: str, seen: str, severity: Severity) -> PreflightFinding:
-    return PreflightFinding(Reason(code, seen), severity, registry.entry(code).source)
+    return PreflightFinding(Reason(code, seen), severity, ENTRIES[code].source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import inter_broker_listener, is_true, listener_names, references, setting
+from airflow_provider_kmigrate.core.files.config_matrix import (
+    inter_broker_listener,
+    is_true,
+    listener_names,
+    listener_prefix,
+    listener_setting,
+    references,
+)
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.controllers import MECHANISM, Rendered, rendered, security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
@@ -105,7 +112,7 @@ def _of_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
 
 def _verifies(keys: Keys, listener: str) -> bool:
     """Whether a client with these keys verifies host names on a TLS listener: an empty value, and no other, switches it off."""
-    value = keys.get(f"listener.name.{listener.lower()}.{_ALGORITHM}", keys.get(_ALGORITHM))
+    value = keys.get(listener_prefix(listener) + _ALGORITHM, keys.get(_ALGORITHM))
     return value is None or bool(references(value)) or value.strip().lower() in _VERIFYING
 
 
@@ -123,13 +130,13 @@ def _verifies_zookeeper(keys: Keys) -> bool:
 
 def _sends_passwords(keys: Keys, listener: str) -> bool:
     """Whether clients may log in with PLAIN on a listener without TLS."""
-    enabled = setting(keys, f"listener.name.{listener.lower()}.{_MECHANISMS}") or setting(keys, _MECHANISMS) or "GSSAPI"
+    enabled = listener_setting(keys, listener, _MECHANISMS) or "GSSAPI"
     return security_of(keys, listener) == "SASL_PLAINTEXT" and "PLAIN" in {name.strip().upper() for name in enabled.split(",")}
 
 
 def _identifies(keys: Keys, listener: str) -> bool:
     """Whether a listener serves only clients that log in, or have a certificate."""
-    auth = setting(keys, f"listener.name.{listener.lower()}.{_CLIENT_AUTH}") or setting(keys, _CLIENT_AUTH) or "none"
+    auth = listener_setting(keys, listener, _CLIENT_AUTH) or "none"
     security = security_of(keys, listener)
     return security.startswith("SASL") or (security == "SSL" and (bool(references(auth)) or auth.lower() == "required"))
 
@@ -150,7 +157,7 @@ def _has_protection(keys: Keys) -> bool:
 
 def _written(facts: PreflightFacts, there: Rendered, *keys: str) -> bool:
     """Whether `quorum.properties` names one of these keys, for all listeners or the controllers': it is meant."""
-    prefix = f"listener.name.{there.listener.lower()}."
+    prefix = listener_prefix(there.listener)
     return any(name in facts.spec.controller_properties for key in keys for name in (key, prefix + key))
 
 

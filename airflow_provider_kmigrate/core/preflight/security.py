@@ -45,20 +45,12 @@ _ENCRYPTED = (
     "sasl.jaas.config",
 )
 _JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
-_SECRET = re.compile(
-    r"(?:password|sasl\.jaas\.config|ssl\.keystore\.key|certificate\.chain|ssl\.truststore\.certificates|secret)$"
-)
 _TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
 
-RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
+_RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
 _WORDS = {"all", "read", "write", "create", "delete", "alter", "describe", "clusteraction", "describeconfigs", "alterconfigs"}
-OPERATIONS = frozenset(_WORDS | {"idempotentwrite", "createtokens", "describetokens"})
-PERMISSIONS = frozenset({"allow", "deny"})
-
-
-def is_secret(key: str) -> bool:
-    """Whether brokers keep the value of a dynamic setting encrypted."""
-    return _SECRET.search(key) is not None
+_OPERATIONS = frozenset(_WORDS | {"idempotentwrite", "createtokens", "describetokens"})
+_PERMISSIONS = frozenset({"allow", "deny"})
 
 
 def _authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -77,7 +69,7 @@ def _acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.environment.tree
     if tree is None:
         return
-    wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
+    wrong = [*map(_malformed, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
     if wrong:
         yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {summarize(wrong)}")
     builder = bool(values(zookeeper_configs(facts), BUILDER))
@@ -112,14 +104,14 @@ def _servers(connect: str) -> set[str]:
     return {server if ":" in server else f"{server}:2181" for server in listed}
 
 
-def _torn(znode: Malformed) -> str:
-    """What of a broken znode may be shown: /config holds salted passwords, which it may still hold."""
+def _malformed(znode: Malformed) -> str:
+    """What of a malformed znode may be shown: /config holds salted passwords, which it may still hold."""
     secret = znode.path.startswith("/config/") or not znode.content
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
 
 def _unreadable(acl: ZkAcl) -> bool:
-    known = ((acl.resource, RESOURCES), (acl.operation, OPERATIONS), (acl.permission, PERMISSIONS))
+    known = ((acl.resource, _RESOURCES), (acl.operation, _OPERATIONS), (acl.permission, _PERMISSIONS))
     return ":" not in acl.principal or any(word.lower() not in words for word, words in known)
 
 
@@ -190,10 +182,7 @@ def _large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFi
 
 
 def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    named = [f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if is_secret(key)]
-    if named:
-        yield warns("W11", f"passwords that were set dynamically: {summarize(named)}")
-    secret = [name for name in named if name.endswith(_ENCRYPTED)]
+    secret = [f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if key.endswith(_ENCRYPTED)]
     if not secret:
         return
     files = zookeeper_files(view)

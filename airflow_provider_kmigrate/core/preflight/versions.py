@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.files.config_matrix import is_true
@@ -18,6 +17,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
+    Severity,
     answering,
     blocks,
     level,
@@ -47,14 +47,6 @@ class KafkaVersion(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}" + ("" if self.patch is None else f".{self.patch}")
-
-
-class Fitness(StrEnum):
-    """Whether a release is fit for a migration; the gravest first."""
-
-    BLOCK = "block"
-    WARN = "warn"
-    FIT = "fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +102,12 @@ _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
 
-def fitness(release: KafkaVersion) -> Fitness | None:
-    """What may be done with the release; None if that depends on an unknown patch level."""
+def fitness(release: KafkaVersion) -> Severity | None:
+    """How severe it is to migrate this release; None if nothing is known against it, UNKNOWN if the patch level decides."""
     if release.line not in _WORKS:
-        return Fitness.BLOCK  # too old, or without any ZooKeeper code
-    if release.patch is not None:
-        return _of_patch(release.line, release.patch)
-    possible = {_of_patch(release.line, patch) for patch in range(3)}
-    return possible.pop() if len(possible) == 1 else None
-
-
-def worst(release: KafkaVersion) -> Fitness:
-    """The gravest result that an unknown patch level allows."""
-    return fitness(release._replace(patch=release.patch or 0)) or Fitness.BLOCK
+        return Severity.BLOCK  # too old, or without any ZooKeeper code
+    possible = {_of_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
+    return possible.pop() if len(possible) == 1 else Severity.UNKNOWN
 
 
 def defects(release: KafkaVersion) -> tuple[Defect, ...]:
@@ -130,11 +115,11 @@ def defects(release: KafkaVersion) -> tuple[Defect, ...]:
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
 
 
-def _of_patch(line: tuple[int, int], patch: int) -> Fitness:
+def _of_patch(line: tuple[int, int], patch: int) -> Severity | None:
     works, quiet = _WORKS[line]
     if patch < works:
-        return Fitness.BLOCK
-    return Fitness.FIT if quiet is not None and patch >= quiet else Fitness.WARN
+        return Severity.BLOCK
+    return None if quiet is not None and patch >= quiet else Severity.WARN
 
 
 _LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy (KIP-868)
@@ -183,13 +168,12 @@ def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
     text = f"brokers run Kafka {release}: {summarize(defects(release)) or 'it has no ZooKeeper mode'}"
     match fitness(release):
-        case Fitness.BLOCK:
+        case Severity.BLOCK:
             yield blocks("B1b", text)
-        case Fitness.WARN:
-            yield warns("W4", text)
-        case None:
-            code = "B1b" if worst(release) is Fitness.BLOCK else "W4"
-            yield unknown(code, f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
+        case Severity.WARN:
+            yield warns("B1b", text)
+        case Severity.UNKNOWN:
+            yield unknown("B1b", f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
 def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -198,7 +182,7 @@ def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
     releases = {broker: parse(text or "") for broker, text in sorted(facts.environment.releases.items())}
     old = {broker: release for broker, release in releases.items() if release and _TOKENS.concerns(release)}
     if tree and tree.tokens and old:
-        yield warns("W4", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
+        yield warns("B1b", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
 
 
 def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -214,7 +198,7 @@ def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
         if levels[broker] < level(release)
     }
     if behind:
-        yield warns("W4", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
+        yield warns("B1b", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
 
 
 def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -244,13 +228,13 @@ def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightF
     if old := {broker: named[broker] for broker, found in levels.items() if found < level(_JBOD)}:
         yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
     if early := {broker: named[broker] for broker, found in levels.items() if level(_JBOD) <= found < level("3.8")}:
-        yield warns("W4", f"brokers with several log directories: {pairs(early)}")
+        yield warns("B1b", f"brokers with several log directories: {pairs(early)}")
 
 
 def _tiered(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     on = {broker: keys for broker, keys in zookeeper_configs(facts).items() if is_true(keys, "remote.log.storage.system.enable")}
     if old := [broker for broker, keys in on.items() if level(protocol(keys)) < level(_TIERED)]:
-        yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
+        yield warns("B1b", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
 
 
 def _ensemble(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

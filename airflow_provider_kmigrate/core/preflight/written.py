@@ -1,29 +1,38 @@
-"""Preflight's checks of settings: what must be the same in the whole cluster, and what a restart would change.
+"""Preflight's checks of brokers' files and settings: what is wrong, what must be the same everywhere, what a restart would change.
 
-Every restart of the roll replaces what a broker runs with by what its file says.
+Every restart of the roll replaces what a broker runs with by what its file says. For a file that is wrong, the lines are named with
+which it would be right, but only if the same rules find nothing new in it then: no remedy leads into the next block.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from airflow_provider_kmigrate.core.files.config_matrix import (
     FileStage,
+    forbidden,
     inter_broker_listener,
+    listener_prefix,
     node_id,
+    owner,
+    problems,
     references,
     setting,
     stage_of,
 )
-from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, Taken
+from airflow_provider_kmigrate.core.files.properties import edit
+from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, NodeFiles, Reason, Taken
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     answering,
+    begun,
     blocks,
+    of_file,
     protocol,
     unknown,
     warns,
@@ -31,6 +40,79 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_files,
 )
 from airflow_provider_kmigrate.core.text import summarize
+
+Keys = Mapping[str, str]
+Change = Mapping[str, str | None]  # the keys to write; None: to remove
+_GENERATION = "broker.id.generation.enable"
+
+
+def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    for node in facts.spec.brokers:
+        seen = view.broker(node.id).files
+        if seen.properties is None:
+            continue
+        found = node_id(seen.properties)
+        if found not in {None, node.id}:
+            yield blocks("M01", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
+        changes = _changes(node.id, seen, facts.configs.get(node.id) or {})
+        yield from of_file(f"broker {node.id}", with_lines(seen.properties, lambda keys: _problems(keys, view, facts), changes))
+
+
+def _problems(properties: Keys, view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:
+    """What is wrong with a file; it may be a stage ahead of its process, if a run was stopped between the two."""
+    allowed = {FileStage.ZOOKEEPER, FileStage.MIGRATION, *([FileStage.KRAFT] if begun(view) else [])}
+    stage = stage_of(properties)
+    expected = stage if stage in allowed else FileStage.ZOOKEEPER
+    return problems(properties, expected, chroot=facts.chroot, controller_listener=facts.spec.controller_listener)
+
+
+def with_lines(properties: Keys, check: Callable[[Keys], tuple[Reason, ...]], changes: Iterable[Change]) -> Iterator[Reason]:
+    """What `check` finds in a file, each with the first change that repairs it and causes nothing else that `check` finds."""
+    found = check(properties)
+    repairs: dict[Reason, Change] = {}
+    for change in changes if found else ():
+        left = set(check(_with_change(properties, change)))
+        if left < set(found):
+            repairs = dict.fromkeys(set(found) - left, change) | repairs
+    return (replace(reason, text=reason.text + _lines(repairs.get(reason, {}))) for reason in found)
+
+
+def _with_change(properties: Keys, change: Change) -> dict[str, str]:
+    kept = {key: value for key, value in properties.items() if key not in change}
+    return kept | {key: value for key, value in change.items() if value is not None}
+
+
+def _lines(change: Change) -> str:
+    written = edit("", {key: value for key, value in change.items() if value is not None}).splitlines()
+    removed = [key for key, value in change.items() if value is None]
+    acts = (("write", written), ("remove", removed))
+    return "".join(f"; {act} {' and '.join(f'`{line}`' for line in lines)}" for act, lines in acts if lines)
+
+
+def _changes(broker: int, files: NodeFiles, running: Keys) -> Iterator[Change]:
+    """Changes to a broker's original that may repair it, the smaller first. They hold no secret, and need no restart.
+
+    A rendered file has none: its original is corrected.
+    """
+    properties = files.properties or {}
+    if stage_of(properties) is not FileStage.ZOOKEEPER:
+        return
+    if node_id(properties) in {None, broker}:
+        ids = _own_id(broker, files)
+        yield ids
+        yield {**ids, _GENERATION: "false"}
+    yield from ({key: None} for key in properties if forbidden(key, FileStage.ZOOKEEPER))
+    if connect := setting(running, "zookeeper.connect"):
+        yield {"zookeeper.connect": connect}
+
+
+def _own_id(broker: int, files: NodeFiles) -> dict[str, str]:
+    """The keys that must get the broker's id; none if its directories do not name it, since an id is never invented."""
+    owners = {owner(meta)[1] for meta in (files.meta or {}).values()} - {None}
+    properties, own = files.properties or {}, str(broker)
+    keys = [key for key in ("broker.id", "node.id") if setting(properties, key)] or ["broker.id"]
+    return {key: own for key in keys if setting(properties, key) != own} if owners == {own} else {}
+
 
 #: How nodes reach each other, and whether records may be given up.
 _MECHANISM = "sasl.mechanism.inter.broker.protocol"
@@ -76,7 +158,7 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_values_of(configs, key)) > 1]
     files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
     differ += [
-        key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
+        key for key, default in _SAME_IN_FILES.items() if len({_normalized(setting(file, key) or default) for file in files}) > 1
     ]
     if differ:
         yield blocks("B18", f"brokers differ in {summarize(differ)}")
@@ -87,12 +169,12 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 def _values_of(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
     """The brokers' values for a key, in one spelling; those that do not report it do not count."""
-    return {_spelled(config[key]) for config in configs.values() if key in config}
+    return {_normalized(config[key]) for config in configs.values() if key in config}
 
 
-def _spelled(value: str) -> str:
-    text = ";".join(sorted(part.strip() for part in value.split(";") if part.strip()))
-    return text.lower() if text.lower() in {"true", "false"} else text
+def _normalized(value: str) -> str:
+    """One spelling; in a list such as super.users the order does not count."""
+    return _normalized_value(";".join(sorted(part.strip() for part in value.split(";") if part.strip())))
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -179,18 +261,18 @@ def differences(
 
     References and secrets are compared by presence only. `dynamic` keys stay as they are.
     """
-    written, running = _plain(file), _plain(taken.values)
-    defaults, force = _plain(taken.defaults), _plain(effective)
+    written, running = _canonical(file), _canonical(taken.values)
+    defaults, force = _canonical(taken.defaults), _canonical(effective)
     same = {key for key in written.keys() & running.keys() if _same(written[key], running[key])}
     same |= {key for key in written if key in force and _same(written[key], force[key]) and not _hidden(written[key])}
-    same |= written.keys() & _plain(dict.fromkeys(dynamic)).keys()
+    same |= written.keys() & _canonical(dict.fromkeys(dynamic)).keys()
     same |= {key for key in running.keys() - written.keys() if key in defaults and running[key] == defaults[key]}
     return tuple(sorted((written.keys() | running.keys()) - same))
 
 
-def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
+def _canonical(keys: Mapping[str, str | None]) -> dict[str, str | None]:
     """One name and unit for what Kafka accepts under several, and one spelling of each value."""
-    found = {key: None if value is None else _written_spelled(value) for key, value in keys.items()}
+    found = {key: None if value is None else _normalized_value(value) for key, value in keys.items()}
     for name, (winner, factor) in _SYNONYMS.items():
         if name in found:
             found.setdefault(winner, _scaled(found[name], factor))
@@ -198,7 +280,7 @@ def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
     return found
 
 
-def _written_spelled(value: str) -> str:
+def _normalized_value(value: str) -> str:
     text = re.sub(r"\s*,\s*", ",", value.strip())
     return str(int(text)) if re.fullmatch(r"[+-]?\d+", text) else text.lower() if text.lower() in {"true", "false"} else text
 
@@ -223,7 +305,11 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         yield unknown("B15", f"whether brokers {summarize(unresponsive)} run with what their files say: they do not report it")
     for broker, taken in taken_by.items():
         file, changed = comparable[broker], _changed(comparable[broker], facts, broker)
-        keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
+        keys = [
+            key
+            for key in changed
+            if taken and not _ignored_until_restart(key, file, taken, broker, facts.spec.controller_listener)
+        ]
         reported = {_PROTOCOL} if protocol(file) else set()  # by B1a
         if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in reported]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
@@ -259,7 +345,7 @@ def _is_of_start(broker: Broker) -> bool:
     return earliest < written - started < _STARTS
 
 
-def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
+def _ignored_until_restart(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
     """Whether a ZooKeeper-mode broker ignores this edit until its restart; remedies of other findings ask for such edits.
 
     It ignores keys towards controllers, and writing out its id gives it no other (a missing id is C04). An encoder secret is idle
@@ -269,7 +355,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
         return False
     own_id = key in _OF_ID and node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
-    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(f"listener.name.{listener.lower()}.")
+    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(listener_prefix(listener))
     return own_id or first_secret or bool(towards_controllers)
 
 
@@ -288,4 +374,4 @@ def _kept_by_others(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightF
         yield warns("W9", f"files that name the tool that writes them: {summarize(kept)}")
 
 
-CHECKS: tuple[Check, ...] = (_differ, _made_at_start, _kept_by_others)
+CHECKS: tuple[Check, ...] = (_files, _differ, _made_at_start, _kept_by_others)

@@ -30,7 +30,7 @@ never: Delete records to remove the copies: `kafka-delete-records.sh` also remov
 causes: STORED_TWICE, REORDERED
 
 A05 A group lost its place
-means: A group committed beyond records that it did not receive, or its committed offset was removed or set forward. At its next start it skips these records, or reads everything again.
+means: A group committed beyond records that it did not receive, or its committed offset was removed or raised. At its next start it skips these records, or reads everything again.
 meanwhile: Only as long as the group is not restarted.
 do: Did the owner reset or delete the group, or did its offsets expire? Then check only what was skipped.
 do: Otherwise compare: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.
@@ -124,7 +124,7 @@ do: Was the group reset on purpose? [Take a new fingerprint](operators-guide.md#
 do: Does it always start from the beginning? Name it under `resetting_groups` in `audit`, and clear the gate.
 do: Otherwise: which members committed, and do brokers name different coordinators (K01)?
 do: A late commit: the next audit settles it. On an idle partition the next member reads a few records again; if that is harmless, mark the `verdict` task as success.
-never: Set offsets forward before it is known which one is right.
+never: Raise offsets before it is known which one is right.
 causes: COMMIT_WENT_BACK, COMMIT_LATE
 
 D17 Records were removed for an unknown reason
@@ -258,12 +258,6 @@ do: Read the logs of the members in the text: what ends them? Memory, a health c
 do: `python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.
 never: Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.
 
-V33 A canary was rolled back
-means: The group was worse for it, for the reasons beside this one. The instance runs as before; no other was switched.
-meanwhile: Yes.
-do: Fix what the reasons name, and clear the task. A later run does not begin by itself: see K69.
-never: Raise `commit_within` until it passes.
-
 X The audit's own run
 about: the audit could not start or read
 when: audit
@@ -294,14 +288,6 @@ do: A fingerprint: take a new one before the next step. After the step it is too
 do: Records of `__consumer_offsets`: report which Kafka wrote them.
 never: Edit the file or its version. Delete records of `__consumer_offsets`.
 causes: SNAPSHOTS_DIFFER, SNAPSHOT_DAMAGED, SCHEMA_UNKNOWN, VERDICT_UNKNOWN, COMMITS_UNKNOWN
-
-X06 Spark misses Java or its Kafka jars
-means: Spark runs on Java, and reads Kafka with its connector's jars.
-meanwhile: Yes.
-do: Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.
-do: Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.
-never: Mix versions of connector and Spark.
-causes: JARS_MISSING, JAVA_MISSING
 
 X08 A setting of the audit is wrong
 means: The audit does not know this setting, topic or SASL mechanism. Nothing was audited.

@@ -102,14 +102,6 @@ do: A rollback from a copy that never ends: tick *Do not fail the controllers ov
 never: Finalize meanwhile. Delete `/migration` or a topic's znodes.
 source: measured
 
-G08 Brokers not yet in migration mode
-means: All other brokers must be in migration mode before the last one enters it. Then KRaft takes over and isolates every plain ZooKeeper broker: acknowledged records were lost (measured).
-meanwhile: Yes.
-do: Roll the named brokers first: clear their `first_roll` tasks.
-do: A broker that is not in the cluster file: see B2c.
-never: Set the last broker to migration mode by hand.
-source: measured
-
 G09 Client-metrics subscriptions exist
 means: At the next controller failover the dual-write to ZooKeeper stops until they are deleted.
 meanwhile: Yes, until a controller fails over.
@@ -156,13 +148,15 @@ do: If they must consume at once: install the `migration` file of one broker (`p
 never: Delete anything under `/consumers`, or forget them until the second roll.
 source: measured
 
-G22 Not every broker is in KRaft mode
-means: A broker that the finalization leaves behind can never come back; so soak and finalization wait for it.
-meanwhile: Yes.
-do: Is it down? Start it.
-do: Is it in migration mode? Clear its `second_roll` task.
+G22 Not every broker is in the mode that this step needs
+means: The next act would leave these brokers behind. In the migration KRaft takes over once the last broker is in migration mode, and isolates each broker in ZooKeeper mode: acknowledged records were lost (measured). A broker that the finalization leaves behind can never come back. A rollback is over once all are in ZooKeeper mode.
+meanwhile: Yes. With one broker down, as safe as your replication.
+do: Clear the task of each broker: `first_roll`, `second_roll`, or in a rollback `to_zookeeper.broker_N` with *Downstream*. A broker that is down is started, in a rollback with its original file.
+do: It does not come up: read its log (R01).
 do: Still under `/brokers/ids`? Its ZooKeeper session ends within 18 s.
-never: Finalize with it (P02).
+do: A broker that is not in the cluster file: see G36.
+never: Set a broker's mode by hand, finalize with it (P02), or mark `rolled_back` as success: the next migration would begin on this cluster.
+source: measured
 
 G23 A controller does not answer
 means: It starts, it hangs, or it is unreachable. Its migration flag is unknown, and another restart could cost the quorum its majority.
@@ -174,10 +168,11 @@ do: The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).
 never: Restart another controller meanwhile, or format its directory again.
 
 G26 A controller is not stopped
-means: The rollback needs every KRaft controller stopped here. A running one writes to ZooKeeper, or takes the cluster over again.
-meanwhile: Before `handover.transaction` yes, but no controller may be active. After it: **no**, stop that controller now.
+means: The rollback needs every KRaft controller stopped here, also one that the cluster file does not name. A running one writes to ZooKeeper, or takes the cluster over again.
+meanwhile: Before `handover.transaction` yes, but no controller may be active. After it, or while `/migration` changes: **no**, stop that controller now.
 do: Find out what started it again: a service manager after a reboot, `Restart=always` of its unit, a playbook. Stop and disable it there.
 do: Only its state is unknown: its agent must report that it is stopped (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
+do: `/migration` still changes: another controller runs. Search `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`). Stop it.
 do: Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.
 never: Delete `/controller` or `/migration`. Move a directory away while its process runs.
 
@@ -197,29 +192,15 @@ do: Beside R05: start the controllers that are down. Leaders missing at the same
 never: Stop a broker by hand meanwhile. One that hangs ends by itself after 300 s.
 source: measured
 
-G29 Another controller writes /migration
-means: Every controller of the cluster file is stopped, and `/migration` still changes: a controller that the file does not name runs. The handover was not made.
-meanwhile: **No.** It serves, but an unknown process is the controller.
-do: Search for it: `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`).
-do: Stop it. Clear the task.
-never: Delete `/migration` meanwhile.
-
 G30 The handover to ZooKeeper has not happened
-means: `/controller` or `/migration` is still KRaft's. A plain ZooKeeper broker beside a KRaft controller is isolated and loses what it acknowledges (measured).
+means: `/controller` or `/migration` is still KRaft's. A broker in ZooKeeper mode beside a KRaft controller is isolated and loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. If a KRaft controller runs: see G26.
 do: Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.
 never: Delete the znodes by hand.
 source: measured
 
-G31 Not every broker is back in ZooKeeper mode
-means: At the end of a rollback these brokers do not answer in ZooKeeper mode.
-meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
-do: Clear `to_zookeeper.broker_N` of each with *Downstream*. A broker that is down is started with its original file.
-do: It does not come up: read its log (R01).
-never: Mark `rolled_back` as success: the next migration would begin on this cluster.
-
 G32 One broker alone cannot be rolled back to ZooKeeper mode
-means: The controllers own the cluster, or will as soon as a broker registers. A plain ZooKeeper broker beside them loses what it acknowledges (measured).
+means: The controllers own the cluster, or will as soon as a broker registers. A broker in ZooKeeper mode beside them loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. The broker is as slow as it was.
 do: Fix the broker where it is, and clear its task.
 do: Or roll the whole cluster back: `kmigrate_rollback__<cluster>` stops the controllers first.
@@ -250,12 +231,13 @@ do: Start a new run with the conf that the text names, or without `accept_loss`:
 never: Accept a loss before it is named.
 
 G36 A broker that the cluster file does not name
-means: ZooKeeper or a broker lists it. kmigrate does not know its mode, has no original of its file, and cannot restart it. The takeover would isolate it.
+means: ZooKeeper or a broker lists it. kmigrate does not know its mode, has no original of its file, and cannot restart it. It keeps the copy from starting, and the takeover would isolate it: acknowledged records were lost (measured).
 meanwhile: Yes: it serves. No broker is restarted while it is there, in a rollback either.
 do: Stop what starts brokers, such as an autoscaler; then add this broker to the cluster file and clear `backup`, which saves its original.
 do: Or decommission it: move its partitions away with `kafka-reassign-partitions.sh`, then stop it.
 do: It has gone, and is still listed: its ZooKeeper session ends within 18 s. The task continues by itself.
 never: Stop it before its partitions have moved (B4b), or let a broker of another mode join.
+source: measured: half backed-out first roll
 
 G37 A rollback from here is not assured
 means: This step would move the cluster further away from ZooKeeper, and something that a rollback depends on does not hold or could not be read. The codes beside this one say what, and the text says who can fix it.
@@ -277,7 +259,7 @@ never: Mark the task as success: the next restart may stop the other clients, to
 source: measured
 
 G39 A broker beside KRaft that the cluster file does not name
-means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would cut it off.
+means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would isolate it.
 meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, the finalization and a rollback either.
 do: Stop what starts brokers, such as an autoscaler; then move this broker's partitions away with `kafka-reassign-partitions.sh`, and stop it.
 do: In a rollback: the same. The task waits, and continues by itself once no broker lists it.
@@ -414,7 +396,7 @@ do: The rollback refuses with P04: see there.
 never: Start a controller, or roll a broker into migration mode, before `/migration` is gone. Delete it by hand.
 source: measured
 
-P07 A plain ZooKeeper broker beside KRaft
+P07 A broker in ZooKeeper mode beside KRaft
 means: KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).
 meanwhile: **No.** An alarm.
 do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*.
@@ -442,7 +424,7 @@ never: Restart the active controller during the copy: the copy begins again. Cre
 P12 No rollback is possible
 means: The migration is finalized: ZooKeeper gets no writes any more. A rollback would lose everything changed since.
 meanwhile: Yes, nothing was done. A P02 beside it is an alarm.
-do: Go forward: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).
+do: Continue the migration: start a run of `kmigrate_zk_to_kraft__<cluster>`; it does what is left. Brokers in a ZooKeeper mode go first (P02).
 never: Give controllers the flag back, or delete `/controller`: that rolls nothing back (measured).
 source: measured
 
@@ -522,7 +504,7 @@ do: To continue now: add a window to the cluster file. The waiting task reads it
 never: Restart a node by hand to save time.
 
 T08 A phase lasts longer than planned
-means: The cluster has been in this phase for longer than `deadlines` of the cluster file says, by what the watch has seen.
+means: The cluster has been in this phase for longer than `deadlines` of the cluster file says, by what the watch has observed.
 meanwhile: As safe as the phase itself; a rollback stays possible until the finalization.
 do: Find out what the run waits for: its running, waiting or failed task, and the last lines of its log.
 do: `dual_write`: a request waits for an approver's answer, or the soak starts again and again. Its log names the gate.

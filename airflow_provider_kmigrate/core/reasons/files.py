@@ -17,18 +17,13 @@ do: Not YAML: fix the named line or the one above it, on every machine.
 do: Check the path (`airflow config get-value kmigrate clusters_folder`) and its rights on every worker, the triggerer and the DAG processor.
 never: Delete it while a run is under way: its tasks load it.
 
-F04 A key of the cluster file is unknown, missing or wrong
-means: kmigrate uses no part of a file with such a key: a setting with a typo would silently not apply.
-meanwhile: Yes.
-do: Change the key as the text says; `cluster.schema.json` says where each key belongs.
+F04 A key of the cluster file is unknown, missing, wrong or there twice
+means: kmigrate uses no part of a file with such a key: a setting with a typo would silently not apply. Two keys or nodes may not claim one name, id, address or file. Of two files for one cluster neither is used.
+meanwhile: Yes: nothing was run.
+do: Change the key as the text says; `cluster.schema.json` says where each key belongs. There twice: remove or rename the copy.
 do: Not in this release: remove it. A key of the old driver `command` (`start`, `stop`, `status`, `read`, `write`, `format`, `wipe`, `kill_after`): the text has the section to write instead. Install `kmigrate-node` on each machine.
-never: Change `cluster_id` to make it fit: it protects against the wrong cluster. Copy another node's path.
-
-F05 Something is there twice
-means: Two keys, nodes or files claim the same name, id, address, file or cluster. Of two files for one cluster neither is used.
-meanwhile: Yes.
-do: Remove or rename the copy.
-never: Keep two files for one cluster, even in different folders.
+do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`.
+never: Change `cluster_id` to make it fit: it protects against the wrong cluster. Copy another node's path. Write `true` as a command: kmigrate would take it for success.
 
 F06 A secret in the cluster file
 means: A key that holds a secret has its value written out. Cluster files are read by many and logged.
@@ -37,12 +32,15 @@ do: Write a reference that Kafka resolves on the host: `${file:/path:key}`. Of a
 do: Change the secret.
 never: Put it into a comment.
 
-F08 Airflow misses what the file names
-means: This Airflow has no Spark provider for the audits of the file, or not the class of a notifier. The audits would fail, and with them the migration; no message would be sent.
+F08 Software that the file needs is not installed
+means: The audits need the Spark provider, and where they run Java and Spark's Kafka jars; a notifier needs its class. The audits would fail, and with them the migration; no message would be sent.
 meanwhile: Yes.
 do: A notifier: correct its import path, or install its provider on scheduler, workers and triggerer.
 do: Audits: `pip install 'airflow-provider-kmigrate[spark]'` on scheduler and workers, or take the section out.
-never: Install the full `pyspark` beside Airflow: it and the thin client overwrite each other.
+do: Java: install a Java 17 runtime on the machine that runs the audit, or set `JAVA_HOME`.
+do: Jars: `python -m airflow_provider_kmigrate.audit.connector` fetches them with Maven (Debian, Ubuntu: `apt-get install maven`) and prints their paths; or name your own.
+never: Install the full `pyspark` beside Airflow: it and the thin client overwrite each other. Mix versions of connector and Spark.
+causes: JARS_MISSING, JAVA_MISSING
 
 F09 A name or argument that does not exist
 means: A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.
@@ -57,20 +55,14 @@ about: Airflow connections
 when: when a task begins
 intro: Addresses and secrets live in Airflow connections. They are read strictly, and everything that is wrong is listed at once; nothing was done. *Test* under *Admin, Connections* tries them. A run under way fails at its next task and is cleared afterwards.
 
-N01 A connection is missing
-means: Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none.
+N03 A connection is missing or wrong
+means: Addresses and secrets of a cluster are in Airflow connections, or without Airflow in a JSON file of them. There is none, or a field is unknown, missing, contradicts another, or is something that kmigrate's own client cannot use. Secrets are never shown.
 meanwhile: Yes.
-do: Complete and run the `airflow connections add` command in the text.
-do: Without Airflow: `airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.
-never: Point the cluster file at another cluster's connection. Leave the file where others can read it.
-
-N03 A field of a connection is wrong
-means: A field is unknown, missing, contradicts another, or is something that kmigrate's own client cannot use. Secrets are never shown.
-meanwhile: Yes.
-do: Change the field as the text says. User and password belong in *Login* and *Password*.
+do: Change the field as the text says, or complete and run its `airflow connections add` command. User and password belong in *Login* and *Password*.
 do: Write each thing in one place; `zookeeper.connect` of a broker has the right chroot.
 do: TLS: PEM files. SASL: a user with PLAIN or SCRAM. Another type: name or create a connection of the type in the text.
-never: Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use.
+do: Without Airflow: `airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.
+never: Point the cluster file at another cluster's connection. Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use. Leave the file where others can read it.
 
 Y the probe
 about: the probe: records of our own

@@ -13,7 +13,7 @@ intro: old ones send groups to different coordinators: some groups are consumed 
 intro: restarts every broker twice. So each broker is asked with made-up names which number it uses: in preflight, before each restart, every
 intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySensor` asks the same in a DAG of your own.
 intro:
-intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K78 to K85 are its own; K90 and K91 those of `kmigrate_offsets_repair__<cluster>`.
+intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K79 to K85 are its own; K90 is that of `kmigrate_offsets_repair__<cluster>`.
 intro:
 intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
@@ -21,7 +21,7 @@ intro: groups, and of copying their offsets.
 K01 A broker uses another count of __consumer_offsets
 means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
 meanwhile: **Only as long as no broker restarts.**
-do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups split or in blackout already: stop their consumers now.
+do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups that have two coordinators or none: stop their consumers now.
 do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
 do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
 do: Run preflight again, or clear the task that was refused.
@@ -137,14 +137,14 @@ never: Delete it without informing the person who requested it.
 source: kmigrate: migration/reset
 
 K52 The group is not stable
-means: Members get, give up or wait for partitions, have not seen the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.
+means: Members get, give up or wait for partitions, do not follow the mode yet, or left owner znodes behind. A session that is about to expire keeps its partitions until then.
 meanwhile: Yes.
 do: Wait half a minute and scan again; start no member meanwhile.
 do: For minutes: look for a member that restarts again and again. `zookeeper-shell.sh $ZK get -s` on an owner znode shows its session, ZooKeeper's `dump` its client; it may be another library.
 never: Restart members, change the mode or delete owners to end it: their holder may be alive and read on.
 source: Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector
 
-K55 An instance is not seen
+K55 An instance has no member
 means: No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.
 meanwhile: Yes, with less capacity.
 do: Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.
@@ -161,15 +161,15 @@ never: Continue and hope that it follows.
 K58 Not in this order
 means: The order is ZooKeeper consumer, migrating member, mode kafka, Kafka consumer; the first instance of the file goes first. Otherwise two kinds of members read every partition.
 meanwhile: Yes: nothing was switched.
-do: Forward: switch the members that the text names first. A canary that was rolled back (V33): fix what it names, clear its task.
-do: Back: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.
+do: In a move: switch the members that the text names first. A canary that was rolled back (K69): fix what it names, clear its task.
+do: In a rollback: bring Kafka consumers to migrating members first, `kmigrate_consumers_rollback__<cluster>` with goal `zookeeper_mode`, or stop them.
 never: Restart it by hand as the other kind. Write or delete znodes by hand. Reorder the file's instances.
 
 K60 Offsets of the two stores differ
 means: The store that the instance will read is behind the other: records would be read once more.
 meanwhile: Yes.
 do: A rollback copies them itself: wait.
-do: Forward: find out why migrating members' commits to Kafka fail (their logs).
+do: In a move: find out why migrating members' commits to Kafka fail (their logs).
 never: Copy offsets by hand under live members.
 
 K64 Offsets were set back in one store
@@ -179,7 +179,7 @@ do: Ask the group's owner. It was set back: make both stores alike with the `gro
 do: ZooKeeper consumers that commit to Kafka only look the same: let them read something, clear the task.
 never: Copy towards the store that the group reads.
 
-K66 Perhaps the place of a dead member in Kafka
+K66 A member that may be dead is still in the Kafka group
 means: A member of the Kafka group is named like a migrating member that ZooKeeper does not know. Kafka keeps a dead member's place for its session; or it is a Kafka consumer.
 meanwhile: Yes: kmigrate waits for `switch_timeout` (300 s).
 do: It died: wait for `session.timeout.ms` (45 s by default).
@@ -188,12 +188,12 @@ do: In an emergency, and sure that it is dead: `zookeeper-mode --force`.
 never: Restart others meanwhile.
 
 K69 The group was rolled back
-means: A canary, a watch, an audit or an operator rolled this group back, and it was not released since. Groups behind it wait.
+means: A canary, a watch, an audit or an operator rolled this group back, and it was not released since. The reasons beside this one, or the text, say why. No other instance was switched. Groups behind it wait.
 meanwhile: Yes: it consumes as before. Every scheduled run fails at its `check` until you decide.
 do: Fix what it was rolled back for.
-do: Release it: the conf or the command in the text, or in the very run that rolled it back: clear the failed task.
+do: In the very run that rolled it back: clear the failed task. In another run release it: the conf or the command in the text.
 do: It stays, and others continue: take it out of the cluster file's `groups`, or move one wave (`{"wave": 2}`).
-never: Delete the `migration/hold` znode from a script.
+never: Raise `commit_within` until it passes. Delete the `migration/hold` znode from a script.
 
 K71 Something else writes to this store
 means: Offsets were to be written to a store whose side has members, or that changed since it was read. Kafka would refuse; members in ZooKeeper would overwrite them.
@@ -218,25 +218,13 @@ do: Run preflight again, or clear the task that was refused.
 never: Expand `__transaction_state`. Restart only the broker that differs.
 source: Kafka 3.9: TransactionStateManager.validateTransactionTopicPartitionCountIsStable
 
-K78 This number of partitions is not allowed
-means: Of a count that is no multiple nearly all groups would move; of one in k times the old count one in k stays. Kafka cannot remove partitions.
-meanwhile: Yes: nothing was changed.
-do: Start a run with one of the numbers in the text as `partitions`.
-never: Expand the topic by hand: its groups break when the first broker restarts (K01).
-
-K79 A group that moves still has members
-means: While brokers disagree about its coordinator, a group with members is consumed twice or not at all. So each must have no member before the first broker restarts.
-meanwhile: Yes: brokers agree, and these groups work.
+K79 Groups that must be stopped have members
+means: While brokers disagree about its coordinator, a group with members is consumed twice or not at all; while members commit, no copy of their offsets is the last one. So groups that move in an expansion, or that are repaired, must have no member.
+meanwhile: In an expansion yes: brokers agree, and these groups work. In a repair **only as long as no broker restarts and no leader moves.**
 do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
 do: The consumers are unknown: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
 do: A consumer that was killed leaves after its session timeout; so does one with a `group.instance.id`, also after a clean stop.
-never: Start one of these groups before the task `progress` waits for it.
-
-K80 There is no __consumer_offsets to expand
-means: No group has ever committed. The first one makes brokers create the topic, with their own `offsets.topic.num.partitions`.
-meanwhile: Yes: nothing was created by looking.
-do: Write the count that you want as `offsets.topic.num.partitions` into every broker's file, and restart them one by one.
-never: Create `__consumer_offsets` by hand.
+never: Start one of these groups before the task `progress` waits for it, or, in a repair, before it is done and every broker has restarted. Delete the group instead: that removes its offsets.
 
 K81 A transaction holds back a group's commits
 means: An open transaction has offsets of this group, or hides all later records of a partition of `__consumer_offsets`, also those of other groups. What seems to be a group's newest commit may be an old one.
@@ -254,13 +242,14 @@ do: The export is right: delete the group (`--delete --group G`), and clear the 
 do: The new commits are right: keep them with `--reset-offsets --to-current --export --dry-run`, delete the group, clear the task, and set them again before it starts.
 never: Take the higher offset without looking: records in between may be unread.
 
-K83 Not the expansion that is under way
-means: Another expansion is under way, none has begun, or a broker uses the new count already, so that this one cannot be undone.
+K83 Not an expansion that can be done now
+means: The number is no multiple of the count that brokers use: nearly all groups would move (of one in k times the old count one in k stays). Or another expansion is under way, none has begun, the topic does not exist, or a broker uses the new count already, so that this one cannot be undone. Kafka cannot remove partitions.
 meanwhile: Yes: nothing was changed. Groups that were stopped stay stopped.
-do: Run the DAG with the number in the text as `partitions`: it does what is left.
+do: Run the DAG with a number in the text as `partitions`: it does what is left.
 do: Undo it first (`undo`), as long as no broker has restarted. Then begin another one.
 do: A task of the middle was cleared alone: clear the one in the text, with its downstream tasks.
-never: Delete `/_kmigrate/offsets-topic` while groups wait for their offsets.
+do: No topic, since no group has ever committed: write the count that you want as `offsets.topic.num.partitions` into every broker's file, and restart them one by one.
+never: Create or expand `__consumer_offsets` by hand: its groups break when the first broker restarts (K01). Delete `/_kmigrate/offsets-topic` while groups wait for their offsets.
 
 K84 A group that moved does not consume yet
 means: Its offsets are in place. It has no member, or has not committed since this task began and is not at the end of its partitions.
@@ -285,11 +274,4 @@ meanwhile: Only while the group stays stopped. Nothing of it was changed.
 do: Ask the owner of the group up to where records were processed. A smaller offset reads records again, a larger one may skip some.
 do: Run `kmigrate_offsets_repair__<cluster>` again with the decision in its conf: `{"decisions": {"billing": {"orders-0": 111}}}`. `null` keeps it removed. Only values that the log lists are taken.
 never: Take the larger offset because it is larger.
-
-K91 A group that is repaired has members
-means: While members commit, no copy of their offsets is the last one.
-meanwhile: Only as long as no broker restarts and no leader moves.
-do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
-do: Start them again when the repair is done and every broker has restarted.
-never: Delete the group instead: that removes its offsets.
 """)

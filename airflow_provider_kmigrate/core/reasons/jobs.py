@@ -8,7 +8,7 @@ AREAS, ENTRIES = read("""
 J users' Spark jobs
 about: users' Spark jobs: what could hurt them, and holding them
 when: around risky steps
-intro: J01 to J14: a user's Spark job is held, should be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
+intro: J01 to J13: a user's Spark job is held, should be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
 
 J01 The job still runs
 means: The hold is set; the job stops as soon as the batch under way is committed.
@@ -39,19 +39,14 @@ do: Decide with the job's owner: continue behind the gap with a new checkpoint, 
 do: Keep holds shorter than retention.ms.
 never: Start it with the old checkpoint of another topic, or set `failOnDataLoss=false`.
 
-J05 The job does not report its state
-means: Its hold folder or checkpoint does not answer, is of another release, or has no recent state. Such a job cannot be held.
-meanwhile: Yes. Nothing was started or stopped.
-do: Check that it runs, uses `spark_hold.keep_running`, and has the hold folder and checkpoint that the cluster file names.
-do: Check that job and Airflow run the same release of kmigrate.
+J05 The job's state or its logs cannot be read
+means: Its hold folder or checkpoint does not answer, is on storage that is not reached from here, is of another release, or has no recent state; or brokers did not report where its partitions end. Such a job can neither be held nor resumed.
+meanwhile: Yes. Nothing was changed.
+do: Check that it runs, uses `spark_hold.keep_running` of the same release as Airflow, and has the hold folder and checkpoint that the cluster file names.
+do: Storage that is not reached, by Airflow: install its provider on the workers, and name its connection as `conn_id` of the job. By an application: give `keep_running` its session, or its own `files` (Spark Connect does not reach it). Or use a folder that this machine mounts.
+do: Ends of logs: start the brokers that do not answer.
 do: An application that is meant to be stopped: set `hold: never`. A rollback continues without it after a minute.
-never: Continue as if it were held.
-
-J08 The ends of its logs are unknown
-means: The brokers did not say where the job's partitions end. It could fail, or continue past truncated records.
-meanwhile: Yes. The job stays held.
-do: Wait; start the brokers that do not answer. It continues by itself.
-never: Resume the job by hand.
+never: Continue as if it were held, resume it by hand, or point `checkpoint` at a copy.
 
 J09 Another query used the checkpoint
 means: A query ran with the job's checkpoint while the job was held. With two at a time records are written twice.
@@ -65,7 +60,7 @@ means: It has failed, or its query has not asked the brokers since the roll. A l
 meanwhile: Yes, for the cluster. The job's readers wait.
 do: Check Spark's page and the job's log.
 do: The query failed or hangs: fix it, start the job again, clear the task.
-do: It lives on topics without new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
+do: Its topics have no new records: only a job under `spark_hold.keep_running` can show progress. Mark the task as success.
 never: Roll on before you know. Delete its checkpoint.
 
 J12 The job continued from another position
@@ -79,14 +74,6 @@ means: Only the run that holds it releases it; that run does not know of this on
 meanwhile: Yes.
 do: Wait for that run, or end it: the next run takes over what an ended run holds.
 never: Remove the marker of another run's hold.
-
-J14 The checkpoint's file system is not reachable
-means: This machine, worker or session has no access to the storage with the checkpoint and the hold folder.
-meanwhile: Yes; nothing was held or released.
-do: Airflow: install the provider of that storage on the workers, and name its connection as `conn_id` of the job.
-do: In an application: give `keep_running` its session, or its own `files` (Spark Connect does not reach it).
-do: Or use a folder that this machine mounts.
-never: Point `checkpoint` at a copy.
 
 J20 Options that hurt the job in a roll
 means: It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.

@@ -96,10 +96,11 @@ do: Clear the task. A sensor continues by itself: a run that has just begun writ
 never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.
 
 O06 A node's file is of another mode
-means: A node's next start would change its mode. Most often configuration management has put an older file back.
+means: The file would start the node in another mode, or as broker and controller at once. Most often configuration management has put an older file back.
 meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is isolated from the cluster, or a controller finalizes the migration.
 do: Do not restart the node. Stop what wrote the file: it often names the tool (Ansible, Puppet, Chef), also in its first lines.
-do: Write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it.
+do: Write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it. Before the migration it is the node's own one: in the backup (`broker-N.properties`) or among its replaced files ([section 9](#9-where-the-evidence-is)).
+do: Broker and controller at once: such combined nodes cannot be migrated.
 do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
 source: measured: a soak, an approval and a watch succeeded, and the next reboot isolated a broker
@@ -113,7 +114,7 @@ do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
 
-O08 A meta.properties that no rollback can turn back
+O08 A meta.properties that no rollback can rewrite
 means: A broker's log directory has a meta.properties of a version other than 0 and 1. A rollback writes version 0, which ZooKeeper brokers need, and knows how to do that for version 1 only.
 meanwhile: Yes: the broker runs. It could not be started in ZooKeeper mode.
 do: Which Kafka formatted that directory? `cat meta.properties` in it. A newer release than the one that is being migrated must not touch it.
@@ -141,22 +142,16 @@ about: the restart of one node
 when: rolls, controllers
 intro: A broker's new file is written before it is stopped. So "stopped, with the new file" is a restart of kmigrate that was interrupted; it continues by itself.
 
-R01 A broker does not respond
+R01 A broker is down or does not respond
 means: It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.
 meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
-do: Is its process down? Start it. Is it up? Read its log, and check the network between Airflow's workers and it.
+do: Is its process down? Find out why (its log, its disk, `Out of memory` in the kernel's log), and start it. Is it up? Read its log, and check the network between Airflow's workers and it.
 do: After an unclean stop it reads its logs for minutes (`Recovering`): wait.
 do: It exits again and again: the last lines say why. Put the previous file ([section 9](#9-where-the-evidence-is)) back only if the new one is the cause.
 do: With G07 in the text: a broker in migration mode waits for the dual-write. The task restarts that after 20 s.
 do: The machine is dead for good: [section 12](#12-a-machine-is-dead-for-good).
-never: SIGKILL it while it recovers its logs. Take it out of the cluster file. Stop others to compare.
+never: Install the new file by hand. SIGKILL it while it recovers its logs. Take it out of the cluster file. Stop others to compare.
 source: KRaftMigrationDriver, WAIT_FOR_BROKERS
-
-R02 A broker is down, and kmigrate did not stop it
-means: Its file is not the new one: something else stopped it, and may stop it again.
-meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
-do: Find out why: its log, the disk, the kernel's log (`Out of memory`). Start it. kmigrate continues once it answers.
-never: Install the new file by hand.
 
 R03 Not yet registered
 means: Its registration or session in ZooKeeper, or its registration with the controllers, is not as it must be. Until then no other broker may be stopped.
@@ -253,12 +248,12 @@ about: ZooKeeper's tree
 when: all the way
 
 Z01 No readable Kafka cluster in that chroot
-means: The chroot does not exist, has no `/cluster/id`, or one that Kafka did not write. Controllers would create a wrong chroot silently.
+means: The chroot does not exist, or has no `/cluster/id` or /controller_epoch that Kafka wrote: it is the wrong one, or the tree is damaged. Controllers would create a wrong chroot silently. KRaft takes control by raising /controller_epoch.
 meanwhile: Yes. If `/cluster/id` is damaged: do not restart a broker, it reads it at its start.
 do: Write servers and chroot into the ZooKeeper connection as a broker's `zookeeper.connect` has them.
-do: `/cluster/id` is damaged: compare `zookeeper-shell.sh $ZK get /cluster/id` with `cluster.id` in a broker's `meta.properties`. Find out what changed it.
-never: Create the chroot or the id: a controller would wait in an empty tree forever.
-source: ZkData.scala, createChrootIfNecessary
+do: The chroot is right: compare `zookeeper-shell.sh $ZK get /cluster/id` with `cluster.id` in a broker's `meta.properties`, and read `get /controller_epoch` and `get /controller`. Find out what changed or removed it.
+never: Create the chroot or the id: a controller would wait in an empty tree forever. Write the epoch by hand: it decides whose leader elections count.
+source: ZkData.scala, createChrootIfNecessary; KafkaZkClient.scala
 
 Z05 ZooKeeper has no server to spare
 means: Not enough servers of the ensemble report that they serve, so that one more failure would cost its majority. A rollback puts the whole cluster back on ZooKeeper, and until the finalization KRaft writes to it.

@@ -8,7 +8,7 @@ AREAS, ENTRIES = read(r"""
 B Preflight
 about: preflight: what must be right before the migration begins
 when: before anything is changed
-intro: Preflight reads everything and changes nothing. The severity of each finding is shown beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B8a, B14, B15 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
+intro: Preflight reads everything and changes nothing. The severity of each finding is shown beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B1b, B8a, B9f, B14, B15, B17 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
 
 B1a Releases or protocol versions differ
 means: A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.
@@ -19,14 +19,14 @@ do: Controllers of another version, and no broker has moved: empty their directo
 never: Change the protocol version while a migration is under way.
 source: KIP-866; BrokerRegistrationRequest, min = max = IBP
 
-B1b A version that must not be migrated
-means: This release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. The text says which.
+B1b A version with known defects, or without what a migration needs
+means: *block*: this release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. *warn*: it can be migrated, with the defects, early-access features or unfinished upgrade that the text names.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.
-do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature.
+do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature. After a warning: the same, or read each issue and decide.
 do: It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.
-never: Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.
-source: KAFKA-17457, KIP-858, KAFKA-16431, KAFKA-16606, KIP-584, ZkTopicMigrationClient and the bug list of KIP-866
+never: Upgrade, or raise the version, in the middle of a migration. Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.
+source: bug list of KIP-866, from the release tags; KIP-858, KIP-405, KIP-584; ZkTopicMigrationClient
 ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
 
 B2b A controller id is taken
@@ -35,14 +35,6 @@ meanwhile: Yes. Nothing was changed.
 do: Choose ids that no broker has or ever had, such as 3000 and up. They cannot be changed later.
 never: Reuse the id of a broker that was decommissioned.
 source: KIP-866; KAFKA-20395
-
-B2c A broker is missing in the cluster file
-means: A broker that is not rolled keeps the copy from starting and is isolated once it does: acknowledged records were lost (measured).
-meanwhile: Yes. Nothing was changed.
-do: List the brokers: `zookeeper-shell.sh $ZK ls /brokers/ids`.
-do: Add it to the cluster file, or decommission it first.
-never: Stop that broker to make the finding go away (B4b).
-source: measured: half backed-out first roll
 
 B4b Partitions name a broker that does not exist
 means: The copy waits for every id that partitions are assigned to; for a broker that is gone it waits forever.
@@ -58,14 +50,6 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Wait until `/admin/delete_topics` is empty. A deletion that hangs usually waits for a broker that is down: start it.
 never: Remove the entries in `/admin/delete_topics`.
 source: KAFKA-15605
-
-B6b No readable controller epoch
-means: KRaft takes control by raising /controller_epoch. Without it no ZooKeeper controller was ever elected, or the tree is damaged.
-meanwhile: The cluster serves. Change nothing until the cause is known.
-do: Check the chroot. `zookeeper-shell.sh $ZK get /controller_epoch` and `get /controller`.
-do: Find out who removed it.
-never: Write it by hand: the epoch decides whose leader elections count.
-source: KafkaZkClient.scala
 
 B7b A log directory has failed
 means: In migration mode such a broker halts, and its replicas are gone until it is repaired.
@@ -235,13 +219,6 @@ about: properties files of nodes
 when: preflight, and before a file is written
 intro: What a node's file must or must not hold. Values that may be secrets are never shown.
 
-C01 The file is of another stage
-means: The file makes the node something else than expected: a later stage, broker and controller at once, or no stage at all.
-meanwhile: Yes. Nothing was changed.
-do: Find out who changed it. The right one is in the backup (`broker-N.properties`) or among the node's replaced files ([section 9](#9-where-the-evidence-is)).
-do: Combined nodes cannot be migrated.
-never: Restart the node with it.
-
 C04 A line or key is missing, wrong or must not be there
 means: A node of this stage does not start, register or work with it, or changes its id.
 meanwhile: Yes: nothing was changed. A node's own file: until that node restarts for any reason.
@@ -287,15 +264,6 @@ do: Plan three or five controllers before the first one is started.
 never: Change the voters in the middle of a migration.
 source: KIP-595
 
-W4 A version with known defects or unfinished features
-means: The release can be migrated, but the text names known defects, early-access features, or an unfinished upgrade.
-meanwhile: Yes, as safe as before. Nothing was changed.
-do: Upgrade to 3.9.2 and raise `inter.broker.protocol.version` to 3.9 first, or read each issue and decide.
-do: Write the release as `kafka_release` into the cluster file.
-never: Upgrade, or raise the version, in the middle of a migration. Try it on production first.
-source: bug list of KIP-866, from the release tags; KIP-858; KIP-405
-ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
-
 W7 A node may be killed while it stops
 means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
 meanwhile: Yes, as safe as before. Nothing was changed.
@@ -324,25 +292,19 @@ source: peers: interlocks against other actors
 ask: Ask who runs Cruise Control, CMAK or scripts against this cluster, and have them paused.
 
 W10 meta.properties of version 1
-means: A plain ZooKeeper broker does not start with it, which shows only at the end of a rollback.
+means: A broker in ZooKeeper mode does not start with it, which shows only at the end of a rollback.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Nothing: a rollback rewrites the file while the broker is down.
 never: Add brokers that `kafka-storage` has formatted before the finalization.
 source: KAFKA-20762; measured
 
-W11 Dynamic passwords become readable
-means: KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.
-meanwhile: Yes, as safe as before. Nothing was changed.
-do: Protect the controllers' disks and their backups, or move these passwords into the files first.
-never: Share a metadata snapshot.
-source: KIP-866; ControllerServer.scala
-
-W13 Dynamic settings
-means: The migration copies them, but controllers do not follow every one of them.
+W13 Dynamic settings and passwords
+means: The migration copies them, but controllers do not follow every one of them. KRaft keeps dynamic passwords unencrypted in its metadata log, on every controller's disk.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Write what a controller needs into the brokers' files, or under `quorum.properties`.
-never: Change them while the migration runs.
-source: KIP-866; Kafka 3.9 notes on unclean.leader.election.enable
+do: Passwords: move them into the files first, or protect the controllers' disks and their backups.
+never: Change them while the migration runs. Share a metadata snapshot.
+source: KIP-866; ControllerServer.scala; Kafka 3.9 notes on unclean.leader.election.enable
 
 W14 Rules that may not say what was meant
 means: Such a rule is copied, but may match other requests after the migration, or none.

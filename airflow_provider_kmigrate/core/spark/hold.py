@@ -319,7 +319,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
-        return Wait((Reason("J08", f"Could not read the ends of these logs: {summarize(unknown)}."),))
+        return Wait((Reason("J05", f"Could not read the ends of these logs: {summarize(unknown)}."),))
     return Done(f"All {len(now.offsets)} logs contain the offset where the job stopped.")
 
 
