@@ -259,8 +259,7 @@ def _may_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
     rows = _topic(view)
     if not rows:
         return Refuse((Reason("K80", f"{OFFSETS.name} does not exist."),))
-    counts = _counts(view)
-    old = _used(view, counts)
+    old = _used(view, _counts(view))
     gate = together(
         (
             roll.no_other_down(view),
