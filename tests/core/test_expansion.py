@@ -250,7 +250,10 @@ def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> No
     }
 
 
-@pytest.mark.parametrize("wrong", [{}, {"version": 99, "number": 1, "with_members": [], "groups": {}}])
+EMPTY_EXPORT = Export().to_json()
+
+
+@pytest.mark.parametrize("wrong", [{}, {**EMPTY_EXPORT, "version": 2}, {**EMPTY_EXPORT, "groups": {"g": [["t", 0, 5, -1, "m"]]}}])
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)
