@@ -30,8 +30,7 @@ def of_machine(hello: Json, version: str, nodes: Iterable[NodeSpec]) -> Iterator
     if not hello.get("root"):
         yield Reason("M03", f"kmigrate-node on {host} does not run as root and cannot stop a unit. Start it by `sudo -n`.")
     for role in sorted(hello.get("roles", {}).keys() - roles):
-        text = f"node.json on {host} has the role {role}, the cluster file has no {role} there. {_EDIT}"
-        yield Reason("M03", text)
+        yield Reason("M03", f"node.json on {host} has the role {role}, the cluster file has no {role} there. {_EDIT}")
     for role in sorted(roles - hello.get("roles", {}).keys()):
         yield Reason("M03", f"the cluster file has a {role} on {host}, node.json there does not. {_REINSTALL}")
 

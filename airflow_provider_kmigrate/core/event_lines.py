@@ -58,8 +58,7 @@ def decode(line: str) -> Event:
     value = _parse(line)
     cls = KINDS[value.pop("kind")]
     try:
-        stamp = _read_stamp([value.pop(name) for name in Stamp._fields])
-        event = cls(stamp, **_read_fields(cls, value))
+        event = cls(_read_stamp([value.pop(name) for name in Stamp._fields]), **_read_fields(cls, value))
     except (KeyError, TypeError, ValueError) as error:
         raise BadEvent(f"an event of kind {_NAMES[cls]} is malformed: {error}") from error
     flaw = event.flaw()

@@ -96,8 +96,8 @@ def export_of(found: Mapping[str, Any]) -> Export:
         raise ValueError(f"version {found['version']}")
     groups, times = dict[str, FetchedOffsets](), dict[GroupPartition, int]()
     for group, rows in found["groups"].items():
-        groups[group] = {TopicPartition(topic, at): FetchedOffset(*rest[:3]) for topic, at, *rest in rows}
-        times |= {GroupPartition(group, *row[:2]): row[5] for row in rows if row[5] is not None}
+        groups[group] = {TopicPartition(topic, at): FetchedOffset(*one) for topic, at, *one, _ in rows}
+        times |= {GroupPartition(group, topic, at): t_ms for topic, at, _, _, _, t_ms in rows if t_ms is not None}
     return Export(tuple(found["with_members"]), groups, int(found["number"]), times)
 
 
@@ -259,8 +259,7 @@ def _may_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
     rows = _topic(view)
     if not rows:
         return Refuse((Reason("K83", f"{OFFSETS.name} does not exist."),))
-    counts = _counts(view)
-    old = _used(view, counts)
+    old = _used(view, _counts(view))
     gate = together(
         (
             roll.no_other_down(view),

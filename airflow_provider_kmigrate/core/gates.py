@@ -51,8 +51,7 @@ def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
     """Why the owner of a node's directories is unknown; empty if they were read, even if still unformatted."""
     if node.files.meta is not None:
         return ()
-    text = f"Could not read which cluster the directories of node {node.id}'s machine belong to."
-    return (Reason("U04", text),)
+    return (Reason("U04", f"Could not read which cluster the directories of node {node.id}'s machine belong to."),)
 
 
 def _named(view: ClusterView) -> list[tuple[str, str]]:
@@ -340,7 +339,7 @@ def no_client_metrics(view: ClusterView) -> Gate:
     """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
     if view.client_metrics is None:
         return not_yet(could_not_read("the client-metrics subscriptions"))
-    return never_if(view.client_metrics, Reason("G09", f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."))
+    return never_if(view.client_metrics, Reason("G09", f"Client-metrics subscriptions exist: {summarize(view.client_metrics)}."))
 
 
 def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:

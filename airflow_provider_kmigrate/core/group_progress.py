@@ -288,8 +288,7 @@ def _why_not(progress: GroupProgress, at: float, *, restart: bool) -> tuple[Reas
         return (_late(progress, at), *unread)
     if not restart or progress.fresh(at):
         return ()
-    text = "Measuring which consumer groups make progress, before the restart."
-    return unread or (Reason("T01", text),)
+    return unread or (Reason("T01", "Measuring which consumer groups make progress, before the restart."),)
 
 
 def _late(progress: GroupProgress, at: float) -> Reason:

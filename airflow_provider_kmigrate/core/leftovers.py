@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase, where
 from airflow_provider_kmigrate.core.text import cell, code_span
 
 
@@ -48,25 +48,28 @@ _STAYS = {
 }
 
 
-def kept_because(left: Leftover, phase: Phase) -> str:
-    """Why this must not be removed now, in words; empty if it may be."""
+def kept_because(left: Leftover, position: ClusterPosition) -> str:
+    """Why this must not be removed now, in words; empty if it may be.
+
+    A phase with reasons is not certain: brokers or controllers that do not answer may be in the middle of a migration.
+    """
     if left.kind in _STAYS:
         return _STAYS[left.kind]
-    if phase in _REMOVABLE[left.kind]:
-        return ""
-    return f"it may be needed in phase '{phase}'"
+    if position.phase not in _REMOVABLE[left.kind]:
+        return f"it may be needed in phase '{position.phase}'"
+    return f"it may be needed. {position.reasons[0].text}" if position.reasons else ""
 
 
 def removable(left: Iterable[Leftover], view: ClusterView) -> tuple[Leftover, ...]:
     """What may be removed now."""
-    return tuple(each for each in left if not kept_because(each, where(view).phase))
+    return tuple(each for each in left if not kept_because(each, where(view)))
 
 
 def listed(left: Iterable[Leftover], view: ClusterView) -> str:
     """Everything that is left as Markdown, for the operator who decides: what would be removed, and what stays and why."""
-    phase = where(view).phase
+    fates = ((each, kept_because(each, where(view))) for each in left)
     rows = [
-        f"| {each.where} | {each.kind} | {code_span(cell(each.path))} | {f'stays: {why}' if (why := kept_because(each, phase)) else 'removed'} |"
-        for each in left
+        f"| {each.where} | {each.kind} | {code_span(cell(each.path))} | {f'stays: {cell(why)}' if why else 'removed'} |"
+        for each, why in fates
     ]
     return "\n".join(["| where | what | path | |", "| --- | --- | --- | --- |", *rows]) if rows else "Nothing is left."

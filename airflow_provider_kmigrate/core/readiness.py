@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.core.model import (
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, malformed, where, zookeeper_controller
-from airflow_provider_kmigrate.core.text import cell, join_ids, summarize
+from airflow_provider_kmigrate.core.text import cell, join_ids, summarize, unlinked
 
 
 class RollbackPart(StrEnum):
@@ -274,7 +274,7 @@ def losses(view: ClusterView) -> tuple[str, ...]:
         return ()
     lag = gates.dual_write_lag(view)
     behind = f"Up to {lag} metadata records that ZooKeeper has not received yet." if lag and lag > gates.MOST_LAG else ""
-    subscriptions = ", ".join(view.client_metrics or ())
+    subscriptions = summarize(view.client_metrics or ())
     metrics = f"The client-metrics subscriptions {subscriptions}." if subscriptions else ""
     differing = (reason.text for reason in equivalence.found(view))
     return tuple(text for text in (behind, metrics, *differing) if text)
@@ -300,7 +300,7 @@ def as_markdown(readiness: Readiness, now: float) -> str:
         for each in readiness.reasons
     ]
     table = ["", "| part | observed | fixed by | next step |", "| --- | --- | --- | --- |", *rows] if rows else []
-    return "\n".join([describe(readiness, now), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
+    return "\n".join([unlinked(describe(readiness, now)), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
 
 
 def _parts(readiness: Readiness) -> str:

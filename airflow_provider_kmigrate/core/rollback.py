@@ -650,7 +650,7 @@ def changed(view: ClusterView, before: Inventory | None, why: str = "") -> tuple
 def _metrics(view: ClusterView) -> str:
     if view.client_metrics is None:
         return ", and client-metrics subscriptions, which could not be read"
-    return f", and the client-metrics subscriptions {', '.join(view.client_metrics)}" if view.client_metrics else ""
+    return f", and the client-metrics subscriptions {summarize(view.client_metrics)}" if view.client_metrics else ""
 
 
 def _wiped(controller: Controller) -> str:

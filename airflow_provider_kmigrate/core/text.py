@@ -15,9 +15,11 @@ def join_ids(items: Iterable[object]) -> str:
 
 
 def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
-    """The first of them by name, the others counted; `apart`: what separates two. Control characters become visible."""
+    """The first of them by name, the others counted; `apart`: what separates two. Names of others forge no line and no link."""
     named = [str(item) for item in items]
-    return apart.join(map(printable, named[:shown])) + (f" and {len(named) - shown} more" if len(named) > shown else "")
+    return apart.join(unlinked(printable(name)) for name in named[:shown]) + (
+        f" and {len(named) - shown} more" if len(named) > shown else ""
+    )
 
 
 #: Seconds of systemd.time(7)'s units.
@@ -54,6 +56,11 @@ def printable(text: str, kept: str = "") -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
 
 
+def unlinked(text: str) -> str:
+    """A text of others in Markdown, such as that of an approval: `[text](address)` in it gets a space, and is no link."""
+    return text.replace("](", "] (")
+
+
 def code_span(text: str) -> str:
     """Any text as code in Markdown: it can be no link, and end nothing."""
     return "`" + printable(text).replace("`", "'") + "`"
@@ -61,7 +68,7 @@ def code_span(text: str) -> str:
 
 def cell(text: str) -> str:
     """A text of others as one cell of a Markdown table."""
-    return printable(" ".join(text.replace("|", "\\|").split()))
+    return unlinked(printable(" ".join(text.replace("|", "\\|").split())))
 
 
 def safe(value: object) -> str:

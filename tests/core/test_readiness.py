@@ -346,6 +346,15 @@ class TestVerdict:
         assert later.since == NOW
         assert "since 10 min: ZooKeeper ensemble" in describe(later, NOW + 600)
 
+    def test_a_group_or_a_subscription_that_is_named_like_a_link_is_none_on_the_page(self):
+        """Clients choose these names, and an administrator reads the page before an approval."""
+        view = computing(replace(HYBRID, client_metrics=("[lag](http://x)",)), HALF)
+        view = replace(view, coordinators=replace(view.coordinators, groups=tuple(f"[yes{n}](http://x)" for n in range(9))))
+        page = as_markdown(judge(view, ReadinessAsk(), NOW), NOW)
+        assert "[yes" in page
+        assert "[lag" in page
+        assert "](" not in page
+
     def test_a_page_names_who_can_fix_what(self):
         page = as_markdown(judge(joined(replace(HYBRID, client_metrics=("lag",))), ReadinessAsk(), NOW), NOW)
         assert "| cluster file names every broker | [G39] Brokers that the cluster file does not name: 7." in page
