@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
@@ -43,7 +43,6 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NOT_THERE = "java.io.FileNotFoundException"
 Value = TypeVar("Value")
 
 
@@ -107,78 +106,6 @@ def _tried(path: str, act: Callable[[], Value], missing: Value) -> Value:
         return missing
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}") from error
-
-
-class HadoopFiles:
-    """Any file system that the job's own Spark session can reach, by its own settings: HDFS, S3, GCS, ABFS, local files."""
-
-    def __init__(self, spark: Any) -> None:
-        if not hasattr(spark, "_jvm"):
-            text = "A Spark Connect session does not reach the checkpoint's file system."
-            raise Refused.because(Reason("J05", text))
-        context = spark.sparkContext
-        self._jvm, self._gateway, self._conf = context._jvm, context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001  # pyspark has no public way
-
-    def read(self, path: str) -> str | None:
-        """As `Files.read`; the text is UTF-8."""
-
-        def text() -> str:
-            stream = self._system(path).open(self._path(path))
-            try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
-
-        return self._asked(path, text, None)
-
-    def write(self, path: str, text: str) -> None:
-        """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly."""
-
-        def replace() -> None:
-            target = self._path(path)
-            beside = self._jvm.org.apache.hadoop.fs.Path(target.getParent(), f".{target.getName()}.{uuid.uuid4().hex}.tmp")
-            renames = urlsplit(target.toUri().toString()).scheme in {"", "file", "hdfs", "viewfs"}
-            self._create(beside if renames else target, text)
-            if renames:
-                self._rename(beside, target)
-
-        self._asked(path, replace, None)
-
-    def _create(self, target: Any, text: str) -> None:
-        stream = target.getFileSystem(self._conf).create(target, True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
-
-    def _rename(self, source: Any, target: Any) -> None:
-        """Rename over the target: `FileSystem.rename` replaces nothing; `FileContext` does."""
-        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._gateway.new_array(rename, 1)
-        options[0] = rename.OVERWRITE
-        self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(target.toUri(), self._conf).rename(source, target, options)
-
-    def delete(self, path: str) -> None:
-        """Delete a file; nothing happens if there is none."""
-        self._asked(path, lambda: self._system(path).delete(self._path(path), False), None)
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder; none if there is no such folder."""
-        found: list[Any] = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
-        return [entry.getPath().getName() for entry in found]
-
-    def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
-
-    def _system(self, path: str) -> Any:
-        return self._path(path).getFileSystem(self._conf)
-
-    def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
-        """Call py4j."""
-        try:
-            return act()
-        except Exception as error:  # py4j's and pyspark's, of several classes; what Java threw is in their text
-            if _NOT_THERE in str(error):
-                return missing
-            raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
 
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint:

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.audit.request import (
 from airflow_provider_kmigrate.audit.session import SparkEngine, start
 from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import commit_copies
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
@@ -174,7 +175,7 @@ def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) ->
     session = _spark(engine)
     events = stream.EventStream(session, fingerprint.properties(wanted), plan)
     events.catch_up()
-    written = any(name.startswith("row_kind=") for name in stream.Storage(session).names(wanted.folder))
+    written = any(name.startswith("row_kind=") for name in HadoopFiles(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
     left = (replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
     return tuple(left), limits(wanted.topic, events.marks())

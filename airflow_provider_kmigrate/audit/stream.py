@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,12 +24,13 @@ from airflow_provider_kmigrate.audit.kafka_source import READING, options_of
 from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
 from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of_records
 from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
+from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
 _VERSION: Final = 2
 _TIE: Final = "kmigrate-stream.json"
@@ -68,7 +68,7 @@ class EventStream:
     ) -> None:
         self.plan = plan
         self._session = session
-        self._storage = Storage(session)
+        self._files = HadoopFiles(session)
         self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
         self._cluster_id = cluster_id(properties)
         self._properties = properties
@@ -76,8 +76,8 @@ class EventStream:
     def catch_up(self, timeout: float = 600.0) -> None:
         """Take in what the topic holds now, from where the last one ended.
 
-        Raises `Failed`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this topic and to each
-        other (X03), or events were removed before they were ingested (X12).
+        Raises `Failed`, `Unavailable`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this
+        topic and to each other (X03), or events were removed before they were ingested (X12).
         """
         self._tie()
         refuse_removed(self.marks(), self._place())
@@ -104,25 +104,24 @@ class EventStream:
     def _place(self) -> Mapping[TopicPartition, int]:
         """The topic's offsets that are in the output; empty before the first batch."""
         done = self.progress().done
-        text = None if done is None else self._storage.read(f"{self.plan.checkpoint}/offsets/{done}")
+        text = None if done is None else self._files.read(f"{self.plan.checkpoint}/offsets/{done}")
         return batch_offsets(text) if text else {}
 
     def progress(self) -> CheckpointProgress:
         """Read from the checkpoint's file names: `offsets` has one per begun batch, `commits` one per done batch."""
-        kept = (self._storage.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
+        kept = (self._files.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
         return CheckpointProgress(*map(newest_written, kept))
 
     def _tie(self) -> None:
         path = f"{self.plan.checkpoint}/{_TIE}"
         mine = {"version": _VERSION, "cluster_id": self._cluster_id, **asdict(self.plan)}
-        text = self._storage.read(path)
-        if text is None:
+        if self._files.read(path) is None:
             self._refuse_strangers()
-            self._storage.write(path, json.dumps(mine))
-        elif (theirs := _parse(text)) != mine:
+            self._files.write(path, json.dumps(mine))
+        if (theirs := _parse(self._files.read(path) or "")) != mine:  # read again: another audit may have begun just now
             raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
         at = self.progress()
-        if why := misfit(at.begun, at.done, newest_written(self._storage.names(self._log))):
+        if why := misfit(at.begun, at.done, newest_written(self._files.names(self._log))):
             raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
 
     @property
@@ -131,9 +130,9 @@ class EventStream:
         return f"{self.plan.folder}/_spark_metadata"
 
     def _refuse_strangers(self) -> None:
-        if any(self._storage.exists(f"{self.plan.checkpoint}/{name}") for name in ("metadata", "offsets", "commits")):
+        if {"metadata", "offsets", "commits"} & set(self._files.names(self.plan.checkpoint)):
             raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query, which kmigrate did not start")
-        if self._storage.exists(self._log):
+        if self._files.names(self._log):
             raise _unfit(
                 f"the output {self.plan.folder} belongs to another checkpoint; Spark would drop batches that it thinks are there"
             )
@@ -154,59 +153,3 @@ def decoded(source: DataFrame) -> DataFrame:
     """Records of an events topic as rows of `sources.EVENTS`."""
     columns = source.selectExpr("topic", "partition", "offset", "value")
     return columns.mapInArrow(rows_of_records, from_arrow_schema(EVENTS))
-
-
-class Storage:
-    """Small files on whatever file system Spark writes to: local, HDFS, an object store. Paths are as Spark takes them.
-
-    Every method raises `Failed`. Needs a session with a driver of its own, not Spark Connect.
-    """
-
-    def __init__(self, session: SparkSession) -> None:
-        self._jvm: Any = session._jvm  # noqa: SLF001  # the only way to Hadoop's file systems
-        self._configuration: Any = session._jsc.hadoopConfiguration()  # noqa: SLF001
-
-    def exists(self, path: str) -> bool:
-        """True for a file and for a folder."""
-        return bool(self._call(path, lambda system, place: system.exists(place)))
-
-    def names(self, path: str) -> list[str]:
-        """The names in a folder; empty if there is none."""
-        if not self.exists(path):
-            return []
-        return [each.getPath().getName() for each in self._call(path, lambda system, place: system.listStatus(place))]
-
-    def read(self, path: str) -> str | None:
-        """A file's text, None if there is none."""
-        if not self.exists(path):
-            return None
-        return str(self._call(path, self._read))
-
-    def _read(self, system: Any, place: Any) -> Any:
-        stream = system.open(place)
-        try:
-            return self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        finally:
-            stream.close()
-
-    def write(self, path: str, text: str) -> None:
-        """Write a new file, whole or not at all; an existing one is an error."""
-
-        def put(system: Any, place: Any) -> None:
-            part = self._jvm.org.apache.hadoop.fs.Path(f"{path}.part")
-            stream = system.create(part, True)
-            stream.write(bytearray(text.encode()))
-            stream.close()
-            if not system.rename(part, place):
-                raise Failed(f"cannot write {path}: there is a file already")
-
-        self._call(path, put)
-
-    def _call(self, path: str, act: Any) -> Any:
-        try:
-            place = self._jvm.org.apache.hadoop.fs.Path(path)
-            return act(place.getFileSystem(self._configuration), place)
-        except Py4JJavaError as error:
-            raise Failed(f"cannot reach {path}: {error.java_exception.toString()}") from error
-        except Py4JError as error:
-            raise Failed(f"cannot reach {path}: {str(error).strip().partition(chr(10))[0]}") from error

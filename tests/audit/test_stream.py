@@ -27,7 +27,8 @@ from airflow_provider_kmigrate.audit import connector, job
 from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources import RowKind
-from airflow_provider_kmigrate.audit.stream import EventStream, Storage, StreamPlan
+from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan
+from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
@@ -35,7 +36,7 @@ from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
@@ -314,15 +315,16 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
 
 
 def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
-    storage = Storage(spark)
-    path = str(tmp_path / "folder" / "file")
-    assert (storage.read(path), storage.names(str(tmp_path / "folder"))) == (None, [])
-    storage.write(path, "grüße")
-    assert (storage.read(path), storage.names(str(tmp_path / "folder"))) == ("grüße", ["file"])
-    with pytest.raises(Failed):
-        storage.write(path, "twice")
-    with pytest.raises(Failed):
-        storage.exists("nosuchscheme://host/x")
+    files, path = HadoopFiles(spark), str(tmp_path / "folder" / "file")
+    assert (files.read(path), files.names(str(tmp_path / "folder"))) == (None, [])
+    for text in ("grüße", "twice"):
+        files.write(path, text)
+        assert (files.read(path), files.names(str(tmp_path / "folder"))) == (text, ["file"])
+    files.delete(path)
+    files.delete(path)
+    assert files.read(path) is None
+    with pytest.raises(Unavailable):
+        files.names("nosuchscheme://host/x")
 
 
 def test_identities_are_translated(tmp_path: Path) -> None:

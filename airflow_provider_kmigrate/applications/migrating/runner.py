@@ -38,13 +38,13 @@ from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSess
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, Store
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, Unreadable
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, blocks_revocation, current, due_commits
+from airflow_provider_kmigrate.core.member.state import Member, Settings, blocks_revocation, current, due_commits, own_topics
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
 
 _RETRY_S: Final = 0.2
@@ -441,9 +441,8 @@ class MemberRunner:
 
     def _follow(self, view: messages.GroupView) -> None:
         """Subscribe in the Kafka group to exactly the topics of ZooKeeper's assignment, as plain names."""
-        topics = topics_of(self.member.settings.registration, view.topics, internal=self.member.settings.internal_too)
-        if self._kafka is not None and not isinstance(topics, Unreadable):
-            self._kafka.follow(self.member.mode, frozenset(topics) & view.topics.keys())
+        if self._kafka is not None:
+            self._kafka.follow(self.member.mode, frozenset(own_topics(self.member.settings, view)) & view.topics.keys())
 
     def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
         """True if the member knows of a revocation and uses none of these by Kafka's assignment."""

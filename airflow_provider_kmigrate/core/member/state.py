@@ -162,7 +162,7 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
     if settings.consumer not in view.registrations:
         return {}
     if view.mode is Mode.KAFKA:
-        return streams_of(settings.consumer, _own_topics(settings, view), kafka)
+        return streams_of(settings.consumer, own_topics(settings, view), kafka)
     found = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
     if isinstance(found, Frozen):
         return found
@@ -173,11 +173,12 @@ def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartit
 
 def expected(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
     """The partitions that a member of the group should own, as far as this member's own subscription shows."""
-    topics = _own_topics(settings, view)
+    topics = own_topics(settings, view)
     return frozenset(TopicPartition(topic, partition) for topic in topics for partition in view.topics.get(topic, ()))
 
 
-def _own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
+def own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
+    """Topic -> streams of the member's own subscription; it may name topics that do not exist."""
     topics = topics_of(settings.registration, view.topics, internal=settings.internal_too)
     return {} if isinstance(topics, Unreadable) else topics
 

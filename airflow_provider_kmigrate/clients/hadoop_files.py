@@ -1,0 +1,89 @@
+"""Small files through a Spark session's own Hadoop client: a job's hold folder, a checkpoint, an audit's output."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+
+_NOT_THERE = "java.io.FileNotFoundException"
+Value = TypeVar("Value")
+
+
+class HadoopFiles:
+    """Small text files on any file system that a Spark session can reach, by its own settings: HDFS, S3, GCS, ABFS, local files.
+
+    Every method raises `Unavailable` if the file system does not answer. Raises `Refused` (J05) for a Spark Connect session.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        if not hasattr(spark, "_jvm"):
+            text = "A Spark Connect session does not reach the checkpoint's file system."
+            raise Refused.because(Reason("J05", text))
+        context = spark.sparkContext
+        self._jvm, self._gateway, self._conf = context._jvm, context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001  # pyspark has no public way
+
+    def read(self, path: str) -> str | None:
+        """The text of a file, in UTF-8; None if there is none."""
+
+        def text() -> str:
+            stream = self._system(path).open(self._path(path))
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+        return self._asked(path, text, None)
+
+    def write(self, path: str, text: str) -> None:
+        """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly."""
+
+        def replace() -> None:
+            target = self._path(path)
+            beside = self._jvm.org.apache.hadoop.fs.Path(target.getParent(), f".{target.getName()}.{uuid.uuid4().hex}.tmp")
+            renames = urlsplit(target.toUri().toString()).scheme in {"", "file", "hdfs", "viewfs"}
+            self._create(beside if renames else target, text)
+            if renames:
+                self._rename(beside, target)
+
+        self._asked(path, replace, None)
+
+    def _create(self, target: Any, text: str) -> None:
+        stream = target.getFileSystem(self._conf).create(target, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def _rename(self, source: Any, target: Any) -> None:
+        """Rename over the target: `FileSystem.rename` replaces nothing; `FileContext` does."""
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(rename, 1)
+        options[0] = rename.OVERWRITE
+        self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(target.toUri(), self._conf).rename(source, target, options)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
+        self._asked(path, lambda: self._system(path).delete(self._path(path), False), None)
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
+        found: list[Any] = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
+        return [entry.getPath().getName() for entry in found]
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _system(self, path: str) -> Any:
+        return self._path(path).getFileSystem(self._conf)
+
+    def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
+        """Call py4j."""
+        try:
+            return act()
+        except Exception as error:  # py4j's and pyspark's, of several classes; what Java threw is in their text
+            if _NOT_THERE in str(error):
+                return missing
+            raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
