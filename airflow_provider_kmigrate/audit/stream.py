@@ -115,10 +115,11 @@ class EventStream:
     def _tie(self) -> None:
         path = f"{self.plan.checkpoint}/{_TIE}"
         mine = {"version": _VERSION, "cluster_id": self._cluster_id, **asdict(self.plan)}
-        if self._files.read(path) is None:
+        text = self._files.read(path)
+        if text is None:
             self._refuse_strangers()
-            self._files.write(path, json.dumps(mine))
-        if (theirs := _parse(self._files.read(path) or "")) != mine:  # read again: another audit may have begun just now
+            self._files.write(path, json.dumps(mine), new=True)
+        elif (theirs := _parse(text)) != mine:
             raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
         at = self.progress()
         if why := misfit(at.begun, at.done, newest_written(self._files.names(self._log))):

@@ -39,29 +39,35 @@ class HadoopFiles:
 
         return self._asked(path, text, None)
 
-    def write(self, path: str, text: str) -> None:
-        """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly."""
+    def write(self, path: str, text: str, *, new: bool = False) -> None:
+        """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly.
 
-        def replace() -> None:
+        `new`: a file that is there already is kept, and `Unavailable` is raised: another program wrote it at the same moment.
+        """
+
+        def put() -> None:
             target = self._path(path)
             beside = self._jvm.org.apache.hadoop.fs.Path(target.getParent(), f".{target.getName()}.{uuid.uuid4().hex}.tmp")
             renames = urlsplit(target.toUri().toString()).scheme in {"", "file", "hdfs", "viewfs"}
-            self._create(beside if renames else target, text)
+            self._create(beside if renames else target, text, replace=renames or not new)
             if renames:
-                self._rename(beside, target)
+                try:
+                    self._rename(beside, target, replace=not new)
+                finally:
+                    self._system(path).delete(beside, False)
 
-        self._asked(path, replace, None)
+        self._asked(path, put, None)
 
-    def _create(self, target: Any, text: str) -> None:
-        stream = target.getFileSystem(self._conf).create(target, True)
+    def _create(self, target: Any, text: str, *, replace: bool) -> None:
+        stream = target.getFileSystem(self._conf).create(target, replace)
         stream.write(bytearray(text.encode()))
         stream.close()
 
-    def _rename(self, source: Any, target: Any) -> None:
-        """Rename over the target: `FileSystem.rename` replaces nothing; `FileContext` does."""
+    def _rename(self, source: Any, target: Any, *, replace: bool) -> None:
+        """`FileSystem.rename` replaces nothing; `FileContext` does so if asked."""
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         options = self._gateway.new_array(rename, 1)
-        options[0] = rename.OVERWRITE
+        options[0] = rename.OVERWRITE if replace else rename.NONE
         self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(target.toUri(), self._conf).rename(source, target, options)
 
     def delete(self, path: str) -> None:
@@ -83,7 +89,9 @@ class HadoopFiles:
         """Call py4j."""
         try:
             return act()
-        except Exception as error:  # py4j's and pyspark's, of several classes; what Java threw is in their text
+        except Exception as error:  # py4j's and pyspark's, of several classes
             if _NOT_THERE in str(error):
                 return missing
-            raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
+            thrown = getattr(error, "java_exception", None)  # without it the text names py4j's call only
+            text = str(error) if thrown is None else thrown.toString()
+            raise Unavailable(f"{path}: {text.splitlines()[0][:300]}") from error

@@ -320,6 +320,11 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
     for text in ("grüße", "twice"):
         files.write(path, text)
         assert (files.read(path), files.names(str(tmp_path / "folder"))) == (text, ["file"])
+    with pytest.raises(Unavailable, match="exist"):
+        files.write(path, "of another program", new=True)
+    assert (files.read(path), files.names(str(tmp_path / "folder"))) == ("twice", ["file"])
+    files.delete(path)
+    files.write(path, "new", new=True)
     files.delete(path)
     files.delete(path)
     assert files.read(path) is None
