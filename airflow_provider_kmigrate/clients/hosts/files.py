@@ -1,4 +1,4 @@
-"""Files of this machine as they are read: properties with every byte, the directories that they name, ends of logs, records in JSON."""
+"""Files of this machine as they are read: properties with every byte, ends of logs, records in JSON."""
 
 from __future__ import annotations
 
