@@ -193,21 +193,11 @@ class Admin:
             self._client = None
 
     @_again
-    def partitions(self) -> tuple[Partition, ...]:
-        """Every partition, from one broker's metadata."""
-        return tuple(
-            Partition(name, index, found.leader, tuple(found.replicas), tuple(found.isrs))
-            for name, topic in sorted(self._metadata().items())
-            for index, found in sorted(topic.partitions.items())
-        )
-
-    @_again
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its id, partitions and overrides; topics deleted meanwhile are left out."""
-        names = sorted(self._metadata())
         overrides: dict[str, Mapping[str, Any]] = {}
         described: dict[str, Any] = {}
-        for batch in batches(names, _TOPICS):
+        for batch in batches(self._names(), _TOPICS):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
             overrides |= self._ask_each("DescribeConfigs", AdminClient.describe_configs, resources)
             described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
@@ -254,13 +244,13 @@ class Admin:
         if LOCAL_ERRORS.get(error.code()) is AuthenticationFailed:
             self._refused = error
 
-    def _metadata(self) -> Mapping[str, Any]:
-        with self._errors("Metadata"):
+    def _names(self) -> list[str]:
+        with self._errors("Metadata") as where:
             topics = self._admin().list_topics(timeout=self._timeout).topics
-        for topic in topics.values():
-            if topic.error is not None:
-                raise error_of(topic.error, f"{self._settings.bootstrap} Metadata of {topic.topic}")
-        return dict(topics)
+            for topic in topics.values():
+                if topic.error is not None:
+                    raise error_of(topic.error, f"{where} of {topic.topic}")
+        return sorted(topics)
 
     def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[str, Any]:
         with self._errors(what) as named:

@@ -60,7 +60,7 @@ def command_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str]:
-    """Run a command in exactly this environment; returns its exit code, which is no error, and the end of its stderr.
+    """Run a command in exactly this environment; returns its exit code and the end of its stderr.
 
     Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """

@@ -339,9 +339,9 @@ _REQUESTS = ("allow_redirects", "cert", "check_response", "max_redirects", "prox
 
 
 def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) -> WebhookSettings:
-    """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them.
+    """How to call a webhook, from a connection of Airflow's HTTP provider.
 
-    Extras are headers, but `verify`, the path of a CA file. `tls` false: the cluster file confirms an address without TLS.
+    Its address is in schema (http or https), host and port, or a whole URL in host. Extras are headers, but `verify`, the path of a CA file. `tls` false: the cluster file confirms an address without TLS.
     """
     fields = ConnectionFields(conn_id, connection, HTTP, None)
     url, login = _address(fields), fields.field("login")

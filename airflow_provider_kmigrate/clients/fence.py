@@ -1,4 +1,4 @@
-"""The fence: one run at a time may change a cluster, by a lock, an epoch and proof of life in ZooKeeper.
+"""The fence: only one run at a time may change a cluster. It is a lock, an epoch and proof of life in ZooKeeper.
 
 Below `/_kmigrate/<cluster id>` in the cluster's own chroot:
 
@@ -50,9 +50,9 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The run that owns the cluster; `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader.
+    """The run that owns the cluster.
 
-    `approved`: the approval with which another run handed the cluster over to this one; None: it took the fence by itself.
+    `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader. `approved`: the approval with which another run handed the cluster over to this one; None: it took the fence by itself.
     """
 
     owner: str

@@ -46,9 +46,9 @@ class OffsetsLog:
         self._properties = properties
 
     def read(self, groups: Collection[str] | None = None, *, newest: bool = False, timeout: float = 600.0) -> dict[str, GroupLog]:
-        """The records of these groups, or of all, in every partition of the topic as of now; nothing without the topic.
+        """The records of these groups, or of all, in every partition of the topic as of now.
 
-        `newest`: of each commit only the last record in each partition; all records of a large topic need much memory. Records of
+        Nothing without the topic. `newest`: of each commit only the last record in each partition; all records of a large topic need much memory. Records of
         aborted transactions are left out. Raises `Unavailable` for a partition that cannot be read, or in which an open transaction
         hides records (K81), `TimedOut` after `timeout` seconds, and what `offsets_records.decode` raises: what a record says of its
         group must be known here.
@@ -60,7 +60,7 @@ class OffsetsLog:
         next(_records(self._properties, timeout, wait=False), None)
 
     def remove(self, strays: Iterable[StrayRecord], timeout: float = 60.0) -> None:
-        """Write each record's key again, without a value, into its partition: no broker that loads the log finds the copy then.
+        """Write each record's key again, without a value, into its partition: no broker loads the copy then.
 
         Safe to repeat. A broker that has loaded the copy keeps it until it restarts. Raises `TimedOut` after `timeout` seconds, `Failed`
         or what a broker answers; then some may be written.

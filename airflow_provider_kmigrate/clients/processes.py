@@ -12,6 +12,7 @@ process (exec keeps pid and birth). If the starter dies earlier, the pipe closes
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,7 @@ try: os.execvp(sys.argv[1], sys.argv[1:])
 except OSError as error: sys.exit(f"cannot run {sys.argv[1]}: {error}")
 """
 _POLL = 0.02
+_TAIL = 65_536  # bytes of a log
 _STOPPED = Process(ProcessState.STOPPED)
 _children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a zombie has the pid and birth of a live process
 
@@ -164,8 +166,14 @@ class NodeProcess:
         return True
 
     def log_tail(self, lines: int) -> str:
-        """The last lines of its log, under the log's path; empty before its first start."""
-        return files.tail(self.log, lines)
+        """The last lines of its log, under the log's path; empty if no log can be read."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join([f"the end of {self.log}:", *text.splitlines()[-lines:]])
 
 
 def _lives(started: _Started) -> bool:

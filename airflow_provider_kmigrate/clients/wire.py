@@ -340,7 +340,7 @@ class PartitionLeader(NamedTuple):
 
 
 class TopicLocations(NamedTuple):
-    """The brokers' addresses by id, the leader of each partition (-1: none), and the topics that the answering broker does not know."""
+    """The brokers' addresses by id, each partition's leader (-1: none), and topics that the answering broker does not know."""
 
     brokers: Mapping[int, tuple[str, int]]
     leaders: Mapping[tuple[str, int], int]
@@ -446,7 +446,7 @@ class Wire:
         return {each.partition_index: (each.leader_id, each.leader_epoch) for each in answer.partitions}
 
     def find_coordinators(self, keys: Iterable[str], key_type: int = 0) -> dict[str, int | None]:
-        """Group (`key_type` 0) or transactional id (1) -> the coordinator that this broker names; None while it has none or is loading.
+        """The coordinator of each group (`key_type` 0) or transactional id (1); None while it has none or is loading.
 
         Creates `__consumer_offsets` or `__transaction_state` if it does not exist yet: check `leaders` first.
         """
@@ -481,9 +481,9 @@ class Wire:
     def log_offsets(
         self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
     ) -> dict[tuple[str, int], int]:
-        """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads; the others are left out.
+        """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads.
 
-        `committed`: the last stable offset, where open transactions begin, instead of the next one.
+        The others are left out. `committed`: the last stable offset, where open transactions begin, instead of the next one.
         """
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:
@@ -613,7 +613,7 @@ def taken(wire: Wire, broker: int) -> Taken:
 
 
 def broker_configs(wire: Wire, broker: int | None, keys: list[str] | None = None) -> Iterator[Any]:
-    """Each setting of a broker, or (None) of the default of all brokers, with all its sources (KIP-226); `keys`: only these."""
+    """Each setting of a broker, or (None) of all brokers' default, with all its sources (KIP-226); `keys`: only these."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     wanted = resource(resource_type=_BROKER, resource_name="" if broker is None else str(broker), configuration_keys=keys)
     for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=[wanted], include_synonyms=True).results:

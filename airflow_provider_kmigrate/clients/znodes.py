@@ -196,7 +196,7 @@ def batches(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
 
 
 def outdated(seen: str) -> Reason:
-    """The reason of a `Fenced`, the same for transactions, the fence and the nodes' tokens; `seen` says which token is older."""
+    """The reason of a `Fenced`; `seen` says which token is older."""
     return Reason("H03", f"{seen}.")
 
 

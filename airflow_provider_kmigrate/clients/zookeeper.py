@@ -213,7 +213,7 @@ def _all_of(stream: socket.socket) -> bytes:
 
 
 class Znode(NamedTuple):
-    """A znode with parts of its stat: version of the data, zxid and time (seconds since the epoch) of their last change."""
+    """A znode: its data, their version, and the zxid and time (seconds since the epoch) of their last change."""
 
     data: bytes
     version: int
@@ -362,7 +362,7 @@ class ZooKeeper:
         )
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
-        """The answer of each server of the connection to `srvr`; all are asked at once, so that one that hangs delays no other."""
+        """The answer of each server of the connection to `srvr`; all are asked at once: one that hangs delays no other."""
         addresses = self._settings.hosts.split(",")
         with ThreadPoolExecutor(len(addresses), "srvr") as threads:
             return tuple(threads.map(lambda address: _server(address, self._settings), addresses))
@@ -420,7 +420,7 @@ class ZooKeeper:
         return ((path, sorted(names)) for path, names in self._session.stream("children", ReadKind.CHILDREN, paths))
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        """Commit all operations or none, and none unless the fence is still held; returns the new version of each znode set.
+        """Commit all operations or none, and only while the fence is held; returns the new version of each znode set.
 
         Kafka's znodes, those of consumer groups too, need a fence and a version, or to be new; without a fence only our own root
         may be written. Raises `Forbidden` before anything is sent, `Fenced`, or `Changed` if a znode is not as it was. After

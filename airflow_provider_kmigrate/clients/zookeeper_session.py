@@ -195,7 +195,7 @@ def error_for(error: Exception, text: str) -> KMigrateError:
 
 
 class _LastWarning(logging.Handler):
-    """Keeps the last line of kazoo's log, the only place with the cause of a failed connection, and if it refused our identity."""
+    """Keeps the last line of kazoo's log, which alone has the cause of a failed connection or login."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

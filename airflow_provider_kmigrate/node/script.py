@@ -1,4 +1,4 @@
-"""The script that installs `kmigrate-node`: one POSIX shell script for all machines of a cluster, and for every way to run it.
+"""The script that installs `kmigrate-node`: one POSIX shell script for all machines of a cluster.
 
 `node install` sends it over the nodes' connections; configuration management runs what `--script` prints. It writes three files of
 root, if they are not so already: the agent, its node.json, and one line of sudoers.

@@ -110,14 +110,16 @@ class TestErrors:
 
     def test_a_property_that_librdkafka_does_not_know(self) -> None:
         with Admin(KafkaSettings({"no.such.property": "s3cr3t"})) as client, pytest.raises(Failed) as failed:
-            client.partitions()
+            client.topics()
         assert "s3cr3t" not in str(failed.value)
 
     def test_nobody_listens(self) -> None:
-        with refusing_port() as port, Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{port}"}), timeout=0.3) as client:
-            for call in (client.topics, client.partitions):
-                with pytest.raises((Unreachable, TimedOut)):
-                    call()
+        with (
+            refusing_port() as port,
+            Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{port}"}), timeout=0.3) as client,
+            pytest.raises((Unreachable, TimedOut)),
+        ):
+            client.topics()
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +143,7 @@ def topic(settings: KafkaSettings) -> str:
 def _until_known(look: Admin, topic: str) -> None:
     """The controller answers a creation before every broker knows the topic."""
     for _ in range(10):  # whichever broker answers
-        assert topic in look.topics()
-        assert sum(partition.topic == topic for partition in look.partitions()) == 2
+        assert len(look.topics()[topic].partitions) == 2
 
 
 @pytest.fixture
@@ -156,20 +157,15 @@ class TestRealBrokers:
     def test_the_cluster_names_itself(self, settings: KafkaSettings, cluster: LocalCluster) -> None:
         assert cluster_id(settings.properties) == cluster.plan.cluster_id
 
-    def test_partitions(self, admin: Admin, topic: str) -> None:
-        found = {partition.index: partition for partition in admin.partitions() if partition.topic == topic}
-        assert sorted(found) == [0, 1]
-        assert all(set(partition.replicas) == {0, 1, 2} for partition in found.values())
-        assert all(partition.leader in partition.isr for partition in found.values())
-
     def test_topics_have_ids_and_overrides_only(self, admin: Admin, topic: str) -> None:
         found = admin.topics()[topic]
         assert found.configs == {"min.insync.replicas": "2", "retention.ms": "7"}
         assert set(found.partitions[1].replicas) == {0, 1, 2}
 
     def test_electing_those_that_lead_already_is_fine(self, admin: Admin, topic: str) -> None:
-        wanted = [partition for partition in admin.partitions() if partition.topic == topic]
+        known = admin.topics()[topic].partitions
+        wanted = [Partition(topic, index, each.leader, each.replicas, each.isr) for index, each in known.items()]
         admin.elect_preferred(wanted)
         admin.elect_preferred([])
         admin.elect_preferred([Partition("deleted-meanwhile", 0, -1, (0,), (0,))])
-        assert all(p.leader == p.replicas[0] for p in admin.partitions() if p.topic == topic)
+        assert all(each.leader == each.replicas[0] for each in admin.topics()[topic].partitions.values())

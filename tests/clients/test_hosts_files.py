@@ -52,11 +52,3 @@ def test_what_cannot_be_read_is_not_absent(tmp_path: Path) -> None:
     with pytest.raises(Failed):
         files.read(str(tmp_path))
     assert files.read(str(tmp_path / "none")) is None
-
-
-def test_the_tail_of_a_long_log_is_its_end(tmp_path: Path) -> None:
-    log = tmp_path / "node.log"
-    log.write_bytes(b"".join(b"line %d\n" % number for number in range(50_000)) + b"\xff last\n")
-    assert files.tail(log, 2).splitlines() == [f"the end of {log}:", "line 49999", "\ufffd last"]
-    assert files.tail(tmp_path / "none", 2) == ""
-    assert log.stat().st_size > 65_536

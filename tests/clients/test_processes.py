@@ -196,6 +196,12 @@ def test_its_log_goes_on_over_restarts(node: NodeProcess) -> None:
     assert node.log.read_text() == "lived\nlived\n"
 
 
+def test_the_tail_of_a_long_log_is_its_end(node: NodeProcess) -> None:
+    python(node, "")
+    node.log.write_bytes(b"".join(b"line %d\n" % number for number in range(50_000)) + b"\xff last\n")
+    assert node.log_tail(2).splitlines() == [f"the end of {node.log}:", "line 49999", "\ufffd last"]
+
+
 def test_a_missing_program_is_said_at_once(node: NodeProcess) -> None:
     node.define(Launch(("/no/such/java",)))
     with pytest.raises(Failed, match="/no/such/java"):

@@ -54,7 +54,7 @@ class KafkaConnection:
 
     def test_connection(self) -> tuple[bool, str]:
         try:
-            return True, str(self.get_conn().partitions())
+            return True, str(self.get_conn().topics())
         except KMigrateError as error:
             return False, str(error)
 
@@ -273,7 +273,7 @@ class TestCanaries:
         """It logs by itself, and at `debug` it logs much."""
         caplog.set_level(logging.DEBUG)
         with pytest.raises(Unavailable) as caught:
-            KafkaConnection(connection("kf", **SECRETIVE["kf"])).get_conn().partitions()
+            KafkaConnection(connection("kf", **SECRETIVE["kf"])).get_conn().topics()
         captured = capfd.readouterr()
         assert CANARY not in f"{caught.value}{caplog.text}{captured.out}{captured.err}"
 

@@ -1,4 +1,4 @@
-"""Node machines: the interface `Host`, and what is behind it: the agent on each machine, or nothing for a machine that is dead for good.
+"""Node machines: the interface `Host`, for the agent on a machine, or for a machine that is dead for good.
 
 Every verb that changes something takes the run's fencing token; an agent that has seen a higher one raises `Fenced`.
 """

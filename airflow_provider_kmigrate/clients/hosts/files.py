@@ -1,9 +1,8 @@
-"""Files of this machine as they are read: properties with every byte, the directories that they name, ends of logs, records in JSON."""
+"""Files of this machine as they are read: properties with every byte, records in JSON."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,12 @@ from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed
 
 ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a character, so nothing is lost
-_TAIL_BYTES = 65_536
 
 
 def sha256(text: str) -> str:
     """The hash that identifies a properties file, in hex. Raises `Failed`."""
-    return hashlib.sha256(_encoded(text)).hexdigest()
-
-
-def _encoded(text: str) -> bytes:
     try:
-        return text.encode(ENCODING)
+        return hashlib.sha256(text.encode(ENCODING)).hexdigest()
     except UnicodeEncodeError as error:
         raise Failed(f"a properties file cannot hold {error.object[error.start]!r} unless it is escaped") from error
 
@@ -48,18 +42,6 @@ def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     data = keys.get("log.dirs") or keys.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108  # Kafka's default
     dirs = [part.strip() for part in data.split(",")] + [keys.get("metadata.log.dir", "").strip()]
     return tuple(dict.fromkeys(part for part in dirs if part))
-
-
-def tail(path: Path, lines: int) -> str:
-    """The last lines of a log, under its path; empty if no log can be read."""
-    try:
-        with path.open("rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - _TAIL_BYTES))
-            text = log.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
