@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import yaml
@@ -19,7 +18,6 @@ from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView
 from airflow_provider_kmigrate.hooks.step_context import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
-from tests.steps.sim_hands import SimGroupsAt, SimHost
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.sim_zookeeper import STATE, SimZooKeeper
 
@@ -82,18 +80,7 @@ class Rehearsal:
             raise self.failure
         session = SimSession(self.ensemble, SimZooKeeper(self.cluster))
         try:
-            host, connections = SimHost(self.cluster), self.cluster.connections
-            tools: Any = SimpleNamespace(
-                zk=session,
-                admin=self.cluster,
-                host=lambda _: host,
-                chroot="/kafka",
-                connections=connections,
-                groups_at=lambda node: SimGroupsAt(self.cluster, node.id),
-                offsets_log=lambda: self.cluster.log,
-                wire=lambda _: SimpleNamespace(locations=self.cluster.locations),
-            )
-            yield Access(tools, self, self.cluster.clock)
+            yield Access(self.cluster.tools(session), self, self.cluster.clock)
         finally:
             session.close()
             self.closed.set()

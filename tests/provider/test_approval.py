@@ -22,6 +22,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from airflow_provider_kmigrate.core.approval import Approval, Shown
 from airflow_provider_kmigrate.core.migration.controllers import VERDICT_HOLDS
@@ -79,11 +80,15 @@ class Person:
                 self._answer()
             over.wait(0.05)
 
+    def _request(self, session: Session) -> tuple[TaskInstance | None, HITLDetail | None]:
+        """The task that waits for an answer, and what it asks."""
+        waits = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
+        instance = session.scalar(waits)
+        return instance, instance and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == instance.id))
+
     def _answer(self) -> None:
         with create_session() as session:
-            parked = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
-            instance = session.scalar(parked)
-            detail = instance and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == instance.id))
+            instance, detail = self._request(session)
             if not instance or not detail:
                 return
             detail.responded_at, detail.chosen_options = timezone.utcnow(), [self._option]

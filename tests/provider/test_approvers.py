@@ -15,15 +15,12 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.app import create_app
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from airflow.models.hitl import HITLDetail
-from airflow.models.taskinstance import TaskInstance
 from airflow.models.trigger import handle_event_submit
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseNotifier, Context, Param
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
-from sqlalchemy import select
 
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
@@ -62,9 +59,7 @@ class Users(Person):
 
     def _answer(self) -> None:
         with create_session() as session:
-            parked = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
-            found = session.scalar(parked)
-            detail = found and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == found.id))
+            found, detail = self._request(session)
             if not found or not detail:
                 return
             if detail.response_received:  # as in `Person`: Airflow overwrote the answer's effect, not the answer

@@ -63,13 +63,21 @@ class TestForward:
         assert there.groups["mail"].kinds() == [OLD]
         assert {states[f"billing.rollback_{name}"] for name in ("mode_kafka", "to_kafka")} <= {"skipped", "upstream_failed"}
 
-    @pytest.mark.slow
-    def test_a_group_that_starves_after_the_mode_switch_is_rolled_back(self, made: Group, run_dag: RunDag) -> None:
+    @pytest.mark.parametrize(
+        ("fault", "failed"),
+        [
+            ("rebalancing_in_kafka_mode", "mode_kafka"),
+            pytest.param("ill_in_kafka_mode", "watch_mode_kafka", marks=pytest.mark.slow),
+        ],
+    )
+    def test_a_group_that_is_worse_after_the_mode_switch_is_rolled_back(
+        self, made: Group, run_dag: RunDag, fault: str, failed: str
+    ) -> None:
         group = SimGroup(2)
         there = made(group)
-        group.ill_in_kafka_mode = True
+        setattr(group, fault, True)
         states = tasks(run_dag(dag_of(there)))
-        assert states["billing.watch_mode_kafka"] == "failed"
+        assert states[f"billing.{failed}"] == "failed"
         assert states["billing.rollback_mode_kafka"] == "success"
         assert states["billing.to_kafka_app0"] == "upstream_failed"
         assert states["billing.rollback_to_kafka"] == "skipped", "it did not fail itself"
@@ -256,17 +264,6 @@ class TestForward:
         states = tasks(run_dag(dag_of(there), run_conf={"wave": 2}))
         assert states["billing.clean_up"] == "skipped"
         assert states["mail.window"] == "success", "it was asked, not skipped with what stands before it"
-
-    def test_a_group_that_does_not_settle_after_the_mode_switch_is_rolled_back(self, made: Group, run_dag: RunDag) -> None:
-        group = SimGroup(2)
-        there = made(group)
-        group.rebalancing_in_kafka_mode = True
-        states = tasks(run_dag(dag_of(there)))
-        assert states["billing.mode_kafka"] == "failed"
-        assert states["billing.rollback_mode_kafka"] == "success"
-        assert states["billing.rollback_to_kafka"] == "skipped"
-        assert group.kinds() == [MIGRATING, MIGRATING]
-        assert group.requested_mode == "zookeeper"
 
     @pytest.mark.parametrize("conf", [{"wave": 7}, {"wave": 0}])
     def test_a_wave_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag, conf: dict[str, Any]) -> None:

@@ -491,15 +491,14 @@ class SimCluster:
         """The raw log of `__consumer_offsets`."""
         return SimOffsetsLog(self)
 
-    def context(self, folder: Path) -> StepContext:
-        """A new run of the tool on this cluster."""
-        said: list[str] = []
+    def tools(self, zk: object) -> Any:
+        """Clients of this cluster, with `zk` for ZooKeeper."""
         places = (
             *(("t", partition) for partition in self.leaders),
             *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
         )
         lags = dict.fromkeys(places, self.behind)
-        tools = SimpleNamespace(
+        return SimpleNamespace(
             host=lambda node: SimHost(self),
             wire=lambda node: SimpleNamespace(
                 replica_lags=lambda: lags,
@@ -510,15 +509,28 @@ class SimCluster:
             groups_at=lambda node: SimGroupsAt(self, node.id),
             offsets_log=lambda: self.log,
             admin=self,
-            zk=SimZooKeeper(self),
+            zk=zk,
             chroot="/kafka",
             connections=self.connections,
         )
+
+    def context(self, folder: Path) -> StepContext:
+        """A new run of the tool on this cluster."""
+        said: list[str] = []
         store = BackupStore(folder, "sim", CLUSTER_ID)
         if not store.folder.exists():
             for node in self.spec.brokers:
                 store.keep_original(node, original_of(node.id))
             store.keep_version("3.9-IV0")
         self.token += 1
-        parts = (self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)
+        parts = (
+            self.spec,
+            self,
+            self.tools(SimZooKeeper(self)),
+            SimFence(self, self.token),
+            SimJournal(),
+            store,
+            said.append,
+            self.clock,
+        )
         return StepContext(*parts, groups=self.kept)  # type: ignore[arg-type]
