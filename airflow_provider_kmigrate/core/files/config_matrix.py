@@ -124,6 +124,7 @@ MATRIX: Mapping[str, str] = {
 }
 """Key or prefix -> one letter of `Rule` for each `FileStage`. Keys without a row: SAME on brokers, ABSENT on controllers."""
 
+AUTHORIZER = "authorizer.class.name"
 AUTHORIZERS = {
     "kafka.security.authorizer.AclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.auth.SimpleAclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -323,7 +324,7 @@ def _listener_problems(properties: Mapping[str, str], stage: FileStage, controll
 
 
 def _authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
-    name = setting(properties, "authorizer.class.name")
+    name = setting(properties, AUTHORIZER)
     if name in AUTHORIZERS and stage not in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
         yield f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
 

@@ -19,6 +19,7 @@ from typing import Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZER,
     AUTHORIZERS,
     FileStage,
     Rule,
@@ -260,7 +261,6 @@ FAST_FAILOVER: Mapping[FileStage, Mapping[str, str]] = {
 }
 """What policy `fast_failover` adds in which stage (measured). Controllers balance leaders themselves once they own the cluster."""
 
-_AUTHORIZER = "authorizer.class.name"
 _HEADER = "# Rendered by kmigrate from a broker's server.properties.\n"
 _DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -436,9 +436,9 @@ def _authorizer(properties: Mapping[str, str], stage: FileStage, facts: RenderFa
     Brokers get those settings too, such as `confluent.authorizer.access.rule.providers`: with other ones than the controllers' they
     do not start, or read other rules.
     """
-    name = setting(properties, _AUTHORIZER)
+    name = setting(properties, AUTHORIZER)
     if name is None or stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
         return {}
     if name in AUTHORIZERS:
-        return {_AUTHORIZER: AUTHORIZERS[name]}
+        return {AUTHORIZER: AUTHORIZERS[name]}
     return {key: value for key, value in facts.controller_properties.items() if "authorizer" in key}

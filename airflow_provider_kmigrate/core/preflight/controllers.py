@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, is_loopback, machine
 from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZER,
     AUTHORIZERS,
     FileStage,
     chroot_of,
@@ -41,11 +42,8 @@ BUILDER = "principal.builder.class"
 _CLASS = ("class", "class.name")
 _OF_KAFKA = ("org.apache.kafka.", "kafka.")
 #: With questions of their own (B8a).
-_REPORTED_APART = frozenset(
-    {BUILDER, "authorizer.class.name", "alter.config.policy.class.name", "create.topic.policy.class.name"}
-)
+_REPORTED_APART = frozenset({BUILDER, AUTHORIZER, "alter.config.policy.class.name", "create.topic.policy.class.name"})
 _STORE = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
-_AUTHORIZER = "authorizer.class.name"
 _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
 #: With which Kafka's own keys begin (KafkaConfig, RemoteLogManagerConfig, the authorizers, metrics, config providers).
 _OF_KAFKAS_KEYS = re.compile(
@@ -146,7 +144,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     is never loaded: measured, a quorum of three found no leader.
     """
     there = rendered(view, facts)
-    if there is None or setting(there.controllers, "authorizer.class.name") not in AUTHORIZERS.values():
+    if there is None or setting(there.controllers, AUTHORIZER) not in AUTHORIZERS.values():
         return
     open_to_all = is_true(there.controllers, "allow.everyone.if.no.acl.found")
     if open_to_all and len(facts.spec.controllers) == 1:
@@ -226,11 +224,11 @@ def _keys_of_others(there: Rendered) -> list[str]:
 def _authorizer_of_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Settings of an authorizer that is not Kafka's with which a KRaft node would read its rules from ZooKeeper."""
     there = rendered(view, facts)
-    if there is None or not setting(facts.spec.controller_properties, _AUTHORIZER):
+    if there is None or not setting(facts.spec.controller_properties, AUTHORIZER):
         return
     how = RenderFacts.of(facts.spec, "")
     brokers = {who: with_controllers(file, FileStage.KRAFT, how) for who, _, file in there.nodes[1:]}
-    custom = {who: keys for who, keys in brokers.items() if setting(keys, _AUTHORIZER) not in {None, *AUTHORIZERS.values()}}
+    custom = {who: keys for who, keys in brokers.items() if setting(keys, AUTHORIZER) not in {None, *AUTHORIZERS.values()}}
     named = {who: _naming_zookeeper(keys) for who, keys in {"the controllers": there.controllers, **custom}.items()}
     if left := [f"{', '.join(keys)} of {who}" for who, keys in named.items() if keys]:
         yield blocks("B8a", f"settings of the authorizer would name ZooKeeper in KRaft mode: {summarize(left)}")

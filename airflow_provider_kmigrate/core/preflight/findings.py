@@ -26,6 +26,8 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.text import summarize
 
+PROTOCOL = "inter.broker.protocol.version"
+
 
 class Severity(StrEnum):
     """Whether a migration may start in spite of a finding; the gravest first."""
@@ -120,7 +122,7 @@ def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
 
 def protocol(config: Mapping[str, str] | None) -> str | None:
     """The brokers' protocol version in a configuration, if any."""
-    return setting(config or {}, "inter.broker.protocol.version")
+    return setting(config or {}, PROTOCOL)
 
 
 def level(version: str | None) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZER,
     AUTHORIZERS,
     chroot_of,
     is_true,
@@ -30,7 +31,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
 )
 from airflow_provider_kmigrate.core.text import summarize
 
-_AUTHORIZER, _ENCODER = "authorizer.class.name", "password.encoder.secret"
+_ENCODER = "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"
 _KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
 _SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
@@ -55,11 +56,11 @@ _PERMISSIONS = frozenset({"allow", "deny"})
 
 def _authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
-    named = values(configs, _AUTHORIZER)
+    named = values(configs, AUTHORIZER)
     different = {named.get(broker, "none") for broker in configs}
     if len(different) > 1:
         yield blocks("B18", f"brokers have different authorizers: {summarize(sorted(different))}")
-    ours = setting(facts.spec.controller_properties, _AUTHORIZER)
+    ours = setting(facts.spec.controller_properties, AUTHORIZER)
     custom = sorted({name for name in named.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
     if custom and not ours:
         yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {summarize(custom)}")
@@ -76,7 +77,7 @@ def _acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _uncertain(acl, builder)]
     if odd:
         yield warns("W14", f"{len(odd)} rules that may not do what was meant: {summarize(odd)}")
-    if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
+    if tree.acls and not values(zookeeper_configs(facts), AUTHORIZER) and zookeeper_configs(facts):
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: they are not enforced")
 
 
@@ -87,7 +88,7 @@ def _rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[Preflight
     """
     for broker, keys in zookeeper_files(view).items():
         rules, own = setting(keys, _RULES), setting(keys, "zookeeper.connect") or ""
-        if rules is None or setting(keys, _AUTHORIZER) not in AUTHORIZERS or rules == own:
+        if rules is None or setting(keys, AUTHORIZER) not in AUTHORIZERS or rules == own:
             continue
         if references(rules) or references(own):
             yield unknown("B8d", f"whether {_RULES} of broker {broker}, a reference, is the cluster's own ZooKeeper")
@@ -208,7 +209,7 @@ def _super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFind
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
     for broker, keys in zookeeper_files(view).items():
         open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
-        if setting(keys, _AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
+        if setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
             continue
         listed, who = super_users(keys), name_between_brokers(keys)
         if listed == set():

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.core.files.config_matrix import is_true
 from airflow_provider_kmigrate.core.model import ClusterView, LogDir, same_version
 from airflow_provider_kmigrate.core.preflight.findings import (
+    PROTOCOL,
     Check,
     PreflightFacts,
     PreflightFinding,
@@ -126,12 +127,11 @@ _LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy
 _JBOD = "3.7-IV2"  # the first with directory ids (KIP-858)
 _TIERED = "3.9-IV0"
 _OLDEST_ENSEMBLE = (3, 5)
-_PROTOCOL = "inter.broker.protocol.version"
 
 
 def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
-    seen = values(configs, _PROTOCOL)
+    seen = values(configs, PROTOCOL)
     for broker in configs.keys() - seen.keys():
         yield blocks("U05", f"could not read the inter.broker.protocol.version of broker {broker}")
     one = next(iter(seen.values()), "")
@@ -141,7 +141,7 @@ def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
         yield blocks(
             "B1a", f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {one}"
         )
-    files = values({broker.id: broker.files.properties or {} for broker in view.brokers.values()}, _PROTOCOL)
+    files = values({broker.id: broker.files.properties or {} for broker in view.brokers.values()}, PROTOCOL)
     if pending := {broker: text for broker, text in files.items() if not same_version(text, seen.get(broker, text))}:
         yield blocks("B1a", f"files have another inter.broker.protocol.version than the running brokers: {pairs(pending)}")
     if old := {broker: version for broker, version in seen.items() if level(version) < level(_LOWEST)}:
@@ -187,7 +187,7 @@ def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]
 
 def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if all brokers have one version that may be migrated: otherwise that is the finding."""
-    own = values(zookeeper_configs(facts), _PROTOCOL)
+    own = values(zookeeper_configs(facts), PROTOCOL)
     levels = {broker: level(version) for broker, version in own.items()}
     if len(set(levels.values())) != 1 or min(levels.values()) < level(_LOWEST):
         return
@@ -222,7 +222,7 @@ def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> i
 
 
 def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    versions = values(zookeeper_configs(facts), _PROTOCOL)
+    versions = values(zookeeper_configs(facts), PROTOCOL)
     levels = {broker: level(versions.get(broker)) for broker in several}
     named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
     if old := {broker: named[broker] for broker, found in levels.items() if found < level(_JBOD)}:

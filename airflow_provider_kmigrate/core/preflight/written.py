@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZER,
     FileStage,
     forbidden,
     inter_broker_listener,
@@ -26,6 +27,7 @@ from airflow_provider_kmigrate.core.files.properties import edit
 from airflow_provider_kmigrate.core.model import DEFAULT, Broker, ClusterView, NodeFiles, Reason, Taken
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
+    PROTOCOL,
     Check,
     PreflightFacts,
     PreflightFinding,
@@ -118,7 +120,6 @@ def _own_id(broker: int, files: NodeFiles) -> dict[str, str]:
 _MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _SAME = ("principal.builder.class", "unclean.leader.election.enable")
 #: Who may do what: no broker reports it, since Kafka leaves these keys to its authorizer.
-_AUTHORIZER = "authorizer.class.name"
 _SAME_IN_FILES = {"super.users": "", "allow.everyone.if.no.acl.found": "false"}  # with the authorizer's defaults
 #: What a controller decides with.
 _SAME_AT_BEST = (
@@ -156,7 +157,7 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
     differ = ["inter.broker.listener.name"] if len(listeners) > 1 else []
     secured = any(security_of(config, inter_broker_listener(config)).startswith("SASL") for config in configs.values())
     differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_values_of(configs, key)) > 1]
-    files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
+    files = [file for file in zookeeper_files(view).values() if setting(file, AUTHORIZER)]
     differ += [
         key for key, default in _SAME_IN_FILES.items() if len({_normalized(setting(file, key) or default) for file in files}) > 1
     ]
@@ -225,7 +226,6 @@ SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)
 
 _STARTS, _PREPARES = 30.0, 5.0  # seconds that an entry point takes after its process began, and a unit's preparation before it
 _EXACT = 0.2  # seconds; the start of a process is known to some hundredths
-_PROTOCOL = "inter.broker.protocol.version"
 _HOUR, _MINUTE = 3_600_000, 60_000
 #: What Kafka accepts under several names: the others, the stronger first, with the winning name and the factor to its unit.
 _SYNONYMS: Mapping[str, tuple[str, int]] = {
@@ -310,7 +310,7 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
             for key in changed
             if taken and not _ignored_until_restart(key, file, taken, broker, facts.spec.controller_listener)
         ]
-        reported = {_PROTOCOL} if protocol(file) else set()  # by B1a
+        reported = {PROTOCOL} if protocol(file) else set()  # by B1a
         if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in reported]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, nodes, preflight
+from airflow_provider_kmigrate.core.reasons import audit, cluster, groups, nodes, preflight
 from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, RunbookEntry
 
-_PARTS = (cluster, nodes, preflight, groups, jobs, files, audit)
+_PARTS = (cluster, nodes, preflight, groups, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
 _COMMAND = "python -m airflow_provider_kmigrate.runbook"
 
