@@ -54,10 +54,12 @@ class FileJournal:
             self.write("began", "run", "The run owns the cluster.")
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        """Append one line and flush it to disk before returning."""
+        """Append one line and flush it to disk before returning. A line that a full disk or a crash cut short stays alone."""
         line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        with self._path.open("a+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            torn = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
+            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.steps.phases import controllers, some_kraft
@@ -125,3 +126,14 @@ def test_what_a_rollbacks_own_failover_wrote_is_no_other_tools_act(tmp_path, lat
     said = [finding.reason.text for finding in found if finding.reason.code == "W9"]
     assert bool(said) is named
     assert all("settings of users/alice" in text for text in said)
+
+
+def test_a_line_of_the_journal_that_was_cut_short_costs_no_other_line(tmp_path):
+    """The disk was full, or the machine crashed: the next line says what the next process did."""
+    journal = FileJournal(path := tmp_path / "run.jsonl", "prod/1", lambda: 1.5)
+    journal.write("began", "run", "group é\u2028x")
+    path.write_bytes(path.read_bytes() + b'{"at": 2, "ru')
+    journal.write("act", "broker 0", "restart: \x85")
+    journal.write("acted", "broker 0", "restart")
+    found = journal_lines.read(lines_of(tmp_path))
+    assert ([line.kind for line in found.lines], found.unreadable) == (["began", "act", "acted"], 1)
