@@ -17,7 +17,7 @@ from benchmarks.rehearsal import Rehearsal
 from tests.system import group_under_load
 from tests.system.group_under_load import APPLICATION, GROUP, TOPIC, kinds, under_load
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=190), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=240), pytest.mark.timeout(420)]
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 
 
