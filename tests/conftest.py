@@ -1,6 +1,7 @@
 """What all tests share: fixed seeds, the longest test first, no test hangs for ever, and a second try prints why the first one failed."""
 
 import faulthandler
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,17 @@ class FewAirflows(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return FewAirflows(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected lives to the end: no search for garbage walks over its million objects, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,18 +16,19 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
 from tests.consumer.migrating_group import Beside
 from tests.kit.load import TopicPlan, create_topics
-from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35)]
 GROUPS = [f"g{number}" for number in range(20)]
 COMMITTED = {TopicPartition("t", 0): 7}
 
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with lent(tmp_path_factory.mktemp("gone") / "cluster", Shape(name="gone", brokers=2, controllers=1)) as there:
+    shape = Shape(name="gone", brokers=2, controllers=1)
+    with lent(tmp_path_factory.mktemp("gone") / "cluster", shape, SHORT_SESSION) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("t", 1, 1)])
         yield there
 

@@ -27,7 +27,7 @@ from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
 from tests.waiting import wait_for, wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=30)]
 
 ALL = Fields.BROKERS | Fields.ZOOKEEPER | Fields.GROUPS | Fields.PARTITIONS | Fields.MIN_INSYNC
 

@@ -18,7 +18,7 @@ from tests.kit.localcluster.cluster import LocalCluster
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45)]
 PARTITIONS = 6
 
 

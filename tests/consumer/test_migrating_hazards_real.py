@@ -43,7 +43,7 @@ from tests.kit.localcluster.cluster import LocalCluster
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35)]
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=100)]
 PARTITIONS = 6
 
 

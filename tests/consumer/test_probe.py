@@ -66,6 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=60)
 def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap}
     probe = Probe(tmp_path / "run", properties, rate=20.0)
@@ -112,6 +113,7 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=60)
 def test_a_run_is_judged_while_it_runs_and_ended_by_any_process(cluster: LocalCluster, tmp_path: Path) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap, "sasl.password": "canary-probe-5up3r"}
     try:

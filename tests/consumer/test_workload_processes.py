@@ -105,6 +105,7 @@ def member(workload: Workload, prefix: str) -> psutil.Process:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=50)
 def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluster: LocalCluster, running: Workload) -> None:
     pattern = running.plan.topics[0][1:]
     progress = running.progress()
@@ -126,6 +127,7 @@ def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluste
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=50)
 def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None:
     progress = running.progress()
     wait_until(lambda: progress.update().acked > 1_000, "1,000 records")
@@ -143,6 +145,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=50)
 def test_a_killed_producer_is_incomplete(running: Workload) -> None:
     progress = running.progress()
     wait_until(lambda: progress.update().acked > 1_000, "1,000 records")

@@ -150,6 +150,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=45)
 def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real old consumers, then one whose registration cannot be read; offsets go to Kafka, and not back while members live."""
     where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "real"]
@@ -194,6 +195,7 @@ def all_owned(zookeeper: KazooClient) -> bool:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=45)
 def test_the_store_that_a_real_old_consumer_uses_shows_between_two_observations(cluster: LocalCluster, tmp_path: Path) -> None:
     """Whose commits go to Kafka would lose them as soon as a migrating member joins (R19); no znode says so."""
     properties, commits = {"bootstrap.servers": cluster.bootstrap}, "auto.commit.interval.ms=200"
@@ -225,6 +227,7 @@ def test_the_store_that_a_real_old_consumer_uses_shows_between_two_observations(
 
 
 @pytest.mark.cluster
+@pytest.mark.slow(seconds=45)
 def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,11 +24,11 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessS
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from tests.kit.localcluster import config, plan, ready, runtime
 from tests.kit.localcluster.agents import agent_of
-from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=110)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=130)]
 
 
 def serves(cluster: LocalCluster, node: NodeSpec) -> bool:
@@ -57,7 +57,7 @@ def processes_in(folder: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with lent(tmp_path_factory.mktemp("three"), Shape(controllers=1)) as cluster:
+    with lent(tmp_path_factory.mktemp("three"), Shape(controllers=1), SHORT_SESSION) as cluster:
         yield cluster
 
 

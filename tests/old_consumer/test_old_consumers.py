@@ -27,7 +27,7 @@ from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, 
 from tests.old_consumer.random_groups import groups, put
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=55)]
 TOPICS = {"orders": 12, "payments": 5, "app.a": 3, "appxa": 2, "one": 1}
 
 

@@ -16,6 +16,8 @@ from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
+from benchmarks import direct
+from tests.steps.walked import walked
 
 EVERYTHING = 0
 
@@ -37,40 +39,59 @@ def roll(cluster, context, target):
 def finalize(cluster, context):
     view = cluster.observe(EVERYTHING)
     for node in sorted(cluster.spec.controllers, key=lambda n: bool(postponed_controller(view, n.id))):
-        run_step(FinalizeController(node), context)
+        run_step(finalizing(node), context)
+
+
+def finalizing(node, *approved):
+    """A step with the patience of a test."""
+    step = FinalizeController(node, *approved)
+    step.patience = 40.0
+    return step
 
 
 def untouched(cluster, context):
     """No migration was begun."""
 
 
+@walked
 def controllers(cluster, context):
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), context)
 
 
+@walked
 def some_in_migration(cluster, context):
     controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
+@walked
 def all_in_migration(cluster, context):
     controllers(cluster, context)
     roll(cluster, context, BrokerMode.MIGRATION)
     run_step(Copied(), context)
 
 
+@walked
 def some_kraft(cluster, context):
     all_in_migration(cluster, context)
     for node in cluster.spec.brokers[:2]:
         run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
 
 
+@walked
 def all_kraft(cluster, context):
     all_in_migration(cluster, context)
     roll(cluster, context, BrokerMode.KRAFT)
 
 
+@walked
+def to_dual_write(cluster, context):
+    """As the whole plan brings it there, with preflight and backup."""
+    direct.to_dual_write(context)
+
+
+@walked
 def finalization_begun(cluster, context):
     """A standby has lost its flag already; the leader has not."""
     all_kraft(cluster, context)
@@ -80,6 +101,7 @@ def finalization_begun(cluster, context):
     cluster.start(standby)
 
 
+@walked
 def handed_over(cluster, context):
     all_in_migration(cluster, context)
     run_step(ControllerFailover(cluster.spec.controllers), context)

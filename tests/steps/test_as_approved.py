@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
-from tests.steps.phases import all_kraft, check_end, finalize
+from tests.steps.phases import all_kraft, check_end, finalize, finalizing
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health
 
@@ -113,7 +113,7 @@ def test_a_new_leader_that_has_not_written_is_no_proof_that_it_is_over(tmp_path:
     a_write_is_lost(cluster)
     for node in (cluster.spec.controllers[0], cluster.spec.controllers[2]):
         with pytest.raises(TimedOut, match=r"(?s)G34.*G07.*E01.*R12.*Completing the ZK migration"):
-            run_step(FinalizeController(node), context)
+            run_step(finalizing(node), context)
     assert not cluster.finalized
 
 
@@ -159,8 +159,10 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
 ) -> None:
     cluster, context = approved(tmp_path)
     change(cluster)
+    soak = Soak(30.0)
+    soak.patience = 300.0
     with pytest.raises(TimedOut, match=code):
-        run_step(Soak(30.0), context)
+        run_step(soak, context)
 
 
 def an_original_is_gone(context: StepContext) -> None:

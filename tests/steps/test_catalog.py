@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController, Prov
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
-from benchmarks import direct
+from tests.steps.phases import to_dual_write
 from tests.steps.sim import SimCluster
 from tests.steps.sim_group import GROUP, SimGroup
 from tests.steps.test_first_broker import ready, step
@@ -105,7 +105,7 @@ def steps_and_verbs(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
 @pytest.mark.parametrize("number", range(9))
 def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
     cluster = SimCluster()
-    direct.to_dual_write(cluster.context(tmp_path))
+    to_dual_write(cluster, cluster.context(tmp_path))
     context = cluster.context(tmp_path)
     step, known = steps_and_verbs(cluster)[number]
     before = {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}

@@ -17,11 +17,12 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.run import run_step, with_backup
+from airflow_provider_kmigrate.steps.run import StepContext, run_step, with_backup
 from airflow_provider_kmigrate.steps.waits import Copied
 from tests.steps.phases import EVERYTHING, check_back, controllers, forward, roll
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, well
+from tests.steps.walked import walked
 
 BAKE = Policy(canary_bake=40.0, min_soak=3.0, start_timeout=200.0)
 CANARY = 1  # 0 is the ZooKeeper controller, which goes last
@@ -57,12 +58,16 @@ def ready(tmp_path, target: BrokerMode, brokers: int = 3):
     cluster = SimCluster(brokers)
     cluster.spec = replace(cluster.spec, policy=BAKE)
     context = cluster.context(tmp_path)
-    controllers(cluster, context)
-    if target is BrokerMode.KRAFT:
-        for node in cluster.spec.brokers:
-            run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), context)
-        run_step(Copied(), context)
+    (controllers if target is BrokerMode.MIGRATION else copied)(cluster, context)
     return cluster
+
+
+@walked
+def copied(cluster: SimCluster, context: StepContext) -> None:
+    controllers(cluster, context)
+    for node in cluster.spec.brokers:
+        run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), context)
+    run_step(Copied(), context)
 
 
 def step(cluster, target: BrokerMode, broker: int = CANARY, **progress) -> RollBroker:

@@ -36,7 +36,7 @@ from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assur
 from tests.clients.fake_exporter import Exporter, answer, serving
 from tests.core.test_readiness import taken_out
 from tests.core.views import HALF, computing
-from tests.steps.phases import all_kraft, controllers, finalization_begun, some_in_migration, some_kraft, untouched
+from tests.steps.phases import all_kraft, controllers, finalization_begun, finalizing, some_in_migration, some_kraft, untouched
 from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Killed, Mortal, original_of
 from tests.steps.test_as_approved import Changing
@@ -225,7 +225,7 @@ def test_no_controller_loses_its_flag_after_the_approval(tmp_path: Path, change:
     change(cluster, context)
     before = {node.spec.id: node.text for node in cluster.nodes.values()}
     with pytest.raises((Refused, TimedOut), match=code):
-        run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
+        run_step(finalizing(cluster.spec.controllers[1], approved), context)
     assert {node.spec.id: node.text for node in cluster.nodes.values()} == before
 
 

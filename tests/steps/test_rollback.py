@@ -97,8 +97,9 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     handed_over(cluster, context)
     monkeypatch.setattr(brokers, "elect_again", elections.append)
     cluster.health = lambda broker, mode, observation: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
+    patient = replace(cluster.spec.policy, start_timeout=600.0)
     with pytest.raises(Failed, match="without effect"):
-        run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), context, sync_for=30.0)
+        run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, patient), context, sync_for=30.0)
     assert len(elections) == 5
 
 

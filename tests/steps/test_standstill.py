@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.steps.rollback import ControllerFailover
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
 from benchmarks import direct
+from tests.steps.phases import to_dual_write
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed
 from tests.steps.sim_zookeeper import SimZooKeeper
@@ -69,7 +70,7 @@ def with_zookeeper(context, zookeeper):
 @pytest.fixture
 def dual(tmp_path):
     cluster = SimCluster()
-    direct.to_dual_write(cluster.context(tmp_path))
+    to_dual_write(cluster, cluster.context(tmp_path))
     return cluster
 
 
@@ -405,7 +406,7 @@ def dying(tmp_path):
     cluster = Dying()
     cluster.short_until = 0.0
     with_backup = cluster.context(tmp_path)
-    direct.to_dual_write(with_backup)
+    to_dual_write(cluster, with_backup)
     return cluster, with_backup
 
 

@@ -18,15 +18,14 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
-from tests.kit.localcluster import config, plan
-from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.system.by_hand import ByHand
 from tests.waiting import wait_for, wait_until
 
 TOPIC, PARTITIONS = "orders", 12
-SESSION_S = 6.0  # of brokers and controllers in ZooKeeper, instead of 18
+SESSION_S = 6.0  # of brokers and controllers in ZooKeeper (SHORT_SESSION)
 
 
 class Point(StrEnum):
@@ -71,13 +70,7 @@ class Road:
 def walk(folder: Path) -> Road:
     """Forward with kmigrate's own steps, and a copy at each point."""
     cluster = LocalCluster(folder / "cluster")
-    planned = plan.make(cluster.folder, Shape(name="disasters", brokers=3, controllers=3))
-    planned.save()
-    for node in planned.brokers:
-        short = {"zookeeper.session.timeout.ms": str(int(SESSION_S * 1000))}
-        path = Path(node.hosts.properties)
-        path.parent.mkdir(parents=True)
-        path.write_text(config.render({**config.broker_properties(planned, node), **short}))
+    cluster.plan_with(Shape(name="disasters", brokers=3, controllers=3), SHORT_SESSION)
     cluster.up()
     road = Road(cluster, ByHand(cluster), {})
     create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})])

@@ -17,7 +17,7 @@ from benchmarks.rehearsal import Rehearsal
 from tests.system import group_under_load
 from tests.system.group_under_load import APPLICATION, GROUP, TOPIC, kinds, under_load
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=190), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=240), pytest.mark.timeout(420)]
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 
 
@@ -33,7 +33,9 @@ def messages(run: dict[str, Any], rehearsal: Rehearsal) -> str:
 
 def test_there_and_back(rehearsal: Rehearsal) -> None:
     assert kinds(rehearsal) == [OLD, OLD]
-    run = rehearsal.run_dag("kmigrate_consumers", {})
+    approved = {"approve_rollback": rehearsal.cluster.plan.cluster_id, "goal": "zookeeper_consumers"}
+    runs = rehearsal.run_dags([("kmigrate_consumers", {}), ("kmigrate_consumers_rollback", approved)])
+    run = next(runs)
     assert run["state"] == "success", messages(run, rehearsal)
     assert kinds(rehearsal) == [PLAIN, PLAIN]
     client = KazooClient(rehearsal.cluster.zookeeper)
@@ -44,8 +46,7 @@ def test_there_and_back(rehearsal: Rehearsal) -> None:
     finally:
         client.stop()
         client.close()
-    approved = {"approve_rollback": rehearsal.cluster.plan.cluster_id}
-    run = rehearsal.run_dag("kmigrate_consumers_rollback", {**approved, "goal": "zookeeper_consumers"})
+    run = next(runs)
     assert run["state"] == "success", messages(run, rehearsal)
     assert kinds(rehearsal) == [OLD, OLD]
     facts = judged(rehearsal)

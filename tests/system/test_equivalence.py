@@ -30,11 +30,10 @@ from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
-from tests.kit.localcluster import config, plan
-from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60), pytest.mark.timeout(300)]
 
 CANARY = "canary-4f1d9c"
 BOTH = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.TOPICS | Fields.STORED
@@ -43,19 +42,9 @@ BOTH = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.TOPICS | 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Two brokers with Kafka's ACL authorizer; whoever connects is a super user."""
-    there = LocalCluster(tmp_path / "cluster")
-    planned = plan.make(there.folder, Shape(name="kinds", brokers=2, controllers=1))
-    planned.save()
-    for node in planned.brokers:
-        secured = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
-        path = Path(node.hosts.properties)
-        path.parent.mkdir(parents=True)
-        path.write_text(config.render({**config.broker_properties(planned, node), **secured}))
-    try:
-        there.up()
+    secured = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
+    with lent(tmp_path / "cluster", Shape(name="kinds", brokers=2, controllers=1), secured) as there:
         yield there
-    finally:
-        there.clean()
 
 
 def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: LocalCluster) -> None:

@@ -18,7 +18,7 @@ from tests.system.journey import Journey
 from tests.system.linked import links_of, put_between
 from tests.system.troubles import Trouble, cut, cut_from_zookeeper, stopped
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=90), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

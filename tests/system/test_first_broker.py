@@ -27,7 +27,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45), pytest.mark.timeout(240)]
 
 PAUSE, RUN = 1.6, 0.4  # seconds: four of five requests wait, 0.8 s on average
 

@@ -28,7 +28,7 @@ from tests.system.evidence import starts
 from tests.system.hanging import Client
 from tests.waiting import beside, wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=80), pytest.mark.timeout(360)]
 
 TOPIC, PARTITIONS = "orders", 6
 GROUPS = ("halted", "hanging", "leaving", "lame", "well")

@@ -24,7 +24,7 @@ from tests.system import evidence
 from tests.system.tool import REFUSED
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=130), pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLER = 3000

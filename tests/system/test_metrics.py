@@ -24,7 +24,7 @@ from tests.kit.localcluster.plan import HOST, Shape, folder_of
 from tests.system import evidence
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=110), pytest.mark.timeout(540)]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 NEVER_SHIPPED = (
     "MetadataType",
@@ -45,6 +45,8 @@ class Jmx:
         java, port = runtime.find(), self.cluster.plan.ports[f"{folder_of(node).name} jmx"]
         argv = [
             java.java,
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
             "-cp",
             java.class_path,
             "org.apache.kafka.tools.JmxTool",
@@ -57,8 +59,9 @@ class Jmx:
         said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
         return dict(re.findall(r"name=(\w+):Value=(\S+)", said))
 
-    def of_controllers(self, name: str) -> set[str]:
-        return {self.gauges(node).get(name, "absent") for node in self.cluster.plan.controllers}
+    def of_controllers(self, *names: str) -> set[tuple[str, ...]]:
+        found = [self.gauges(node) for node in self.cluster.plan.controllers]
+        return {tuple(gauges.get(name, "absent") for name in names) for gauges in found}
 
     def agree(self, view: ClusterView) -> bool:
         """Whether the second witness has nothing against an observation; the controllers' gauges as an exporter would print them."""
@@ -97,11 +100,11 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
     with direct.context(cluster, "metrics") as here:
         direct.prepare(here)
         direct.provision(here)
-        assert jmx.of_controllers("ZkMigrationState") == {"2"}
+        assert jmx.of_controllers("ZkMigrationState") == {("2",)}
         assert jmx.agree(observe(cluster))
         direct.until(here, "second_roll")
     view = observe(cluster)
-    assert (jmx.of_controllers("ZkMigrationState"), jmx.of_controllers("MigratingZkBrokerCount")) == ({"1"}, {"3"})
+    assert jmx.of_controllers("ZkMigrationState", "MigratingZkBrokerCount") == {("1", "3")}
     assert (where(view).phase, len(view.in_mode(BrokerMode.MIGRATION))) == (Phase.DUAL_WRITE_ZOOKEEPER, 3)
     assert jmx.agree(view)
     near_zero(cluster, jmx)
@@ -109,7 +112,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
     with direct.context(cluster, "metrics") as here:
         direct.roll(here, BrokerMode.KRAFT)
     view = observe(cluster)
-    assert (jmx.of_controllers("ZkMigrationState"), jmx.of_controllers("MigratingZkBrokerCount")) == ({"1"}, {"0"})
+    assert jmx.of_controllers("ZkMigrationState", "MigratingZkBrokerCount") == {("1", "0")}
     assert (where(view).phase, len(view.in_mode(BrokerMode.KRAFT))) == (Phase.DUAL_WRITE, 3)
     assert jmx.agree(view)
     near_zero(cluster, jmx)
@@ -119,7 +122,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
 
     with direct.context(cluster, "metrics") as here:
         direct.finalize(here)
-    assert jmx.of_controllers("ZkMigrationState") == {"3"}
+    assert jmx.of_controllers("ZkMigrationState") == {("3",)}
     finalized = observe(cluster)
     assert where(finalized).phase is Phase.FINALIZED
     assert jmx.agree(finalized)
@@ -130,7 +133,7 @@ def near_zero(cluster: LocalCluster, jmx: Jmx) -> None:
     """Kafka's own lag and ours, read at almost one time, of a cluster at rest."""
 
     def both() -> tuple[int, int | None]:
-        (theirs,) = jmx.of_controllers("ZkWriteBehindLag")
+        ((theirs,),) = jmx.of_controllers("ZkWriteBehindLag")
         return int(theirs), dual_write_lag(observe(cluster))
 
     wait_for(both, lambda seen: seen[0] <= 2 and seen[1] is not None and seen[1] <= 2, "no lag by both readings", 60.0)

@@ -29,7 +29,7 @@ from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system.evidence import EVERYTHING
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=160), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=225), pytest.mark.timeout(420)]
 
 CHROOT = "/kafka/system"
 TOPICS = (

@@ -35,21 +35,34 @@ from tests.system.test_dual_write import subscribe
 from tests.system.test_equivalence import alter_quota
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=210), pytest.mark.timeout(540)]
 
 SHAPE = Shape("ready", brokers=3, controllers=3, racks=0, zookeepers=3)
 NEXT = 1
 MOVED = frozenset({0})  # as `direct.to_hybrid` leaves it
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+@contextmanager
+def hybrid(folder: Path) -> Iterator[LocalCluster]:
     """Broker 0 in KRaft mode, the others in migration mode."""
-    with lent(tmp_path / "cluster", SHAPE) as cluster:
+    with lent(folder / "cluster", SHAPE) as cluster:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 3, 3)])
         alter_quota(cluster.plan.brokers[0], {"user": "alice"}, "producer_byte_rate", 1_000_000)
         with direct.context(cluster) as here:
             direct.to_hybrid(here)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """For two tests in their order: the first one leaves it as it was."""
+    with hybrid(tmp_path_factory.mktemp("ready")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with hybrid(tmp_path) as cluster:
         yield cluster
 
 
@@ -185,30 +198,30 @@ def allowed(here: StepContext) -> bool:
     return isinstance(decision(here), Act)
 
 
-def test_the_next_restart_is_refused_for_each_reason_and_allowed_once_it_is_gone(cluster: LocalCluster) -> None:
-    with direct.context(cluster) as here:
+def test_the_next_restart_is_refused_for_each_reason_and_allowed_once_it_is_gone(shared: LocalCluster) -> None:
+    with direct.context(shared) as here:
         started = here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid
         assert assess(here).readiness.level == "ready", assess(here).readiness
-        for name, (trouble, code) in troubles(cluster, here).items():
+        for name, (trouble, code) in troubles(shared, here).items():
             wait_until(lambda: allowed(here), f"all well before {name}", timeout=60.0)
-            with trouble as spec, direct.context(cluster, spec=spec) as now:
+            with trouble as spec, direct.context(shared, spec=spec) as now:
                 wait_until(lambda: code in seen(now), f"{name} is seen")  # noqa: B023 - it is over before the next
                 assert assess(now).readiness.level == ("lost" if code == "O01" else "degraded")
                 assert code in codes(asked(now, "roll", 8.0, node=NEXT, target=BrokerMode.KRAFT)), name
         assert here.observer.observe(Fields.PROCESSES).brokers[NEXT].process.pid == started, "it was never stopped"
         wait_until(lambda: allowed(here), "all well again", timeout=60.0)
         said = r"Broker 2 does not answer. Its unit is stopped.*Its file is of stage 'migration'"
-        with down(of(here.spec.brokers[2]), cluster), pytest.raises(Unavailable, match=said):
+        with down(of(here.spec.brokers[2]), shared), pytest.raises(Unavailable, match=said):
             run_watch(here)
         wait_until(lambda: allowed(here), "broker 2 is back", timeout=90.0)
         assert "A rollback is possible now" in run_watch(here).text
 
 
-def test_a_dual_write_that_stalls_is_repaired_before_the_next_restart(cluster: LocalCluster) -> None:
+def test_a_dual_write_that_stalls_is_repaired_before_the_next_restart(shared: LocalCluster) -> None:
     """The version of /migration changes as by a write whose answer was lost: the active controller never writes again."""
-    with direct.context(cluster) as here:
+    with direct.context(shared) as here:
         before = here.observer.observe(Fields.POSITION)
-        client = KazooClient(cluster.zookeeper)
+        client = KazooClient(shared.zookeeper)
         client.start()
         client.set("/migration", client.get("/migration")[0])
         client.stop()

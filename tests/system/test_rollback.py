@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, create_topics
-from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
@@ -39,7 +39,7 @@ from tests.waiting import wait_for
 PARTITIONS = 6
 DURABLE = TopicPlan("t", PARTITIONS, config={"min.insync.replicas": "2"})
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35), pytest.mark.timeout(540)]
 
 
 def version_1(folder: Path) -> None:
@@ -126,7 +126,7 @@ def check_back(cluster: LocalCluster) -> None:
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster in ZooKeeper mode whose partition states hold an epoch that its controller has not, as a careless rollback leaves it."""
-    with lent(tmp_path_factory.mktemp("bomb") / "cluster", Shape(brokers=3, controllers=1)) as cluster:
+    with lent(tmp_path_factory.mktemp("bomb") / "cluster", Shape(brokers=3, controllers=1), SHORT_SESSION) as cluster:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [DURABLE])
         with_states_of_epoch(cluster, 50)
         yield cluster

@@ -23,7 +23,7 @@ from tests.system.verifiable_load import VerifiableLoad
 from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=50), pytest.mark.timeout(300)]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.kit.localcluster.plan import Plan, Shape, folder_of
 DEFAULT_FOLDER = Path("build/localcluster")
 _PORT_TRIES = 3
 _LOCK_TIMEOUT = 180.0
+SHORT_SESSION = {"zookeeper.session.timeout.ms": "6000"}  # instead of 18 s: for tests that kill brokers, and suspend none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,16 @@ class LocalCluster:
                         raise
                     current = self._moved(current)
             return self._start(current, time.monotonic() + timeout)
+
+    def plan_with(self, shape: Shape, more: Mapping[str, str]) -> Plan:
+        """Plan a new cluster with these keys more in every broker's file; `up` starts it."""
+        planned = plan.make(self.folder, shape)
+        planned.save()
+        for node in planned.brokers:
+            path = Path(node.hosts.properties)
+            path.parent.mkdir(parents=True)
+            path.write_text(config.render({**config.broker_properties(planned, node), **more}))
+        return planned
 
     def _planned(self, shape: Shape | None) -> Plan:
         found = plan.load(self.folder)
@@ -171,10 +182,12 @@ def _is_provisioned(controller: NodeSpec) -> bool:
 
 
 @contextmanager
-def lent(folder: Path, shape: Shape) -> Iterator[LocalCluster]:
-    """A cluster that is up; afterwards it is stopped and its folder removed, also where it did not come up."""
+def lent(folder: Path, shape: Shape, more: Mapping[str, str] | None = None) -> Iterator[LocalCluster]:
+    """A cluster that is up; afterwards it is stopped and its folder removed, also where it did not come up. `more`: as of `plan_with`."""
     cluster = LocalCluster(folder)
     try:
+        if more:
+            cluster.plan_with(shape, more)
         cluster.up(shape)
         yield cluster
     finally:
