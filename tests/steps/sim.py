@@ -146,7 +146,7 @@ class SimCluster:
     def __post_init__(self) -> None:
         nodes = [node_of(NodeRole.BROKER, node) for node in range(self.brokers)]
         quorum = [node_of(NodeRole.CONTROLLER, 3000 + node) for node in range(self.controllers)]
-        policy = Policy(min_soak=3.0, canary_bake=0.0, start_timeout=150.0)  # each second of a wait is three looks
+        policy = Policy(min_soak=3.0, canary_bake=0.0, start_timeout=150.0)  # each second of a wait is three observations
         self.spec = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", tuple(nodes), tuple(quorum), policy)
         self.nodes = {(node.role, node.id): SimNode(node) for node in self.spec.nodes()}
         for node in nodes:

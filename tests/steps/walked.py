@@ -1,6 +1,6 @@
 """The way into a phase is walked once in a process; other clusters that begin alike are put where it led.
 
-A walk is a migration of some hundred looks, and many tests only begin where it ends. Nothing is copied where anything differs from what
+A walk is a migration of some hundred observations, and many tests only begin where it ends. Nothing is copied where anything differs from what
 `SimCluster.context` gives, where something was patched, or where the tool dies on the way.
 """
 
