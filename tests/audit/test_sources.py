@@ -224,7 +224,7 @@ def test_a_pem_file_that_the_driver_does_not_have_is_named(tmp_path: Path, conte
     place = tmp_path / "ca.pem"
     if content is not None:
         place.write_bytes(content)
-    with pytest.raises(Failed, match="Spark's driver cannot read .*ca.pem"):
+    with pytest.raises(Failed, match=r"driver cannot read .*ca\.pem"):
         options_of({"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.ca.location": str(place)})
 
 
