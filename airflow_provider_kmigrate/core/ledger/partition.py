@@ -92,7 +92,7 @@ class ReportedGroup:
     reports_owners: bool = False
 
 
-_UNNAMED: Final = ReportedGroup()  # seen reading, without a start event from any member
+_UNNAMED: Final = ReportedGroup()  # observed reading, without a start event from any member
 
 
 @dataclass(frozen=True, slots=True)
