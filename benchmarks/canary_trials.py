@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.audit.canary import measured, processes_of
-from airflow_provider_kmigrate.audit.judge import Control
+from airflow_provider_kmigrate.audit.judge import ControlEvents
 from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, CanaryTimes, Measured, ProcessSpan, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
@@ -29,7 +29,7 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
     plan = CanaryPlan(group, names[0], names[1:], interval_ms=INTERVAL_MS, window=WINDOW)
     with DuckDBEngine(threads=2) as engine:
         attach(Source(Level.CONSUMER, lines=(str(events),)), engine)
-        processes = tuple(processes_of(engine, Control.read(engine), plan))
+        processes = tuple(processes_of(engine, ControlEvents.read(engine), plan))
         first, last = max(span.start_ms for span in processes) + 20_000, min(span.last_ms for span in processes)
         cells = measured(engine, processes, CanaryTimes(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
     moments = range(first + _BEFORE * INTERVAL_MS, last - WINDOW * INTERVAL_MS + 1, STEP_MS)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.judge import Control
+from airflow_provider_kmigrate.audit.judge import ControlEvents
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.canary import (
@@ -26,7 +26,7 @@ _SHARE = 0.95
 
 
 def compare(
-    engine: Engine, control: Control, plan: CanaryPlan, findings: Iterable[AuditFinding], since: int | None = None
+    engine: Engine, control: ControlEvents, plan: CanaryPlan, findings: Iterable[AuditFinding], since: int | None = None
 ) -> CanaryVerdict:
     """The verdict over the attached source. `findings`: the audit's findings in it; a FAIL about the canary decides.
 
@@ -39,7 +39,7 @@ def compare(
     return judge(series(processes, measured(engine, processes, found, plan), found, plan), broken, plan)
 
 
-def processes_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[ProcessSpan]:
+def processes_of(engine: Engine, control: ControlEvents, plan: CanaryPlan) -> Iterator[ProcessSpan]:
     """The group's processes that belong to an instance. One without its start, or with a gap in its numbers, is not whole."""
     for row in engine.ask(queries.WRITERS).to_pylist():
         start = control.starts.get(row["writer"])

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import fingerprint, offsets_history, queries, report, request, stream
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
-from airflow_provider_kmigrate.audit.judge import Control, judge
+from airflow_provider_kmigrate.audit.judge import ControlEvents, judge
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import (
     AuditPolicy,
@@ -113,7 +113,7 @@ def audit(
     if source.level is Level.PROBE:
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
     attach(source, engine)
-    control = Control.read(engine)
+    control = ControlEvents.read(engine)
     facts, screened = judge(engine, control, policy)
     findings, health = of_facts(facts, source.level, policy.allow)
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers

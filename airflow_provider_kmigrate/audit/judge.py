@@ -22,9 +22,9 @@ from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
-from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, Part
+from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
-from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -36,7 +36,7 @@ _NOW: Final = (1 << 63) - 1  # of an unknown time
 
 
 @dataclass(slots=True)
-class Control:
+class ControlEvents:
     """The control events of an audit, and the lines that are no events.
 
     `events`: starts, stops, ownership and the like, each once. `starts`: the first one of each writer.
@@ -48,7 +48,7 @@ class Control:
     starts: dict[str, Start] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, engine: Engine) -> Control:
+    def read(cls, engine: Engine) -> ControlEvents:
         """Read them from the engine. Raises `Refused` (X04) if a line has a schema version that this release does not know."""
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["row_kind"] == RowKind.VERSION])
@@ -77,7 +77,7 @@ def _refuse_versions(found: list[str]) -> None:
         raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 
-def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts, Screened]:
+def judge(engine: Engine, control: ControlEvents, policy: AuditPolicy) -> tuple[Facts, Screened]:
     """The facts of the attached source, as `core.ledger.balance` would have them of all its events; and how it was screened."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
@@ -85,11 +85,11 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts,
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
     book = replace(book, writers=found.writers)
-    setting = Setting.of(book, limits)
-    screened = screen(engine, book, setting, found)
+    context = CheckContext.of(book, limits)
+    screened = screen(engine, book, context, found)
     facts = conclude(
         book,
-        [*screened.clean, *_check_all(engine, screened.suspects, setting)],
+        [*screened.clean, *_check_all(engine, screened.suspects, context)],
         limits,
         refused=control.refusals(policy.required_evidence.since),
         unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
@@ -97,19 +97,19 @@ def judge(engine: Engine, control: Control, policy: AuditPolicy) -> tuple[Facts,
     return facts, screened
 
 
-def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:
+def _check_all(engine: Engine, places: Collection[TopicPartition], context: CheckContext) -> list[PartitionChecked]:
     """The ledger's result for each of these partitions."""
     if not places:
         return []
     wanted = [{"topic": place.topic, "part": place.partition} for place in sorted(places)]
     engine.attach("wanted", [pa.Table.from_pylist(wanted, schema=_WANTED)])
-    found = engine.each(queries.EVENTS_OF, ("topic", "part"), partial(check_rows, setting.only(places)), _ANSWER)
+    found = engine.each(queries.EVENTS_OF, ("topic", "part"), partial(check_rows, context.only(places)), _ANSWER)
     return [pickle.loads(row) for row in found["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
 
 
-def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
+def check_rows(context: CheckContext, rows: pa.Table) -> pa.Table:
     """Check all rows of one partition, as `queries.EVENTS_OF` has them, into one row. Runs in Spark's workers."""
-    return pa.table({"checked": [pickle.dumps(check(part_of(rows), setting))]}, schema=_ANSWER)
+    return pa.table({"checked": [pickle.dumps(check(partition_events(rows), context))]}, schema=_ANSWER)
 
 
 _COLUMNS: Final = (
@@ -119,9 +119,9 @@ _COLUMNS: Final = (
 _Row = tuple[Any, ...]
 
 
-def part_of(rows: pa.Table) -> Part:
+def partition_events(rows: pa.Table) -> PartitionEvents:
     """The events of one partition, without what the ledger ignores: latencies in buckets, and generations of commits."""
-    part = Part(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
+    part = PartitionEvents(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
     for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
         _file(part, row)
     return part
@@ -137,7 +137,7 @@ def _once(rows: list[_Row]) -> Iterable[_Row]:
     return kept.values()
 
 
-def _file(part: Part, row: _Row) -> None:
+def _file(part: PartitionEvents, row: _Row) -> None:
     row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, *rest = row
     t_first, t_last, t_sent, gap, producer, producer_seq, generation, wait_us = rest
     if row_kind == _DELIVERY:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 Spans = Mapping[TopicPartition, Sequence[tuple[int, int]]]  # of each partition offsets from .. before
 
@@ -38,7 +38,7 @@ READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs":
 def options_of(properties: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: never log them.
 
-    Raises `Refused` (X08) for a mechanism that cannot be translated.
+    Raises `Refused` (X08) for a mechanism that cannot be translated, `Failed` for a PEM file that is not on this machine.
     """
     java = {name: properties[name] for name in _SAME if properties.get(name)}
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
@@ -58,7 +58,11 @@ def options_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        text = f"Spark's driver cannot read {path}, a PEM file that Kafka's connection names: {error}; put it on the driver's machine, too"
+        raise Failed(text) from error
 
 
 def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:

@@ -193,6 +193,8 @@ _REQUEST: Final = _object(
     sources=_all(_object(Source, level=_LEVEL, lines=_STRINGS, ledgers=_STRINGS)),
     policy=_object(
         _policy,
+        skew_ms=int,
+        max_cases=int,
         allow=lambda names: frozenset(_STRINGS(names)),
         required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
     ),
@@ -205,6 +207,7 @@ _REQUEST: Final = _object(
             exclude_topics=_STRINGS,
             resetting_groups=_STRINGS,
             sample=_object(LogSample),
+            block=int,
         )
     ),
     report=_optional(_object(ReportRequest, journals=_STRINGS)),

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Wri
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.health import Newest, is_flawed
 from airflow_provider_kmigrate.core.ledger.ownership import owned_times
-from airflow_provider_kmigrate.core.ledger.partition import Checked, GroupChecked, Setting
+from airflow_provider_kmigrate.core.ledger.partition import CheckContext, GroupChecked, PartitionChecked
 
 _Row = Mapping[str, Any]
 _OWNED: Final = pa.schema(
@@ -43,7 +43,7 @@ class Screened:
     `newest`: the newest evidence of all of them.
     """
 
-    clean: list[Checked]
+    clean: list[PartitionChecked]
     suspects: set[TopicPartition]
     newest: Newest
 
@@ -113,9 +113,9 @@ def _attach_writers(engine: Engine, names: Iterable[str]) -> None:
     engine.attach("writers", [pa.table({"writer": pa.array(sorted(names), pa.string())})])
 
 
-def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Screened:
+def screen(engine: Engine, book: Book, context: CheckContext, found: Accounts) -> Screened:
     """Separate clean partitions from suspects."""
-    limits = setting.limits
+    limits = context.limits
     places: dict[TopicPartition, _Place] = defaultdict(_Place)
     for row in engine.ask(queries.ACKED).to_pylist():
         places[TopicPartition(row["topic"], row["part"])].acked.append(row)
@@ -123,7 +123,7 @@ def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Scr
         places[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
     flawed = {*found.repeated, *(name for name, writer in found.writers.items() if is_flawed(writer, limits.times))}
     suspects = {*_of_writers(engine, flawed), *_not_owned(engine, book)} & places.keys()
-    topics = {topic: setting.wanting(topic) for topic in {where.topic for where in places}}
+    topics = {topic: context.wanting(topic) for topic in {where.topic for where in places}}
     suspects |= {where for where, place in places.items() if not _is_clean(place, topics[where.topic], found.members)}
     clean = [_counted(where, place, found.members) for where, place in places.items() if where not in suspects]
     return Screened(clean, suspects, _newest(engine, places, limits.times.since))
@@ -170,9 +170,9 @@ def _is_clean(place: _Place, wanting: Collection[str], members: Mapping[int, str
     )
 
 
-def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -> Checked:
+def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -> PartitionChecked:
     """A clean partition as the ledger would have checked it."""
-    return Checked(
+    return PartitionChecked(
         where,
         acked=sum(row["acked"] for row in place.acked),
         stall_us=max((row["stall_us"] for row in place.acked if row["stall_us"] is not None), default=None),

@@ -9,32 +9,32 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.judge import Control, part_of
+from airflow_provider_kmigrate.audit.judge import ControlEvents, partition_events
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
 from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
 from airflow_provider_kmigrate.audit.sources import Source, attach, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import Event, OwnershipChange, TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import Book, Part
+from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
-from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check
 from tests.audit.random_histories import packed
 from tests.core.histories import History, calm
 
 HERE = TopicPartition("t", 0)
 
 
-def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[Screened, Setting]:
+def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[Screened, CheckContext]:
     attach(Source(Level.CONSUMER, events=tuple(events)), engine)
-    control = Control.read(engine)
+    control = ControlEvents.read(engine)
     book = Book.of(control.events)
     found = accounts(engine, book.writers)
     book = replace(book, writers=found.writers)
-    setting = Setting.of(book, limits)
-    return screen(engine, book, setting, found), setting
+    context = CheckContext.of(book, limits)
+    return screen(engine, book, context, found), context
 
 
-def bare(checked: Checked) -> Checked:
+def bare(checked: PartitionChecked) -> PartitionChecked:
     """Whether a log is compacted matters only where something is missing."""
     return replace(checked, groups=tuple(replace(group, compacted=False) for group in checked.groups))
 
@@ -43,12 +43,12 @@ def bare(checked: Checked) -> Checked:
 @pytest.mark.parametrize("skew_ms", [0, 100])
 def test_what_is_clean_the_ledger_would_count_just_so(duck: Engine, seed: int, skew_ms: int) -> None:
     events = packed(150, seed)
-    found, setting = screened(events, duck, Limits(skew_ms, 20, EvidenceTimes()))
+    found, context = screened(events, duck, Limits(skew_ms, 20, EvidenceTimes()))
     parts = {part.where: part for part in Book.of(events).parts()}
     assert {checked.where for checked in found.clean} | found.suspects == parts.keys()
     assert len(found.clean) > 20, "this pack shows nothing"
     for checked in found.clean:
-        assert checked == bare(check(parts[checked.where], setting))
+        assert checked == bare(check(parts[checked.where], context))
 
 
 def lost_without_a_trace(h: History) -> None:
@@ -143,11 +143,11 @@ def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
     for part in book.parts():
         columns = {"topic": [part.where.topic], "part": [part.where.partition]}
         duck.attach("wanted", [table_of([]).select(["topic", "part"]).from_pydict(columns)])
-        found = part_of(duck.ask(EVENTS_OF))
+        found = partition_events(duck.ask(EVENTS_OF))
         assert bare_part(found) == bare_part(part)
 
 
-def bare_part(part: Part) -> tuple[object, ...]:
+def bare_part(part: PartitionEvents) -> tuple[object, ...]:
     runs = [replace(run, generation=None, latency=()) for found in part.runs.values() for run in found]
     acks = [replace(ack, latency=()) for ack in part.acks]
     commits = [(group, commit) for group, found in part.commits.items() for commit in found]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.audit.job import main, run
+from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
 from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of, table_of
@@ -207,6 +208,7 @@ def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytes
         {"sources": [], "policy": {"patience": 1}},
         {"sources": [], "policy": {"required": "L0"}},
         {"sources": [], "policy": {"max_cases": 0}},
+        {"sources": [], "policy": {"skew_ms": "much"}},
         {"sources": [], "policy": {"required_evidence": {"since": "soon"}}},
         {"sources": [], "spark": {"jars": "a.jar"}},
     ],
@@ -215,6 +217,15 @@ def test_a_request_that_makes_no_sense_is_refused(document: object) -> None:
     with pytest.raises(Refused) as caught:
         parse(document)
     assert caught.value.reasons[0].cause == AuditCause.REQUEST_WRONG
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_pem_file_that_the_driver_does_not_have_is_named(tmp_path: Path, content: bytes | None) -> None:
+    place = tmp_path / "ca.pem"
+    if content is not None:
+        place.write_bytes(content)
+    with pytest.raises(Failed, match=r"driver cannot read .*ca\.pem"):
+        options_of({"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.ca.location": str(place)})
 
 
 def test_a_request() -> None:

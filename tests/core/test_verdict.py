@@ -213,3 +213,21 @@ def test_a_delivery_without_ownership_fails_where_no_event_is_missing(recorded: 
     findings, health = of_facts(facts, Level.PROBE)
     verdict = combine(findings, [HEALTHY[0], health])
     assert (verdict.outcome, causes(verdict)) == (outcome, [AuditCause.NOT_OWNED])
+
+
+BOTH = LevelHealth(Level.PRODUCER, 10, includes=(Level.CONSUMER,))
+ALL_LOST = AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.LOST, "lost"), Level.PRODUCER)
+
+
+def test_a_level_that_is_proven_by_the_events_of_a_higher_one_is_named() -> None:
+    found = combine([], [BOTH])
+    assert (found.outcome, found.proven) == (AuditOutcome.PASS, (Level.CONSUMER, Level.PRODUCER))
+
+
+def test_a_finding_speaks_against_both_levels() -> None:
+    assert combine([ALL_LOST], [BOTH]).levels == {Level.CONSUMER: AuditOutcome.FAIL, Level.PRODUCER: AuditOutcome.FAIL}
+
+
+def test_a_lower_level_with_its_own_events_has_its_own_outcome() -> None:
+    own = LevelHealth(Level.LOG, 10)
+    assert combine([ALL_LOST], [BOTH, own]).levels[Level.LOG] is AuditOutcome.PASS

@@ -154,7 +154,7 @@ def _totals(ledger: Ledger) -> str:
 def _figures(found: Facts) -> dict[str, str]:
     values = {"acknowledged": number(found.acked)}
     values |= {f"delivered to {group}": number(count) for group, count in sorted(found.delivered.items())}
-    values |= {"lost": number(found.lost.count), "not seen": number(found.unseen.count)}
+    values |= {"lost": number(found.lost.count), "not observed": number(found.unseen.count)}
     values |= {"duplicated": number(found.duplicated), "out of order": number(found.reordered.count)}
     values["two owners at once"] = duration(found.double_owned.count)
     if found.longest_stall_ms is not None:

@@ -5,7 +5,7 @@
    own median before the change, which removes lasting differences (partitions, machines).
 3. After the window that follows the change, one rank test (`rank_test`) compares the canary's values in it with the others'.
    FAIL: certainly later, and by more than half the margin. PASS: certainly within the margin, and the test could have detected it.
-   INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have seen.
+   INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have detected.
 4. Unknowns block a verdict: intervals that the events do not account for, members without traffic, too few members.
 
 A member is an instance of the group, in whatever process: the canary before and after its switch is one member. The change is the
@@ -75,14 +75,14 @@ def rank_test(member: Sequence[float], others: Sequence[Sequence[float]], margin
     error = sqrt(max(_variance(member, pooled) * inflation, _variance_among(others)))
     share = _share(member, pooled, 0.0)
     estimate = _factor(member, pooled, 0.5)
-    seen = _factor(member, pooled, 0.5 - (_Z_ALPHA + _Z_POWER) * error) - estimate
+    detected = _factor(member, pooled, 0.5 - (_Z_ALPHA + _Z_POWER) * error) - estimate
     large = log(margin) / 2 + _factor(member, pooled, 0.5 - _Z_POWER * error) - estimate
     return RankTest(
         p_value=_p_value(share - 0.5, error),
         estimate=exp(estimate),
         low=exp(_factor(member, pooled, 0.5 + _Z_ALPHA * error)),
         high=exp(_factor(member, pooled, 0.5 - _Z_ALPHA * error)),
-        smallest=exp(max(seen, large)),
+        smallest=exp(max(detected, large)),
     )
 
 

@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
-from airflow_provider_kmigrate.core.ledger.book import Book, Part
+from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
-from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Limits, Setting
+from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, CheckContext, Limits
 
 BINS = 240
 
@@ -102,10 +102,10 @@ def owners(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
 def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
     bins, behind = window.bins(), defaultdict[str, list[list[int]]](list)
-    setting = Setting.of(book, Limits(skew_ms=0, max_cases=0, times=EvidenceTimes()))
+    context = CheckContext.of(book, Limits(skew_ms=0, max_cases=0, times=EvidenceTimes()))
     for part in book.parts():
         ends = [(ack.t_acked_ms, ack.last + 1) for ack in part.acks if ack.located]
-        for group in setting.readers(part) if ends else ():
+        for group in context.readers(part) if ends else ():
             behind[group].append(_behind(ends, _positions(part, group), bins))
     return tuple(
         LagTrack(group, tuple(zip(bins, map(sum, zip(*found, strict=True)), strict=True)))
@@ -113,7 +113,7 @@ def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     )
 
 
-def _positions(part: Part, group: str) -> list[tuple[int, int]]:
+def _positions(part: PartitionEvents, group: str) -> list[tuple[int, int]]:
     """(time, next offset); the first one is where the group, or the log, began."""
     runs = part.runs.get(group, [])
     first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.located))

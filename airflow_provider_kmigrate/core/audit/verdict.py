@@ -4,9 +4,9 @@ The rule: a verdict is the worst of its grounds, and having no evidence is itsel
 callers rely on:
 
 1. Nothing read is never PASS: a level without events is INCONCLUSIVE.
-2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only if the audit's own
+2. Lost audit events are never lost records: what was concluded from *not observing* a delivery counts only if the audit's own
    account is whole; inside its holes the range is INCONCLUSIVE.
-3. What was *seen* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
+3. What was *observed* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
 4. More grounds never make a verdict better.
 
 Stored verdicts carry `VERSION`; `outcome_of` refuses one it does not know by name. Standard library only: sensors import this.
@@ -66,7 +66,7 @@ CLAIMS: Mapping[Level, str] = {
     Level.LOG: "what was compared of the logs is still there and unchanged, and no committed offset went back",
     Level.PROBE: "every numbered probe record that a broker had acknowledged, but for the newest, was delivered once and in order",
     Level.CONSUMER: "every offset that wrapped producers had acknowledged, but for the newest, was delivered to its groups, and no partition was "
-    "seen with two owners",
+    "observed with two owners",
     Level.PRODUCER: "every offset that wrapped producers had acknowledged, but for the newest, holds a record, and no other one as far as clients "
     "number them",
 }
@@ -103,7 +103,7 @@ class AuditFinding:
 class LevelHealth:
     """How complete the audit's own account is at one level.
 
-    `events`: how many were read. `malformed`: unreadable events, kept aside. `owner_changes`: changes of owner seen. `includes`:
+    `events`: how many were read. `malformed`: unreadable events, kept aside. `owner_changes`: changes of owner observed. `includes`:
     lower levels that the same events prove, so that findings speak against them too. Holes in the events are the ledger's reasons.
     """
 
@@ -297,13 +297,13 @@ def _reservations(account: LevelHealth) -> list[AuditFinding]:
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
     if account.owner_changes:
         bound = 100 * unseen_rate(account.owner_changes)
-        text = f"{account.owner_changes} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
+        text = f"{account.owner_changes} changes of owner were observed; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
         found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
     return found
 
 
 def unseen_rate(trials: int) -> float:
-    """The largest fault rate that with 95 % confidence fits having seen none in `trials` independent trials; 1 without trials."""
+    """The largest fault rate that with 95 % confidence fits having observed none in `trials` independent trials; 1 without trials."""
     return 1.0 if trials <= 0 else 1.0 - 0.05 ** (1.0 / trials)
 
 

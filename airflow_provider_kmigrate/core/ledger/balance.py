@@ -22,7 +22,15 @@ from airflow_provider_kmigrate.core.ledger.health import (
     unmet,
 )
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, uneven_shares, unowned
-from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, Checked, Dated, GroupChecked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.partition import (
+    SKEW_MS,
+    CheckContext,
+    Dated,
+    GroupChecked,
+    Limits,
+    PartitionChecked,
+    check,
+)
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
@@ -53,17 +61,19 @@ def balance(
     times = EvidenceTimes(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
     limits = Limits(skew_ms, max_cases, times, demand.mixed)
     book = Book.of(events)
-    setting = Setting.of(book, limits)
+    context = CheckContext.of(book, limits)
     return conclude(
         book,
-        [check(part, setting) for part in book.parts()],
+        [check(part, context) for part in book.parts()],
         limits,
         refused=Refusals(refused, refused_before),
         unmet=tuple(unmet(demand, Newest.of(book, demand.since), book.failures)),
     )
 
 
-def conclude(book: Book, parts: Iterable[Checked], limits: Limits, *, refused: Refusals, unmet: Sequence[Reason]) -> Facts:
+def conclude(
+    book: Book, parts: Iterable[PartitionChecked], limits: Limits, *, refused: Refusals, unmet: Sequence[Reason]
+) -> Facts:
     """The facts of all partitions together.
 
     `parts` are what deliveries, acknowledgements and commits showed; the book need not hold these events. `unmet`: evidence that
@@ -122,7 +132,7 @@ class _Total:
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[AuditCause, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, part: Checked) -> None:
+    def add(self, part: PartitionChecked) -> None:
         """Add what needs no trust in any client's account."""
         for name in ("diverged", "stored_twice", "reordered"):
             self.note(name, getattr(part, name))
@@ -174,14 +184,14 @@ def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
         total.note("commit_gap", found.committed_over)
 
 
-def _longest_stall(book: Book, parts: Iterable[Checked]) -> float | None:
+def _longest_stall(book: Book, parts: Iterable[PartitionChecked]) -> float | None:
     """In milliseconds; also of records that were given up."""
     waits = [part.stall_us for part in parts if part.stall_us is not None]
     waits += [record.latency_us for event in book.slow for record in event.records]
     return max(waits) / 1000 if waits else None
 
 
-def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:
+def _delivered(book: Book, parts: Iterable[PartitionChecked]) -> dict[str, int]:
     """Number of records delivered to each group, repeats included; groups that only announced themselves have 0."""
     found = Counter({start.group: 0 for start in book.starts if start.group is not None})
     for part in parts:

@@ -87,7 +87,7 @@ class Writer:
 
 
 @dataclass(slots=True)
-class Part:
+class PartitionEvents:
     """The events of one partition: acknowledgements, and each group's deliveries and commits."""
 
     where: TopicPartition
@@ -176,10 +176,10 @@ class Book:
         """Consumers that announced that they belong to the group."""
         return [self.writers[start.stamp.writer] for start in self.starts if start.group == group]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartitionEvents]:
         """Every partition that was acknowledged or delivered, ascending; nothing in it is a copy."""
         places = sorted(self.acks.keys() | {key.where for key in self.runs})
-        found = {where: Part(where, self.acks.get(where, [])) for where in places}
+        found = {where: PartitionEvents(where, self.acks.get(where, [])) for where in places}
         for key, runs in self.runs.items():
             found[key.where].runs[key.group] = runs
         for key, commits in self.commits.items():

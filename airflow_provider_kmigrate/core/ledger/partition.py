@@ -1,6 +1,6 @@
 """Checks one partition: everything that its events show, before it is known which clients' accounts are whole.
 
-`check` needs the partition's own events and a `Setting`, which holds what those events do not say of the groups. Partitions are
+`check` needs the partition's own events and a `CheckContext`, which holds what those events do not say of the groups. Partitions are
 independent of each other, so an audit may check each on another machine; `balance.conclude` puts the results together and decides
 what the absence of events may show.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from airflow_provider_kmigrate.core.events import DeliveryRun, LogExtent, Ownership, OwnershipChange, TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, PartitionEvents, matches
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
@@ -92,11 +92,11 @@ class ReportedGroup:
     reports_owners: bool = False
 
 
-_UNNAMED: Final = ReportedGroup()  # seen reading, without a start event from any member
+_UNNAMED: Final = ReportedGroup()  # observed reading, without a start event from any member
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class CheckContext:
     """What `check` must know besides a partition's own events."""
 
     limits: Limits
@@ -105,8 +105,8 @@ class Setting:
     extents: Mapping[TopicPartition, LogExtent]
 
     @classmethod
-    def of(cls, book: Book, limits: Limits) -> Setting:
-        """The setting of every group that the book names."""
+    def of(cls, book: Book, limits: Limits) -> CheckContext:
+        """The context for checks of all partitions in the book."""
         reporting = {
             key.group for key, changes in book.ownership.items() if any(one.change is OwnershipChange.ACQUIRED for one in changes)
         }
@@ -114,7 +114,7 @@ class Setting:
         groups = {name: _group(book, name, limits.times, reports_owners=name in reporting) for name in named | reporting}
         return cls(limits, groups, book.ownership, book.extents)
 
-    def only(self, places: Collection[TopicPartition]) -> Setting:
+    def only(self, places: Collection[TopicPartition]) -> CheckContext:
         """Only what these partitions need: it is sent to every worker."""
         changes = {key: list(found) for key, found in self.ownership.items() if key.where in places}
         return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
@@ -123,7 +123,7 @@ class Setting:
         """Every group that subscribed to the topic."""
         return {name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics)}
 
-    def readers(self, part: Part) -> list[str]:
+    def readers(self, part: PartitionEvents) -> list[str]:
         """Every group to which the partition's records are due, or were delivered."""
         wanting = self.wanting(part.where.topic) if part.acks else set()
         return sorted(wanting | {name for name, runs in part.runs.items() if runs})
@@ -168,7 +168,7 @@ class GroupChecked:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class PartitionChecked:
     """What one partition's events show.
 
     `miscounted`: writers whose count of deliveries has a hole here, each with the reason. `stall_us`: the longest wait for an
@@ -186,15 +186,15 @@ class Checked:
     stall_us: int | None = None
 
 
-def check(part: Part, setting: Setting) -> Checked:
+def check(part: PartitionEvents, context: CheckContext) -> PartitionChecked:
     """Everything that the partition's events show, for all its groups."""
-    finding = setting.limits.finding
+    finding = context.limits.finding
     flaws = inspect(*part.where, part.acks, [run for runs in part.runs.values() for run in runs])
-    return Checked(
+    return PartitionChecked(
         part.where,
         acked=sum(ack.count for ack in part.acks),
         delivered={group: sum(run.count for run in runs) for group, runs in part.runs.items()},
-        groups=tuple(_check_group(part, group, setting) for group in setting.readers(part)),
+        groups=tuple(_check_group(part, group, context) for group in context.readers(part)),
         diverged=finding(flaws.diverged),
         stored_twice=finding(flaws.stored_twice),
         reordered=finding(flaws.reordered),
@@ -203,10 +203,10 @@ def check(part: Part, setting: Setting) -> Checked:
     )
 
 
-def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
-    key, limits = GroupPartition(name, *part.where), setting.limits
-    changes, runs = setting.ownership.get(key, ()), part.runs.get(name, ())
-    mixed, group = name in limits.mixed, setting.groups.get(name, _UNNAMED)
+def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> GroupChecked:
+    key, limits = GroupPartition(name, *part.where), context.limits
+    changes, runs = context.ownership.get(key, ()), part.runs.get(name, ())
+    mixed, group = name in limits.mixed, context.groups.get(name, _UNNAMED)
     if mixed and not changes and not runs:
         return GroupChecked(key, judged=False)
     read = PartitionRead(
@@ -214,7 +214,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
         acks=part.acks,
         runs=runs,
         commits=part.commits.get(name, ()),
-        extent=setting.extents.get(part.where),
+        extent=context.extents.get(part.where),
         from_latest=group.from_latest,
         start=first_start(part.where, changes),
         excused=of_others(part.where, changes, runs) if mixed else (),
