@@ -10,9 +10,9 @@ Each step finds out by itself whether it has anything to do. The order:
 5. one ZooKeeper transaction, the handover: /controller_epoch above every epoch that KRaft has written into partition states
    (KAFKA-20488), /migration and /controller deleted;
 6. the brokers elect a ZooKeeper controller, and each of them names it: a broker that does not takes 300 s to stop (measured);
-7. brokers return to their original files;
-8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
-   (measured).
+7. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
+   (measured);
+8. brokers return to their original files.
 
 G33 and `RollbackTerms` guard what would be lost with the controllers. The comparison of `controller_failover` may be days old by
 then, and a leading quorum accepts changes that a stalled dual-write never delivers. Brokers in migration mode do not learn those
