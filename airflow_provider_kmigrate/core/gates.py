@@ -186,7 +186,7 @@ def controllers_start_at_boot(view: ClusterView) -> Gate:
 
 
 def fresh_migration(view: ClusterView) -> Gate:
-    """G3: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
+    """P06: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     migration = view.zk.migration
@@ -197,7 +197,7 @@ def fresh_migration(view: ClusterView) -> Gate:
 
 
 def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
-    """G4: no directory of these controllers has been in a quorum before this migration."""
+    """G04: no directory of these controllers has been in a quorum before this migration."""
     return together(_empty_controller(view, controller) for controller in sorted(ids))
 
 
@@ -210,7 +210,7 @@ def _empty_controller(view: ClusterView, controller: int) -> Gate:
 
 
 def all_flagged(view: ClusterView) -> Gate:
-    """G5: every controller answers (else G23), and with the migration flag."""
+    """G05: every controller answers (else G23), and with the migration flag."""
     return together(_flagged(view, controller) for controller in sorted(view.controllers))
 
 
@@ -259,12 +259,12 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7: the dual-write moves, shown by ZooKeeper's clock in this one view, else since `before` (`dual_write_moves`)."""
+    """G07: the dual-write moves, shown by ZooKeeper's clock in this one view, else since `before` (`dual_write_moves`)."""
     return MET if _claimed(view).met and _written_just_now(view) else dual_write_moves(view, before)
 
 
 def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7 by movement alone: /migration's offset grew since `before`, in which the copy was over.
+    """G07 by movement alone: /migration's offset grew since `before`, in which the copy was over.
 
     What the leader has just written at the end of the copy is no dual-write yet: it first goes through the topics in ZooKeeper.
     """
@@ -321,7 +321,7 @@ MOST_LAG = 50
 
 
 def lag_below(view: ClusterView, limit: int) -> Gate:
-    """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality (G6)."""
+    """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality."""
     lag = dual_write_lag(view)
     if lag is None:
         return not_yet(could_not_read("the dual-write lag"))
@@ -336,7 +336,7 @@ def dual_write_lag(view: ClusterView) -> int | None:
 
 
 def no_client_metrics(view: ClusterView) -> Gate:
-    """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
+    """G09: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
     if view.client_metrics is None:
         return not_yet(could_not_read("the client-metrics subscriptions"))
     return never_if(view.client_metrics, Reason("G09", f"Client-metrics subscriptions exist: {summarize(view.client_metrics)}."))
@@ -349,7 +349,7 @@ def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
 
 
 def states_in_reach(view: ClusterView) -> Gate:
-    """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
+    """G02: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
     epoch = view.zk.controller_epoch if view.zk else None
     ahead = view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
     return never_if(ahead, Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))

@@ -68,7 +68,7 @@ def over(view: ClusterView) -> Decision | None:
 
 
 def names_the_controller(view: ClusterView) -> Gate:
-    """G11: every broker that answers names the ZooKeeper controller of /controller."""
+    """G28: every broker that answers names the ZooKeeper controller of /controller."""
     controller = zookeeper_controller(view)
     if controller is None or view.zk is None or controller not in view.zk.broker_ids:
         return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
@@ -479,7 +479,7 @@ def postponed_stop(view: ClusterView, controller_id: int) -> str:
 
 
 def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
-    """G1: the transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
+    """The transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
     if (ended := over(view)) is not None:
         return ended
     if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and gates.states_in_reach(view).met:

@@ -98,7 +98,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
 
 
 def check_no_bomb(cluster: LocalCluster, here: StepContext) -> None:
-    """Leaders and ISRs look healthy too where no leader can move any more (G2): a broker dies, and its partitions take records all the same."""
+    """Leaders and ISRs look healthy too where no leader can move any more (G02): a broker dies, and its partitions take records all the same."""
     until_gone(here, kill_one(cluster).id)
     check_all_take(cluster.bootstrap)
 

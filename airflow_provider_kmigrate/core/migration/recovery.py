@@ -283,7 +283,7 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
-    """G28: a broker that is stopped while its controller does not answer waits 300 s (G11)."""
+    """G28: a broker that is stopped while its controller does not answer waits 300 s."""
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
         return not_yet(could_not_read("who is controller"))

@@ -217,7 +217,7 @@ def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
 
 
 def copied(view: ClusterView, since: ClusterView) -> Decision:
-    """G7 and G13: the copy is over, the dual-write has moved `since`, and the takeover left no partition without a leader."""
+    """G07 and G13: the copy is over, the dual-write has moved `since`, and the takeover left no partition without a leader."""
     position = where(view)
     allowed = permit(position, Intent.COPY)
     if allowed is PhasePermit.REFUSE:
@@ -257,7 +257,7 @@ def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
 
 
 def equivalent(view: ClusterView) -> Decision:
-    """G6: ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
+    """ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
     if (over := _over(view)) is not None:
         return over
     if view.zk is not None and not kraft_owns(view):

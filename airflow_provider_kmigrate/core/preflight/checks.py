@@ -139,7 +139,7 @@ def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """G3, G4, G5: an earlier migration left nothing, and no running controller would end this one at once."""
+    """P06, G04, G05: an earlier migration left nothing, and no running controller would end this one at once."""
     if view.zk is None or begun(view):
         return
     hosts = unread.unread_hosts(view, Cause.UNREAD_FILES)
