@@ -292,7 +292,6 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     request = {
         "spark": {"master": "local[2]", "jars": [str(jar) for jar in connector.jars()]},
-        "policy": {"required": ["L2"]},
         "sources": [{"level": "L2", "ledgers": [plan.folder]}],
         "stream": {
             "properties": str(tmp_path / "kafka.json"), "topic": plan.topic, "folder": plan.folder, "checkpoint": plan.checkpoint,
