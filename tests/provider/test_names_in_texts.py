@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 
@@ -111,6 +112,17 @@ def test_a_cluster_file_on_a_page_has_known_keys(path: Path) -> None:
         with pytest.raises(ValidationError) as caught:  # it has no name, or a wrong one
             ClusterFile.model_validate({"controllers": data} if isinstance(data, list) else {**data, "name": []})
         assert [error["loc"] for error in caught.value.errors() if error["type"] == "extra_forbidden"] == []
+
+
+IMPORT = re.compile(r"from (airflow_provider_kmigrate[\w.]*) import ([\w, ]+)")
+
+
+def test_what_a_page_imports_can_be_imported() -> None:
+    found = [
+        (module, name) for page in PAGES for module, names in IMPORT.findall(page.read_text()) for name in re.split(", *", names)
+    ]
+    assert len(found) > 9
+    assert [where for where in found if not hasattr(import_module(where[0]), where[1].strip())] == []
 
 
 def test_the_page_of_a_dag_and_of_a_task_names_what_is_there(dags: list[DAG], ids: frozenset[str]) -> None:

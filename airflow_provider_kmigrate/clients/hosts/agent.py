@@ -1,9 +1,10 @@
 """Driver `agent`: `kmigrate-node` on each machine, reached over a pipe.
 
-The pipe is any program's, or a channel of an Airflow SSH connection. One connection a machine serves many requests; it is opened on first use and again after it broke. The agent knows the paths, units and
-commands of its machine and keeps the fence (`node/kmigrate-node` describes the protocol). A stop, a start and a restart are jobs of the
-agent: they continue if the connection or the worker ends, and the same id finds them again. An id names the process that is to be stopped,
-so that one process is never stopped twice.
+The pipe is any program's, or a channel of an Airflow SSH connection. One connection a machine serves many requests; it is opened
+on first use and again after it broke. The agent knows the paths, units and commands of its machine and keeps the fence
+(`node/kmigrate-node` describes the protocol). A stop, a start and a restart are jobs of the agent: they continue if the
+connection or the worker ends, and the same id finds them again. An id names the process that is to be stopped, so that one
+process is never stopped twice.
 """
 
 from __future__ import annotations
