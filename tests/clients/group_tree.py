@@ -33,4 +33,4 @@ class GroupTree:
     def _answer(self, path: str) -> None:
         self.reads.append(path)
         if self._silent:
-            raise Unreachable("nobody there")
+            raise Unreachable("no server there")

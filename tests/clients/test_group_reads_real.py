@@ -111,7 +111,7 @@ class Outdated:
 def alter(properties: dict[str, Any], group: str, topic: str, partition: int) -> None:
     """Another tool's commit."""
     where = [KafkaPartition(topic, partition, 0)]
-    admin = AdminClient(properties)  # a client that nobody holds ends with its requests
+    admin = AdminClient(properties)  # a client without a reference ends with its requests
     answer = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, where)])
     answer[group].result(30)
 

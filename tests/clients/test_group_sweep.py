@@ -154,7 +154,7 @@ def test_what_is_not_answered_is_unread(
     assert (found.groups.keys(), found.unread, found.unresponsive) == (groups, unread, silent)
 
 
-def test_a_broker_that_does_not_answer_is_named_and_so_is_one_that_nobody_lists(start: Start) -> None:
+def test_an_unresponsive_broker_is_named_and_so_is_an_unlisted_one(start: Start) -> None:
     one, other = start({"a": (group("a"), {})}), start({})
     one.peers = (one, other)
     other.node.handlers[LIST_GROUPS] = CLOSE

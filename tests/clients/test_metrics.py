@@ -100,6 +100,6 @@ def test_no_answer_does_more_than_not_to_be_read(exporter: Exporter, hostile: An
 @pytest.mark.parametrize(
     ("address", "why"), [("http://{host}:1/{id}", "ConnectError"), ("http://{host}:99999999/{id}", "ExceptionGroup")]
 )
-def test_nobody_at_the_address_and_no_address_are_not_read(address: str, why: str) -> None:
+def test_no_listener_at_the_address_and_no_address_are_not_read(address: str, why: str) -> None:
     (found,) = gauges_of(address, nodes(3000)).values()
     assert why in found.unread

@@ -127,7 +127,7 @@ def test_an_audit_that_cannot_be_written_stops_no_pulse_and_no_application() -> 
     assert sink.tried > 3
 
 
-def test_whoever_must_write_is_told_by_its_own_calls(tmp_path: Path) -> None:
+def test_a_client_that_must_write_starts_no_pulse(tmp_path: Path) -> None:
     with a_producer(tmp_path, must_write=True):
         assert pulses() == 0
 

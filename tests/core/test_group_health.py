@@ -155,7 +155,7 @@ class TestHealth:
             (["", "123", "456"], 1, 2),  # what the earlier one saw of three members was one beginning
         ],
     )
-    def test_an_instance_that_begins_anew(self, looks_: list[str], recoveries: int, restarts: int) -> None:
+    def test_an_instance_that_begins_again(self, looks_: list[str], recoveries: int, restarts: int) -> None:
         health = GroupHealth(earlier=recoveries)
         for now, lives in enumerate(looks_):
             members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]

@@ -26,7 +26,7 @@ MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
         ([(0, False), (2, True), (4, True)], 50.0 + 2),  # a movement has to be seen first
         ([(0, False), (6, False), (12, False), (14, True)], 0.0),  # red for good
         ([(0, True), (2, True), (4, False), (6, True)], 0.0),
-        ([(0, True), (2, True), (1000, True)], 50.0 + 2 + 3 * 2 + 5),  # in a gap nobody has looked
+        ([(0, True), (2, True), (1000, True)], 50.0 + 2 + 3 * 2 + 5),  # a gap without an observation
     ],
 )
 def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
@@ -70,8 +70,8 @@ def test_since_when_migration_stands_still() -> None:
     first, later = view(0.0), view(1.0)
     assert still_since(None, first) is first
     assert still_since(first, later) is first
-    for anew in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
-        assert still_since(first, anew) is anew
+    for changed in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
+        assert still_since(first, changed) is changed
     assert still_since(view(0.0, read=False), later) is later
 
 

@@ -341,7 +341,7 @@ def test_a_single_broker_may_migrate_with_its_outage_named() -> None:
     assert "whole cluster" in found[0].reason.text
 
 
-def test_what_blocks_comes_first_and_every_finding_says_how_to_mend_it() -> None:
+def test_blockers_come_first_and_every_finding_says_how_to_fix_it() -> None:
     case = orders(replicas=(0,), isr=())(*healthy())
     found = findings(*case)
 

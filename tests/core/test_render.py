@@ -185,7 +185,7 @@ def test_what_cannot_be_rendered_is_refused_with_its_reason(original: str, code:
     assert [reason.code for reason in refused.value.reasons] == [code]
 
 
-def test_a_version_that_nobody_knows_is_not_left_out() -> None:
+def test_an_unknown_version_is_not_left_out() -> None:
     original, facts = PLAIN.replace("inter.broker.protocol.version=3.9\n", ""), RenderFacts("3000@ctl0:9093", "")
     with pytest.raises(Refused) as refused:
         broker_properties(original, FileStage.MIGRATION, facts)

@@ -159,7 +159,7 @@ def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(
     assert kind(spark_resume.may_resume(SETTLED, now, logs, ids)) == expected
 
 
-def test_ids_that_nobody_told_are_not_compared() -> None:
+def test_missing_ids_are_not_compared() -> None:
     assert kind(spark_resume.may_resume(SETTLED, SETTLED, LOGS)) == "Done"
     nameless = {where: replace(log, topic_id=None) for where, log in LOGS.items()}
     assert kind(spark_resume.may_resume(SETTLED, SETTLED, nameless, {T0.topic: "id"})) == "Done"

@@ -130,7 +130,7 @@ class Trial:
         return ""
 
     def triggerer(self, task: str) -> str:
-        """Whoever waits in it when it dies stays so until it is back, so what is read then was so at the kill."""
+        """A task that waits in it when it dies stays deferred until it is back, so what is read then was so at the kill."""
         self.airflow.kill("triggerer")
         states = {name: state for name, state in self._tasks().items() if task in name}
         self.diary.print(f"the triggerer is dead; {states}")
@@ -202,7 +202,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _following(self, dag_id: str, kills: Sequence[Kill]) -> Iterator[None]:
-        """Beside whoever asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
+        """Beside the thread that asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
 
         def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
@@ -256,7 +256,7 @@ class Trial:
 
 
 def forward(trial: Trial) -> None:
-    """To the approval, which nobody gives."""
+    """To the approval, which is not given."""
     kills = [
         Kill("first roll", "task SIGKILLed", act("to migration", 1), trial.worker),
         Kill("first roll", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),

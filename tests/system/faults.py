@@ -1,6 +1,6 @@
 """`make faults`: one real cluster under load goes forward, back, forward again and is finalized, and meets a fault at every turn.
 
-What the tool is required to do in each cell is told in `journey`. After each cell every partition has a leader and its whole ISR; at
+What the tool is required to do in each cell is described in `journey`. After each cell every partition has a leader and its whole ISR; at
 the end of the journey the clients' ledger says what was lost, stored twice or out of order. Leaves `summary.json`: the cells with what
 was seen, what could not be made here and why, and the ledger.
 """
@@ -39,7 +39,7 @@ from tests.system.nodes import dead, killed, of, paused
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
 #: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
-#: "started" nobody waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
+#: "started" no run waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
 _PROVISION_POINTS = ("file put", "formatted", "started")
 _FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "waiting"))
 _ROLL_POINTS = ("file put", "stopped", "started")

@@ -150,7 +150,7 @@ class TestItEnds:
             done(here, "lag")
             assert everybody_in_sync(here.observer.observe(Fields.PARTITIONS))
 
-    def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
+    def test_a_topic_that_zookeeper_holds_in_part_ends_it_under_any_leader(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         create(road.cluster.bootstrap, "half")
         with direct.context(road.cluster, "road") as here:
