@@ -76,18 +76,18 @@ def commit_all(properties: dict[str, str]) -> None:
 
 def test_groups_are_reported_or_unknown_and_never_dead(cluster: LocalCluster) -> None:
     one, other = cluster.plan.brokers
-    with Observations(cluster.bootstrap) as looks:
-        commit_all(looks.properties)
-        wait_until(lambda: looks.answers() == set(GROUPS), "all are reported")
-        before = len(looks.found)
+    with Observations(cluster.bootstrap) as observations:
+        commit_all(observations.properties)
+        wait_until(lambda: observations.answers() == set(GROUPS), "all are reported")
+        before = len(observations.found)
         kill(other)
-        wait_until(lambda: looks.answers() != set(GROUPS), "some are unknown")
-        wait_until(lambda: looks.answers() == set(GROUPS), "the broker that is left coordinates all")
+        wait_until(lambda: observations.answers() != set(GROUPS), "some are unknown")
+        wait_until(lambda: observations.answers() == set(GROUPS), "the broker that is left coordinates all")
         kill(one)
-        wait_until(lambda: not looks.answers(), "no broker answers")
+        wait_until(lambda: not observations.answers(), "no broker answers")
         cluster.up()
-        wait_until(lambda: looks.answers() == set(GROUPS), "all are reported again")
-    wrong = [one for look in looks.found[before:] for one in (look or {}).values() if not is_right(one)]
+        wait_until(lambda: observations.answers() == set(GROUPS), "all are reported again")
+    wrong = [one for observation in observations.found[before:] for one in (observation or {}).values() if not is_right(one)]
     assert wrong == []
 
 

@@ -24,7 +24,7 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
         return
 
 
-def silent(handler: BaseHTTPRequestHandler) -> None:
+def unresponsive(handler: BaseHTTPRequestHandler) -> None:
     """Nothing, until the test is over."""
     assert isinstance(handler.server, Exporter)
     handler.server.done.wait()
@@ -60,7 +60,7 @@ def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
     ("hostile", "why"),
     [
         (endless, f"more than {LARGEST} bytes"),
-        (silent, "no answer within 0.3 s"),
+        (unresponsive, "no answer within 0.3 s"),
         (trickling, "no answer within 0.3 s"),
         (answer(b"<html>sign in</html>"), "neither ZkMigrationState"),
         (answer(b"\xff\xfe"), "UnicodeDecodeError"),
@@ -74,7 +74,7 @@ def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
     ],
     ids=[
         "endless",
-        "silent",
+        "unresponsive",
         "trickling",
         "page",
         "bytes",

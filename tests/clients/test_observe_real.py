@@ -100,7 +100,7 @@ class TestHealthy:
         assert view.zk.migration is None
         wait_for(lambda: observer.observe(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
 
-    def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
+    def test_observations_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
         observer.observe(ALL)
         assert min(observer.observe(ALL).took for _ in range(10)) < 0.2
 

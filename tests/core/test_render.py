@@ -192,7 +192,7 @@ def test_an_unknown_version_is_not_left_out() -> None:
     assert [reason.code for reason in refused.value.reasons] == ["C04"]
 
 
-def test_the_way_back_is_open_even_to_an_original_with_problems() -> None:
+def test_a_rollback_is_allowed_even_with_problems_in_the_original() -> None:
     original = PLAIN.replace("3.9", "3.8")
     assert broker_properties(original, FileStage.ZOOKEEPER, FACTS) == original
 

@@ -1,4 +1,4 @@
-"""What each step of the way back decides: a table over the states that were seen on real brokers, and the epochs as a property."""
+"""What each step of the rollback decides: a table over the states that were seen on real brokers, and the epochs as a property."""
 
 from dataclasses import replace
 

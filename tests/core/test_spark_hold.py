@@ -97,7 +97,7 @@ def test_a_job_is_held_when_it_says_so_or_runs_no_more(report: JobReport | None,
         (False, False, 60_001, "Done"),
     ],
 )
-def test_a_silent_job_is_gone_on_without_where_it_was_held_or_need_not_be(
+def test_an_unresponsive_job_stops_no_run_if_it_was_held_or_need_not_be(
     in_effect: bool, needed: bool, waited_ms: int, expected: str
 ) -> None:
     hold = replace(HOLD, since_ms=NOW - waited_ms)

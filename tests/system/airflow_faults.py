@@ -1,4 +1,4 @@
-"""Airflow's own processes are killed in the middle of a migration and of the way back: real components, DAGs and brokers, under load.
+"""Airflow's own processes are killed in the middle of a migration and of the rollback: real components, DAGs and brokers, under load.
 
 A worker's task process, the scheduler and the API server get SIGKILL as soon as the journal tells a certain act, the triggerer while it
 holds a task's wait, and come back where they are services. Required: the DAG comes to its end, each broker was restarted once a pass,
@@ -139,7 +139,7 @@ class Trial:
         return "" if _DEFERRED in states.values() else f"nothing was deferred at the kill: {states}"
 
     def standby(self) -> NodeProcess:
-        """A controller that does not lead: without its answer a way back waits, and no client misses it."""
+        """A controller that does not lead: without its answer a rollback waits, and no client misses it."""
         plan = self.rehearsal.cluster.plan
         with direct.context(self.rehearsal.cluster, "looking", acting=False) as context:
             quorum = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM).quorum
@@ -274,7 +274,7 @@ def forward(trial: Trial) -> None:
     trial.note(kills, f"{seen}; restarts {sorted(again.values())}", passed=passed, required=required)
 
 
-def back(trial: Trial) -> None:
+def roll_back(trial: Trial) -> None:
     standby, task = trial.standby(), "to_migration."
 
     def in_the_triggerer() -> str:
@@ -288,14 +288,14 @@ def back(trial: Trial) -> None:
         standby.signal(signal.SIGSTOP)
         return ""
 
-    made_to_wait = Kill("way back", "controller SIGSTOPped", act("to migration", 1), wait)
+    made_to_wait = Kill("rollback", "controller SIGSTOPped", act("to migration", 1), wait)
     kills = [
-        Kill("way back", "task SIGKILLed", act("to migration", 1), trial.worker),
-        Kill("way back", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
-        Kill("way back", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
-        Kill("way back", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
-        Kill("way back", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
-        Kill("way back", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
+        Kill("rollback", "task SIGKILLed", act("to migration", 1), trial.worker),
+        Kill("rollback", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
+        Kill("rollback", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
+        Kill("rollback", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
+        Kill("rollback", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
+        Kill("rollback", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
     ]
     plan = trial.rehearsal.cluster.plan
     before = trial.starts()
@@ -330,7 +330,7 @@ def main() -> int:
     with under_way(folder) as trial:
         try:
             forward(trial)
-            back(trial)
+            roll_back(trial)
         finally:
             save(folder, trial.cells, {})
         workload = trial.rehearsal.workload

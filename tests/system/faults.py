@@ -171,7 +171,7 @@ def second_roll(journey: Journey) -> None:
         fault_cells.soak_with_disks(journey, disk, journey.cluster.plan.controllers[-1])
 
 
-def back(journey: Journey) -> None:
+def roll_back(journey: Journey) -> None:
     """To ZooKeeper, in the order of `core.plan.ROLLBACK`; those of its steps that change something are killed, but for those that
     restore a flag (nothing to do here), stop a controller and elect.
     """
@@ -227,7 +227,7 @@ def finalize(journey: Journey) -> None:
     journey.steps(direct.finalize)
 
 
-PARTS = (forward, second_roll, back, forward, second_roll, finalize)
+PARTS = (forward, second_roll, roll_back, forward, second_roll, finalize)
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def main() -> int:
         try:
             for part in PARTS[: given.parts]:
                 part(journey)
-                journey.first_time = part is not back and journey.first_time
+                journey.first_time = part is not roll_back and journey.first_time
         finally:
             _save(folder, journey, {})
         workload.stop()

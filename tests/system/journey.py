@@ -375,4 +375,4 @@ def sick(view: ClusterView) -> str:
         f"{leaderless} leaderless": leaderless,
         f"{short} with a short ISR": short,
     }
-    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{unresponsive} silent"] * bool(unresponsive))
+    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{unresponsive} unresponsive"] * bool(unresponsive))

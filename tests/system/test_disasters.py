@@ -103,7 +103,7 @@ class TestACarelessWayBack:
         assert "raising partition states" in journal(road)[before:]
         assert "of all its partitions: restarting" not in journal(road)[before:]
 
-    def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
+    def test_the_rollback_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         with direct.context(road.cluster, "road") as here:
             run_rollback(here, {"skip_failover": True})
@@ -175,7 +175,7 @@ class TestFinalizedByAccident:
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
 
-    def test_once_elected_there_is_no_way_back_and_one_way_out(self, road: Road) -> None:
+    def test_once_elected_there_is_no_rollback_and_one_way_out(self, road: Road) -> None:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)

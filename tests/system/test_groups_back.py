@@ -109,7 +109,7 @@ def test_back_from(rehearsal: Rehearsal, far: int) -> None:
 
 
 @pytest.mark.parametrize(("far", "point"), [(3, "committed"), (4, "switching"), (6, "switched")])
-def test_killed_on_the_way_back_and_run_again(rehearsal: Rehearsal, far: int, point: str) -> None:
+def test_killed_in_the_rollback_and_run_again(rehearsal: Rehearsal, far: int, point: str) -> None:
     """After the mode was written; before an instance is restarted; after it was, with no run waiting for it."""
     forward(rehearsal, far)
     before = lives(rehearsal)

@@ -1,4 +1,4 @@
-"""The way back on real brokers under load: from a half done second roll by the DAG, and forward again; and the epoch bomb."""
+"""The rollback on real brokers under load: from a half done second roll by the DAG, and forward again; and the epoch bomb."""
 
 from __future__ import annotations
 
