@@ -87,7 +87,7 @@ def _peak_mib(process: str) -> int:
 
 
 def _against(truth: dict[str, Any], result: Result) -> dict[str, Any]:
-    """How many planted findings were found, and what was found that nobody planted."""
+    """How many planted findings were found, and what was found that was not planted."""
     (audited,) = result.sources
     planted = found = invented = 0
     for name in _FINDINGS:

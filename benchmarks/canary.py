@@ -1,6 +1,6 @@
 """How often the canary's judge fails a real group in which nothing changes, and how often it misses what is planted: `make bench BENCH=canary`.
 
-A group of real consumers reads under load for some minutes, and nobody is changed. Then every member plays the canary at many moments
+A group of real consumers reads under load for some minutes, and no member is changed. Then every member plays the canary at many moments
 of that time (`canary_trials`). What is slower is planted in the numbers, not in the group. Trials overlap: no independent draws.
 """
 
@@ -23,7 +23,7 @@ GROUP, MEMBERS, PARTITIONS, RATE, SECONDS = "load", 6, 12, 300.0, 420
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
-    """Arguments: seconds under load, 420 unless told."""
+    """Arguments: seconds under load, 420 by default."""
     seconds = int(arguments[0]) if arguments else SECONDS
     shape, topics = Shape(name="canary", brokers=1, controllers=1), [TopicPlan("orders", PARTITIONS, 1)]
     there = Rehearsal(build / "canary", shape, topics, [GroupPlan(GROUP, MEMBERS)], rate=RATE, producers=1)

@@ -138,5 +138,5 @@ def _commit(cluster: LocalCluster, names: Sequence[str]) -> None:
 
 def _accepted(here: StepContext, names: Sequence[str]) -> list[int]:
     """How many brokers take themselves for the coordinator of each group."""
-    told = [wire_groups.described(here.tools.wire(node), names) for node in here.spec.brokers]
-    return [sum(not isinstance(one[name], KMigrateError) for one in told) for name in names]
+    described = [wire_groups.described(here.tools.wire(node), names) for node in here.spec.brokers]
+    return [sum(not isinstance(one[name], KMigrateError) for one in described) for name in names]

@@ -114,16 +114,16 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     spark.start_stream()
     spark.wait_streaming()
     spark.ask(plan, workload.events)  # not beside the consumers' move: on two cores that takes both longer than one by one
-    back = _roll_back(rehearsal, spark, teller) if rollback else None
+    rolled_back = _roll_back(rehearsal, spark, teller) if rollback else None
     teller.say(f"DAG {rehearsal.dag_id} begins; Spark's audits and the hold of the streaming job are tasks of it")
     dag = rehearsal.migrate(tell=teller.line)
     teller.say(f"DAG run: {dag['state']}; stopping the load; the streaming job takes in the rest")
     workload.stop()
     rehearsal.stop_applications()
     summary = summarise(rehearsal, dag) | {"groups_state": groups["state"], "groups_seconds": groups["seconds"]}
-    if back is not None:
-        summary["rollback"] = back | {"lost": summary["lost"]}
-        summary["verdict"] = _worst(summary["verdict"], back["verdict"])
+    if rolled_back is not None:
+        summary["rollback"] = rolled_back | {"lost": summary["lost"]}
+        summary["verdict"] = _worst(summary["verdict"], rolled_back["verdict"])
     add_spark(summary, plan.shape.name, spark, workload)
     (rehearsal.folder / "summary.json").write_text(json.dumps(summary, indent=1))
     print(table(summary, rehearsal))
@@ -247,12 +247,12 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
     )
 
 
-def _rollback_rows(back: dict[str, Any] | None) -> list[str]:
-    if back is None:
+def _rollback_rows(rolled_back: dict[str, Any] | None) -> list[str]:
+    if rolled_back is None:
         return []
     return [
-        f"  rollback before it: {back['verdict']} in {back['dag_seconds']:.1f} s; {back['spark_headline']}",
-        f"  its report: {back['report']}",
+        f"  rollback before it: {rolled_back['verdict']} in {rolled_back['dag_seconds']:.1f} s; {rolled_back['spark_headline']}",
+        f"  its report: {rolled_back['report']}",
         "",
     ]
 

@@ -1,6 +1,6 @@
 """Two migrating members under load, one of which is killed, stopped for longer than its sessions, or cut off; the other takes over.
 
-Who owned what is told by the members' own log, in which no clock decides; who delivered what, by both members' events.
+Who owned what comes from the members' own log, in which no clock decides; who delivered what, by both members' events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 
 PARTITIONS: Final = 6
 _SESSION_MS: Final = 6000
-#: A member that only ZooKeeper does not reach keeps its place in the Kafka group: in Kafka mode nobody takes over from it.
+#: A member that only ZooKeeper does not reach keeps its place in the Kafka group: in Kafka mode no member takes over from it.
 FAULTS: Final = (
     *(("killed", "zookeeper"), ("killed", "kafka"), ("stopped", "zookeeper"), ("stopped", "kafka")),
     *((ZOOKEEPER, "zookeeper"), (BROKER, "kafka")),

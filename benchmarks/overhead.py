@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.rehearsal import Rehearsal, stalls_by_act
 from tests.kit.load import stalls_between, summary_of
 
-WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
+WARM_UP_S = 5.0  # a cold cluster stalls its first producers, with any tool
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:

@@ -109,7 +109,7 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, Any]:
 
 
 def _wait(context: StepContext, expected: int) -> None:
-    """Until the controller has told the brokers everything; it begins by trying to elect a leader for each partition."""
+    """Until the controller has sent the brokers all metadata; it begins by trying to elect a leader for each partition."""
     deadline = time.monotonic() + _PATIENCE
     while len(context.observer.observe(Fields.PARTITIONS).partitions or ()) < expected:
         if time.monotonic() > deadline:
@@ -140,6 +140,6 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, object]:
         "topics_of_brokers": len(view.topics[1]),
         "partitions": len(view.partitions or ()),
         "findings": len(result.found),
-        "unread_codes": " ".join(reason.code for reason in view.unknowns),  # G23: the controllers, which nobody has started
+        "unread_codes": " ".join(reason.code for reason in view.unknowns),  # G23: the controllers, which have not been started
         "unread_around": len(result.facts.environment.unread),
     }

@@ -1,4 +1,4 @@
-"""The way back under load: a cluster in full dual-write returns to ZooKeeper by the DAG, is migrated again, and finalized."""
+"""The rollback under load: a cluster in full dual-write returns to ZooKeeper by the DAG, is migrated again, and finalized."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         rehearsal.forward(direct.to_dual_write)
         there = time.monotonic() - began
         began_ms = _now_ms()
-        back = _succeeded(rehearsal, rehearsal.roll_back())
+        rolled_back = _succeeded(rehearsal, rehearsal.roll_back())
         ended_ms = _now_ms()
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
         workload.stop()
         seen = summary_of(workload)
         stalls = stalls_between(workload.reading().events, began_ms, ended_ms)
     return {
-        "rollback_seconds": back["seconds"],
+        "rollback_seconds": rolled_back["seconds"],
         "rollback_longest_stall_ms": stalls.longest_ms,
         "rollback_stalled_record_s": stalls.stalled_record_s,
         "forward_seconds": round(there, 3),
         "second_migration_seconds": again["seconds"],
-        **{f"rollback_{phase['name']}_seconds": phase["seconds"] for phase in back["phases"]},
+        **{f"rollback_{phase['name']}_seconds": phase["seconds"] for phase in rolled_back["phases"]},
         **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
     }
 

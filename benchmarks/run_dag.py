@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.05
-_GATE_S = 3_000.0  # below the limit of the whole program, whose traceback names nobody
+_GATE_S = 3_000.0  # below the limit of the whole program, whose traceback names no cause
 
 
 def environment(home: Path, clusters: Path) -> dict[str, str]:
@@ -44,7 +44,7 @@ def connected(connections: Path) -> dict[str, str]:
 
 
 def run_all(runs: Sequence[Mapping[str, Any]], folder: Path) -> bool:
-    """Sync the DAGs to the database, and run each as soon as it is told to; whether all succeeded."""
+    """Sync the DAGs to the database, and run each as soon as its go file exists; whether all succeeded."""
     import httpx
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.sdk.execution_time.supervisor import in_process_api_server
@@ -102,12 +102,12 @@ def measured(dag: Any, conf: Mapping[str, Any]) -> dict[str, object]:
 
 
 def gate(ready: Path, go: Path, within: float = _GATE_S) -> None:
-    """Leave `ready` and wait for `go`, which whoever started this makes; ends the program where nobody does `within` so many seconds."""
+    """Leave `ready` and wait for `go`, which the starter makes; ends the program if it does not exist `within` so many seconds."""
     ready.touch()
     deadline = time.monotonic() + within
     while not go.exists():
         if time.monotonic() > deadline:
-            raise SystemExit(f"nobody made {go} within {within:g} s: whoever started this is gone; the DAG was not run")
+            raise SystemExit(f"no process made {go} within {within:g} s: the one that started this is gone; the DAG was not run")
         time.sleep(_POLL_S)
 
 

@@ -36,7 +36,7 @@ controllers: [{{id: 3000, host: ctl0, log_dir: /l}}]
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
-    """Arguments: deferred steps, 100 unless told; seconds, 60 unless told."""
+    """Arguments: deferred steps, 100 by default; seconds, 60 by default."""
     deferred = int(arguments[0]) if arguments else DEFERRED
     seconds = float(arguments[1]) if len(arguments) > 1 else SECONDS
     del build

@@ -28,9 +28,9 @@ def test_a_wait_in_vain_names_what_was_waited_for_and_seen() -> None:
 
 def test_an_error_counts_as_not_yet_only_where_that_is_said() -> None:
     def fails() -> bool:
-        raise OSError("nobody there")
+        raise OSError("no node there")
 
-    with pytest.raises(OSError, match="nobody there"):
+    with pytest.raises(OSError, match="no node there"):
         wait_until(fails, "it", 0.1)
-    with pytest.raises(AssertionError, match="nobody there"):
+    with pytest.raises(AssertionError, match="no node there"):
         wait_until(fails, "it", 0.1, despite=(OSError,))

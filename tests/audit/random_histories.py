@@ -272,7 +272,7 @@ def stop_unclean(events: list[Event], rng: random.Random) -> list[Event]:
 
 
 def renumber_without(events: list[Event], rng: random.Random) -> list[Event]:
-    """A run is taken out of its file and nobody can tell by the numbers."""
+    """A run is taken out of its file, and the numbers do not show it."""
     runs = [event for event in events if isinstance(event, DeliveryRun)]
     if not runs:
         return events

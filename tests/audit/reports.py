@@ -41,7 +41,7 @@ START = 1_000_000
 
 
 def journal_text(start_ms: int = START) -> list[str]:
-    """A run with an act that nobody saw the end of, an alarm, and a last line that was cut."""
+    """A run with an act without a recorded end, an alarm, and a last line that was cut."""
     rows = [
         (0, "findings", "preflight", "0 findings", ""),
         (4, "act", "provision controller 3000", "provision: it is empty", ""),

@@ -93,7 +93,7 @@ def test_a_hole_in_its_events_leaves_it_unjudged(engine: Engine) -> None:
     assert (verdict.outcome, AuditCause.MEMBER_EVENTS_LOST in causes(verdict)) == (AuditOutcome.INCONCLUSIVE, True)
 
 
-def test_a_canary_that_nobody_knew_before(engine: Engine) -> None:
+def test_a_canary_without_earlier_events(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], engine)
     assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
 

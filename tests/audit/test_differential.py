@@ -91,7 +91,7 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
     for since in (None, seen[-1].stamp.t_ms - 6_000):
         policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000, required_evidence=Demand(since))
         facts = reported_by_ledger(seen, policy)
-        assert facts != reported_by_ledger(seen), "nobody runs on"
+        assert facts != reported_by_ledger(seen), "no client runs on"
         assert differences(of_polls(seen, engine, policy), facts) == {}
 
 

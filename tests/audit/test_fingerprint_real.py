@@ -394,7 +394,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
 
 
 def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
-    """A broker that restarts answers before its controller has told it what there is."""
+    """A broker that restarts answers before its controller has sent it the metadata."""
 
     def known() -> bool:
         return sum(not mark.unread for mark in read_marks(properties, topics).values()) == len(topics) * PARTITIONS
@@ -415,7 +415,7 @@ def create_again(properties: Mapping[str, str], name: str) -> None:
 
 
 def cut(folder: Path) -> int:
-    """A log that nobody has open ends in its middle, between two batches; the offset at which it does."""
+    """A log that no process has open ends in its middle, between two batches; the offset at which it does."""
     (log,) = folder.glob("*.log")
     data, starts = log.read_bytes(), [0]
     while starts[-1] < len(data):  # a batch begins with its first offset, and the number of bytes that follow
@@ -423,7 +423,7 @@ def cut(folder: Path) -> int:
     middle = starts[len(starts) // 2]
     log.write_bytes(data[:middle])
     for index in folder.glob("*index"):
-        index.unlink()  # made anew from the log
+        index.unlink()  # made again from the log
     return int.from_bytes(data[middle : middle + 8])
 
 

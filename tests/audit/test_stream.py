@@ -253,7 +253,7 @@ def test_a_checkpoint_or_an_output_that_was_restored_is_refused(
         EventStream(spark, properties, plan).catch_up()
 
 
-def test_events_that_nobody_took_in_before_they_were_removed(
+def test_events_that_were_removed_before_they_were_read(
     spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
     send(properties, plan.topic, lines(history("x", 2)))

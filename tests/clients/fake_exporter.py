@@ -12,7 +12,7 @@ BODY = b"zkmigrationstate 1\nzkwritebehindlag 0\n"
 
 
 class Exporter(ThreadingHTTPServer):
-    """Answers each path as it is told."""
+    """Answers each path as the test has set it."""
 
     daemon_threads = True
 

@@ -146,7 +146,7 @@ class Broker:
         return OffsetFetchResponse(throttle_time_ms=0, groups=found)
 
     def _offsets(self, name: str, topic: Any, partition: str) -> list[Any]:
-        """An offset below -1 stands for the error code that is told instead."""
+        """An offset below -1 stands for the error code that is sent instead."""
         kept = self.groups[name][1] if name in self.groups else {}
         parts = [
             getattr(topic, partition)(

@@ -13,7 +13,7 @@ class GroupTree:
 
     def __init__(self, nodes: Mapping[str, bytes], *, unresponsive: bool = False) -> None:
         self._nodes = nodes
-        self._silent = unresponsive
+        self._unresponsive = unresponsive
         self.reads: list[str] = []
 
     def children(self, path: str) -> list[str]:
@@ -32,5 +32,5 @@ class GroupTree:
 
     def _answer(self, path: str) -> None:
         self.reads.append(path)
-        if self._silent:
-            raise Unreachable("nobody there")
+        if self._unresponsive:
+            raise Unreachable("no server there")

@@ -113,7 +113,7 @@ class TestErrors:
             client.topics()
         assert "s3cr3t" not in str(failed.value)
 
-    def test_nobody_listens(self) -> None:
+    def test_no_listener(self) -> None:
         with (
             refusing_port() as port,
             Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{port}"}), timeout=0.3) as client,

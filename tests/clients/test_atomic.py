@@ -60,7 +60,7 @@ def test_the_folder_is_on_disk_too_before_it_returns(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(atomic.OWNER, 0o600), (atomic.ALL_USERS, 0o640)])
-def test_a_new_file_is_for_its_owner_unless_told_otherwise(tmp_path: Path, mode: int, expected: int) -> None:
+def test_a_new_file_is_for_its_owner_by_default(tmp_path: Path, mode: int, expected: int) -> None:
     before = os.umask(0o027)
     try:
         atomic.replace(tmp_path / "file", b"", mode=mode)
@@ -69,7 +69,7 @@ def test_a_new_file_is_for_its_owner_unless_told_otherwise(tmp_path: Path, mode:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == expected
 
 
-def test_no_folder_is_told_as_it_is(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_is_reported_as_such(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failed, match="Not a directory"):
         atomic.replace(tmp_path / "file" / "below", b"")

@@ -78,7 +78,7 @@ class TestZooKeeper:
         settings = connections.zookeeper_settings("c", zookeeper(**fields))
         assert (settings.hosts, settings.chroot) == (hosts, chroot)
 
-    def test_what_nobody_wrote_has_a_default(self) -> None:
+    def test_unset_values_have_defaults(self) -> None:
         assert connections.zookeeper_settings("c", zookeeper()) == ZooKeeperSettings(hosts="zk1:2181")
 
     def test_a_login_is_a_digest(self) -> None:
@@ -233,7 +233,7 @@ class TestKafka:
         assert codes(connections.kafka_settings, connection) == expected
 
     @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER"])
-    def test_a_cluster_without_a_login_that_kmigrate_speaks_is_told_of_a_listener(self, mechanism: str) -> None:
+    def test_an_unsupported_login_is_refused_with_the_advice_to_open_a_listener(self, mechanism: str) -> None:
         with pytest.raises(Refused, match="open a listener for it"):
             connections.kafka_settings("c", kafka(**SASL | {"sasl.mechanism": mechanism}))
 

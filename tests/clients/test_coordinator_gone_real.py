@@ -34,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 class Observations(Beside):
-    """One after the other, each with what was told, or None where nobody answered."""
+    """One after the other, each with its answers, or None if no broker answered."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
@@ -74,20 +74,20 @@ def commit_all(properties: dict[str, str]) -> None:
         wait_until(lambda group=group: done(group), f"{group} has committed")
 
 
-def test_groups_are_told_or_unknown_and_never_dead(cluster: LocalCluster) -> None:
+def test_groups_are_reported_or_unknown_and_never_dead(cluster: LocalCluster) -> None:
     one, other = cluster.plan.brokers
-    with Observations(cluster.bootstrap) as looks:
-        commit_all(looks.properties)
-        wait_until(lambda: looks.answers() == set(GROUPS), "all are told")
-        before = len(looks.found)
+    with Observations(cluster.bootstrap) as observations:
+        commit_all(observations.properties)
+        wait_until(lambda: observations.answers() == set(GROUPS), "all are reported")
+        before = len(observations.found)
         kill(other)
-        wait_until(lambda: looks.answers() != set(GROUPS), "some are unknown")
-        wait_until(lambda: looks.answers() == set(GROUPS), "the broker that is left coordinates all")
+        wait_until(lambda: observations.answers() != set(GROUPS), "some are unknown")
+        wait_until(lambda: observations.answers() == set(GROUPS), "the broker that is left coordinates all")
         kill(one)
-        wait_until(lambda: not looks.answers(), "nobody answers")
+        wait_until(lambda: not observations.answers(), "no broker answers")
         cluster.up()
-        wait_until(lambda: looks.answers() == set(GROUPS), "all are told again")
-    wrong = [one for look in looks.found[before:] for one in (look or {}).values() if not is_right(one)]
+        wait_until(lambda: observations.answers() == set(GROUPS), "all are reported again")
+    wrong = [one for observation in observations.found[before:] for one in (observation or {}).values() if not is_right(one)]
     assert wrong == []
 
 

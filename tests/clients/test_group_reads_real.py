@@ -93,12 +93,12 @@ def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, 
     assert copy(zk, properties, there, held).committed == {places[0]: 0, places[1]: 0}
     assert planned(zk, properties, "moved", Store.KAFKA).writes == ()
     alter(properties, "moved", TOPIC, 2)
-    back = planned(zk, properties, "moved", Store.ZOOKEEPER)
-    after = copy(zk, properties, back, held).zk
+    to_zookeeper = planned(zk, properties, "moved", Store.ZOOKEEPER)
+    after = copy(zk, properties, to_zookeeper, held).zk
     assert after is not None
     assert {place: stored.offset for place, stored in after.offsets.items()} == dict.fromkeys(places, 0)
     with pytest.raises(Refused) as refused:
-        copy(zk, properties, replace(back, writes=(replace(back.writes[0], over=7),)), held)
+        copy(zk, properties, replace(to_zookeeper, writes=(replace(to_zookeeper.writes[0], over=7),)), held)
     assert [reason.code for reason in refused.value.reasons] == ["K71"]
     with pytest.raises(Fenced):
         copy(zk, properties, planned(zk, properties, "moved", Store.KAFKA), Outdated())
@@ -111,7 +111,7 @@ class Outdated:
 def alter(properties: dict[str, Any], group: str, topic: str, partition: int) -> None:
     """Another tool's commit."""
     where = [KafkaPartition(topic, partition, 0)]
-    admin = AdminClient(properties)  # a client that nobody holds ends with its requests
+    admin = AdminClient(properties)  # a client without a reference ends with its requests
     answer = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, where)])
     answer[group].result(30)
 

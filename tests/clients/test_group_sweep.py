@@ -139,7 +139,7 @@ def test_an_old_copy_of_a_group_that_moved_does_not_hide_the_answer_of_its_coord
 
 
 @pytest.mark.parametrize(
-    ("named", "groups", "unread", "silent"),
+    ("named", "groups", "unread", "unresponsive"),
     [
         ({"codes": {"a": 30}, "listed": ("a",)}, {"g"}, {"a"}, ()),
         ({"code": 14}, set(), set(), (0,)),
@@ -148,13 +148,13 @@ def test_an_old_copy_of_a_group_that_moved_does_not_hide_the_answer_of_its_coord
     ids=["not allowed", "still loading", "no leader"],
 )
 def test_what_is_not_answered_is_unread(
-    start: Start, named: dict[str, Any], groups: set[str], unread: set[str], silent: tuple[int, ...]
+    start: Start, named: dict[str, Any], groups: set[str], unread: set[str], unresponsive: tuple[int, ...]
 ) -> None:
     found = sweep(start({"g": (group("g"), {0: 1})}, {0: 5}, **named).properties, TIMEOUT, [0])
-    assert (found.groups.keys(), found.unread, found.unresponsive) == (groups, unread, silent)
+    assert (found.groups.keys(), found.unread, found.unresponsive) == (groups, unread, unresponsive)
 
 
-def test_a_broker_that_does_not_answer_is_named_and_so_is_one_that_nobody_lists(start: Start) -> None:
+def test_an_unresponsive_broker_is_named_and_so_is_an_unlisted_one(start: Start) -> None:
     one, other = start({"a": (group("a"), {})}), start({})
     one.peers = (one, other)
     other.node.handlers[LIST_GROUPS] = CLOSE

@@ -175,7 +175,7 @@ def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
     assert replace(node, role=NodeRole.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
 
 
-def test_a_plain_process_is_found_by_whoever_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:
+def test_a_plain_process_is_found_if_node_process_started_it(host: AgentHost, node: NodeSpec, machine: Node) -> None:
     """The agent and `NodeProcess` keep one record in one folder, under one lock."""
     plain = NodeProcess(machine.state / "broker")
     plain.define(Launch(tuple(machine.entry["process"]["start"])))
@@ -444,7 +444,7 @@ LOG = f"kafka0 kafka[7]: java.net.UnknownHostException: ctl1\nkafka0 kafka[7]: E
         ({}, 1.0, None, None),
     ],
 )
-def test_a_unit_that_is_started_again_and_again_is_told_from_one_that_runs(
+def test_a_restart_loop_is_distinguished_from_a_running_unit(
     unit: dict[str, str], age: float | None, failing: str | None, loop: str | None
 ) -> None:
     since = 0.0 if age is None else 1_000.0 - age

@@ -25,7 +25,7 @@ GROUP = GroupSpec("billing", (), switch_timeout=5.0, conn_id="apps")
 
 @pytest.fixture
 def service() -> Iterator[Any]:
-    """A web service that keeps what it was told; its `status` and `delay` may be set, and that its answer `trickles` without an end."""
+    """A web service that keeps what it received; its `status` and `delay` may be set, and that its answer `trickles` without an end."""
     reported: list[tuple[dict[str, Any], dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,7 +35,7 @@ def service() -> Iterator[Any]:
             threading.Event().wait(server.delay)  # type: ignore[attr-defined]
             self.send_response(server.status)  # type: ignore[attr-defined]
             self.end_headers()
-            with suppress(OSError):  # nobody listens any more
+            with suppress(OSError):  # the client has gone
                 while server.trickles:  # type: ignore[attr-defined]
                     self.wfile.write(b".")
                     threading.Event().wait(0.05)
@@ -92,7 +92,7 @@ class TestCommand:
 
 
 class TestWebhook:
-    def test_it_is_told_everything(self, service: Any) -> None:
+    def test_it_receives_every_field(self, service: Any) -> None:
         settings = hook(service, login="ann", password=CANARY, extra={"X-Key": CANARY})
         instances(settings).switch(GROUP, WEBHOOK, "migrating", 7)
         ((body, headers),) = service.posted
@@ -116,7 +116,7 @@ class TestWebhook:
         with pytest.raises(TimedOut, match=r"0\.3 s"):
             instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "kafka", 3)
 
-    def test_nobody_there(self, service: Any) -> None:
+    def test_no_service_there(self, service: Any) -> None:
         settings = WebhookSettings(f"http://user:{CANARY}@127.0.0.1:1/x")
         with pytest.raises(Unreachable) as raised:
             instances(settings).switch(GROUP, WEBHOOK, "kafka", 3)

@@ -24,7 +24,7 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
         return
 
 
-def silent(handler: BaseHTTPRequestHandler) -> None:
+def unresponsive(handler: BaseHTTPRequestHandler) -> None:
     """Nothing, until the test is over."""
     assert isinstance(handler.server, Exporter)
     handler.server.done.wait()
@@ -60,7 +60,7 @@ def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
     ("hostile", "why"),
     [
         (endless, f"more than {LARGEST} bytes"),
-        (silent, "no answer within 0.3 s"),
+        (unresponsive, "no answer within 0.3 s"),
         (trickling, "no answer within 0.3 s"),
         (answer(b"<html>sign in</html>"), "neither ZkMigrationState"),
         (answer(b"\xff\xfe"), "UnicodeDecodeError"),
@@ -74,7 +74,7 @@ def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
     ],
     ids=[
         "endless",
-        "silent",
+        "unresponsive",
         "trickling",
         "page",
         "bytes",
@@ -100,6 +100,6 @@ def test_no_answer_does_more_than_not_to_be_read(exporter: Exporter, hostile: An
 @pytest.mark.parametrize(
     ("address", "why"), [("http://{host}:1/{id}", "ConnectError"), ("http://{host}:99999999/{id}", "ExceptionGroup")]
 )
-def test_nobody_at_the_address_and_no_address_are_not_read(address: str, why: str) -> None:
+def test_no_listener_at_the_address_and_no_address_are_not_read(address: str, why: str) -> None:
     (found,) = gauges_of(address, nodes(3000)).values()
     assert why in found.unread

@@ -498,7 +498,7 @@ class TestWhatEndsALook:
             cluster.observe(Fields.PARTITIONS)
 
     def test_everything_at_once_when_nothing_answers(self, cluster: Cluster) -> None:
-        silence = Unreachable("nobody")
+        silence = Unreachable("no answer")
         for wire in cluster.wires.values():
             wire.versions = wire.peers = wire.quorum = wire.leds = wire.metrics = wire.offsets_leaders = silence
         cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence

@@ -100,7 +100,7 @@ class TestHealthy:
         assert view.zk.migration is None
         wait_for(lambda: observer.observe(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
 
-    def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
+    def test_observations_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
         observer.observe(ALL)
         assert min(observer.observe(ALL).took for _ in range(10)) < 0.2
 
@@ -154,7 +154,7 @@ def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, t
 
 
 class TestTrouble:
-    def test_a_suspended_broker_is_unknown_and_holds_nobody_up(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
+    def test_a_suspended_broker_is_unknown_and_delays_no_other(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
         wait_for(lambda: observer.observe(ALL), whole, "a whole cluster")
         suspended = spec.brokers[0]
         pid = pid_of(suspended)
@@ -164,7 +164,7 @@ class TestTrouble:
                 view = observer.observe(ALL)
                 assert view.took < WIRE_TIMEOUT + 5.0
                 assert view.brokers[0].mode is None
-                assert view.partitions is not None, "the others told"
+                assert view.partitions is not None, "the others reported"
                 assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -116,7 +116,7 @@ def test_a_broker_in_kraft_mode_tells_everything() -> None:
     assert set(cluster.wires[0].asked) == {"ListTransactionsRequest"}, "it would tell what ZooKeeper has"
 
 
-def test_before_that_controllers_tell_acls_and_nobody_the_rest() -> None:
+def test_before_that_controllers_report_acls_and_no_node_the_rest() -> None:
     stored = Cluster(MIGRATION, MIGRATION).reads.everything().stored
     assert set(stored[StoredKind.ACLS].kraft) == {"topic 3000"}
     assert {kind for kind in REPORTED if Stored.EVERY in stored[kind].unreported} == set(REPORTED) - {StoredKind.ACLS}
@@ -130,7 +130,7 @@ def test_each_broker_tells_its_own_settings() -> None:
     assert len(set(settings.unreported.values())) == 3, "each for a reason of its own"
 
 
-def test_the_default_is_told_by_a_controller_while_no_broker_can() -> None:
+def test_a_controller_reports_the_default_while_no_broker_can() -> None:
     assert Cluster(MIGRATION).stored(StoredKind.BROKER_SETTINGS).kraft == {"all brokers": {"num.io.threads": "3000"}}
 
 
@@ -145,7 +145,7 @@ def test_another_node_is_asked_where_one_fails() -> None:
     assert set(cluster.stored(StoredKind.QUOTAS).kraft) == {"user 1"}
 
 
-def test_a_kind_that_nobody_told_is_unread_and_the_others_are_not() -> None:
+def test_a_kind_that_no_broker_reported_is_unread_and_the_others_are_not() -> None:
     cluster = Cluster(KRAFT, KRAFT)
     for each in (0, 1):
         cluster.wires[each].refuses = {DescribeClientQuotasRequest: TimedOut("slow")}
@@ -160,7 +160,7 @@ def test_a_broker_that_fails_to_tell_its_settings_leaves_them_unread() -> None:
     assert StoredKind.BROKER_SETTINGS not in cluster.reads.everything().stored
 
 
-def test_no_authorizer_is_an_answer_and_nobody_else_is_asked() -> None:
+def test_no_authorizer_is_an_answer_and_no_other_broker_is_asked() -> None:
     cluster = Cluster(KRAFT, KRAFT)
     cluster.wires[0].refuses = {DescribeAclsRequest: 54}
     assert Stored.EVERY in cluster.stored(StoredKind.ACLS).unreported

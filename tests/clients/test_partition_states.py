@@ -95,10 +95,10 @@ def test_what_is_missing_of_a_topic_is_made(own_chroot: ZooKeeperSettings, kazoo
     assert found <= {(-1, (2, 0, 1), 3)}
     assert all(kazoo_client.get(path)[0] == data for path, data in states.items())
     for path in missing:
-        assert kazoo_client.get_acls(path)[0] == rights, "whoever may write the topic may write its partitions"
+        assert kazoo_client.get_acls(path)[0] == rights, "any client that may write the topic may write its partitions"
 
 
-def test_nothing_is_made_of_a_topic_that_is_gone_by_whoever_lost_the_fence_or_twice(
+def test_no_state_is_made_for_a_topic_that_is_gone_nor_without_the_fence_nor_twice(
     own_chroot: ZooKeeperSettings, kazoo_client: KazooClient
 ) -> None:
     topic(kazoo_client, 1, 0)

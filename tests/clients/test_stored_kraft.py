@@ -115,7 +115,7 @@ def test_acls() -> None:
     }
 
 
-def test_without_an_authorizer_acls_are_not_told() -> None:
+def test_without_an_authorizer_acls_are_not_reported() -> None:
     with pytest.raises(NotReported):
         ask({ACLS: acls(54)}, stored.acls)
 

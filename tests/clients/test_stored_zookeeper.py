@@ -1,4 +1,4 @@
-"""ZooKeeper's side of every kind as Kafka 3.9 writes it, and what is broken: named, and its content never told."""
+"""ZooKeeper's side of every kind as Kafka 3.9 writes it, and what is broken: named, and its content never shown."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_broken_znode_is_named_without_its_content(kind: StoredKind, path: str
 
 
 @pytest.mark.parametrize("value", ["iterations=many", CANARY, f"salt={CANARY}", ""])
-def test_a_broken_credential_is_not_told_either(value: str) -> None:
+def test_a_broken_credential_is_not_shown_either(value: str) -> None:
     with pytest.raises(Failed) as caught:
         read(StoredKind.CREDENTIALS, **{"/config/users/alice": quota(**{"SCRAM-SHA-256": value})})
     assert CANARY not in repr(caught.value)

@@ -150,7 +150,7 @@ class TestServers:
             expected = ZooKeeperServer(address, version, mode)
             assert zookeeper.ZooKeeper(ZooKeeperSettings(address)).servers() == (expected,)
 
-    def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
+    def test_an_absent_server_does_not_hide_the_others(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
             found = zookeeper.ZooKeeper(ZooKeeperSettings(f"127.0.0.1:1,{address}")).servers()
         assert [each.version for each in found] == [None, "3.8.4"]
@@ -207,5 +207,5 @@ class TestOneMachine:
         spec = ClusterSpec("c", "id", "zk", "kafka", (node,), ())
         assert one_machine(spec, [ZooKeeperServer(address)]) is one
 
-    def test_nobody_knows_where_zookeeper_is(self) -> None:
+    def test_without_zookeeper_addresses_it_is_not_one_machine(self) -> None:
         assert not one_machine(ClusterSpec("c", "id", "zk", "kafka", (self.HERE,), ()), [])

@@ -258,7 +258,7 @@ class TestConnection:
                 client.metadata()
         assert node.connections == 2
 
-    def test_nobody_listens(self) -> None:
+    def test_no_listener(self) -> None:
         with FakeNode() as node:
             port = node.port
         with pytest.raises(Unreachable):

@@ -147,7 +147,7 @@ def test_each_group_is_asked_of_its_own_coordinator(start: Start) -> None:
     ]
 
 
-def test_what_does_not_tell_is_unknown_and_the_others_are_told(start: Start) -> None:
+def test_a_group_without_an_answer_is_unknown_and_the_others_are_reported(start: Start) -> None:
     """No coordinator; no right; an offset that is not stable; a coordinator that is gone. None of them is called Dead."""
     known = {
         "a": (group("a", code=30), {0: 1}),
@@ -192,7 +192,7 @@ def test_a_coordinator_that_hangs_is_waited_for_once(start: Start) -> None:
     assert hanging.asked(DESCRIBE_GROUPS) + hanging.asked(OFFSET_FETCH) == 1
 
 
-def test_where_nobody_ever_committed_no_coordinator_is_asked_for(start: Start) -> None:
+def test_without_any_commit_no_coordinator_is_looked_up(start: Start) -> None:
     """That would make the brokers create the topic."""
     broker = start(offsets_topic=False)
     assert list(messages(broker.properties, TIMEOUT, ["g"])) == []
@@ -236,7 +236,7 @@ def at() -> Iterator[Callable[[Broker], GroupsAt]]:
 
 
 def test_a_broker_says_of_which_groups_it_is_the_coordinator(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
-    """16: another one is. An unknown group is at whoever would coordinate it. 88: an open transaction holds a commit back."""
+    """16: another one is. An unknown group is at the broker that would coordinate it. 88: an open transaction holds a commit back."""
     known = {
         "a": (group("a", member(1), member(2)), {0: 7, 1: -1}),
         "b": (group("b", code=16), {0: 9}),
@@ -274,8 +274,8 @@ def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start
     broker = start({"a": (group("a", state="Empty"), {})})
     kind = OffsetFetchResponse.OffsetFetchResponseGroup
     part = kind.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
-    told = part(partition_index=3, committed_offset=9, committed_leader_epoch=4, metadata="m", error_code=0)
-    topics = [kind.OffsetFetchResponseTopics(name="t", partitions=[told])]
+    offset = part(partition_index=3, committed_offset=9, committed_leader_epoch=4, metadata="m", error_code=0)
+    topics = [kind.OffsetFetchResponseTopics(name="t", partitions=[offset])]
     stable: list[bool] = []
 
     def fetched(request: Any) -> Any:

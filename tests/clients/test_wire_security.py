@@ -46,7 +46,7 @@ class TestTls:
         with FakeNode({METADATA: metadata()}, authority.server()) as node, pytest.raises(AuthenticationFailed):
             cluster_id(node, WireSecurity("SSL"))
 
-    def test_a_wrong_name_is_refused_unless_told_otherwise(self, authority: Authority) -> None:
+    def test_a_wrong_name_is_refused_by_default(self, authority: Authority) -> None:
         with FakeNode({METADATA: metadata()}, authority.server(host="10.9.8.7")) as node:
             with pytest.raises(AuthenticationFailed):
                 cluster_id(node, WireSecurity("SSL", ca_file=authority.ca))
@@ -176,7 +176,7 @@ class TestSettings:
             "SASL_SSL", "ca.pem", verify_hostname=False, sasl_mechanism="PLAIN", sasl_user=USER, sasl_password=PASSWORD
         )
 
-    def test_names_are_checked_unless_told_otherwise(self) -> None:
+    def test_names_are_checked_by_default(self) -> None:
         assert from_kafka(KafkaSettings({})) == WireSecurity()
         assert from_kafka(KafkaSettings({})).verify_hostname
 

@@ -72,7 +72,7 @@ class TestAsKafkaWrites:
         assert znodes.rolled_back(data) == who
 
     @pytest.mark.parametrize("data", [b"", b"[0]", b'{"0": "elsewhere"}', b'{"zero": "zookeeper"}'])
-    def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
+    def test_an_unreadable_note_is_not_taken_for_none(self, data: bytes) -> None:
         with pytest.raises(Failed, match="rolled back"):
             znodes.rolled_back(data)
 
@@ -84,7 +84,7 @@ class TestAsKafkaWrites:
     @pytest.mark.parametrize(
         "data", [b"", b"{}", b'{"from": 10, "to": 20, "stage": "begun"}', b'{"from": [10], "to": 20, "stage": "x"}']
     )
-    def test_a_note_of_an_expansion_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
+    def test_an_unreadable_note_of_an_expansion_is_not_taken_for_none(self, data: bytes) -> None:
         with pytest.raises(Failed, match="offsets-topic"):
             znodes.expansion(data)
 

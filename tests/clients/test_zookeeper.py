@@ -86,7 +86,7 @@ class TestErrors:
 
 
 class TestAllowList:
-    """Nobody listens on the port: what is forbidden is forbidden before anything is sent."""
+    """No server listens on the port: a forbidden operation is refused before anything is sent."""
 
     @pytest.mark.parametrize(
         "operation",
@@ -157,7 +157,7 @@ class TestAllowList:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1", connect_timeout=0.1)) as client:
             with pytest.raises(Forbidden, match="Z04"):
                 client.commit([operation])
-            with pytest.raises(TimedOut):  # allowed, and sent as far as there is somebody
+            with pytest.raises(TimedOut):  # allowed, and sent, but no server is there
                 client.commit([operation], holding=Held())
 
     def test_one_forbidden_operation_forbids_the_transaction(self) -> None:
@@ -223,7 +223,7 @@ class TestSasl:
 
 
 class TestNoServer:
-    def test_nobody_listens(self) -> None:
+    def test_no_listener(self) -> None:
         with refusing_port() as port:
             settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=3.0)
             with ZooKeeper(settings) as client, pytest.raises(TimedOut, match="refused"):

@@ -69,7 +69,7 @@ def alone(joins: Callable[..., Member], watched: WatchedKafka) -> Iterator[Membe
 
 @pytest.fixture
 def consumer(watched: WatchedKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> Iterator[MigratingConsumer]:
-    """One that has been handed three records, and commits only when it is told to."""
+    """One that has been handed three records, and commits only on request."""
     watched.fill("t", {0: 3})
     with MigratingConsumer({**properties, "enable.auto.commit": False}, connect=zookeeper.connect) as made:
         made.subscribe(["t"])

@@ -136,7 +136,7 @@ def test_the_next_member_goes_on_behind_the_commit(full: MockKafka, tmp_path: Pa
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_joiner_takes_over_and_nobody_owns_twice(full: MockKafka, tmp_path: Path, strategy: str) -> None:
+def test_a_joiner_takes_over_without_double_ownership(full: MockKafka, tmp_path: Path, strategy: str) -> None:
     settings = {**quick(full), "partition.assignment.strategy": strategy}
     first, second = (AuditedConsumer.of(settings, FileSink(tmp_path)) for _ in range(2))
     with first, second:
@@ -194,7 +194,7 @@ def test_automatic_and_asynchronous_commits_are_seen_where_the_wrapper_makes_the
     assert {at.offset for commit in commits for at in commit.offsets} >= {7, EACH}
 
 
-def test_whoever_reads_at_any_moment_sees_no_commit_of_what_was_not_delivered(full: MockKafka, tmp_path: Path) -> None:
+def test_no_reader_sees_a_commit_before_its_delivery(full: MockKafka, tmp_path: Path) -> None:
     """Though batches are written once a minute only, and commits are automatic."""
     settings = {**properties(full), "enable.auto.commit": True, "auto.commit.interval.ms": 200}
     consumer = AuditedConsumer.of(settings, FileSink(tmp_path), batch_s=60.0)
@@ -268,13 +268,13 @@ def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full:
     # A plain consumer that is closed there does not leave its group either: the next one waits until this session is over.
     consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path))
     consumer.subscribe(["t"], on_assign=lambda _, given: messages.append(f"given {len(given)}"))
-    time.sleep(2.0)  # it joins by a thread of librdkafka's, and nobody polls: `close` calls the callback
+    time.sleep(2.0)  # it joins by a thread of librdkafka's, and the application does not poll: `close` calls the callback
     began = time.monotonic()
     consumer.close()
     assert time.monotonic() - began < 10.0
     assert messages == [f"given {PARTITIONS}"]
     found = events(tmp_path)
-    assert of(Ownership, found) == [], "it read nothing, and nobody says that it gave them back"
+    assert of(Ownership, found) == [], "it read nothing, and no event says that it gave them back"
     assert [(event.clean, event.reason) for event in of(Stop, found)] == [(True, "")]
     with AuditedConsumer.of(quick(full), FileSink(tmp_path)) as next_one:
         next_one.subscribe(["t"])
@@ -348,7 +348,7 @@ def test_a_moved_coordinator_does_not_stall_the_member(full: MockKafka, tmp_path
 
 
 def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -> None:
-    """Here the application assigns without offsets, so that librdkafka asks for them itself and is told NOT_COORDINATOR."""
+    """Here the application assigns without offsets, so that librdkafka asks for them itself and receives NOT_COORDINATOR."""
 
     def assigned(consumer: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
         full.fail(OFFSET_FETCH, NOT_COORDINATOR)
@@ -362,7 +362,7 @@ def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -
     assert "consumer-assigned-again" in codes
 
 
-def test_offsets_that_nobody_tells_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
+def test_unreported_offsets_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
     full.fail(OFFSET_FETCH, *[NOT_COORDINATOR] * 2)
     timeouts = AssignmentTimeouts(committed=0.0)
     with AuditedConsumer.of(properties(full), FileSink(tmp_path), timeouts=timeouts) as consumer:
@@ -455,7 +455,7 @@ def test_a_further_subscription_is_another_start(full: MockKafka, tmp_path: Path
 
 
 def test_a_member_tells_where_it_begins(full: MockKafka, tmp_path: Path) -> None:
-    """By number where the group had committed; a group's very first start is at the reset, whose offset nobody said."""
+    """By number where the group had committed; a group's very first start is at the reset, whose offset is unknown."""
     for folder in ("first", "second"):
         with AuditedConsumer.of(quick(full), FileSink(tmp_path / folder)) as consumer:
             consumer.subscribe(["t"])

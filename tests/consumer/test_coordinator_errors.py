@@ -66,14 +66,14 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("api", "code"), PASSING)
-def test_r2_r5_an_error_that_passes_keeps_nobody_out(
+def test_r2_r5_a_passing_error_keeps_no_member_out(
     watched: WatchedKafka, joins: Callable[..., Member], tmp_path: Path, api: Api, code: int
 ) -> None:
     watched.fail(api, code)
     with joins() as member:
         wait_until(lambda: len(member.owned) == 4, "it has all")
         goes_on(watched, tmp_path)
-        assert len(watched.sent(api)) > 1, "it was told the error and asked again"
+        assert len(watched.sent(api)) > 1, "it received the error and asked again"
     assert not facts(tmp_path).violations
 
 
@@ -85,7 +85,7 @@ def test_r2_r5_an_error_that_passes_keeps_nobody_out(
         (Api.FIND_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 2),
     ],
 )
-def test_r2_errors_that_pass_after_a_while_keep_nobody_out(  # noqa: PLR0917  # fixtures
+def test_r2_errors_that_pass_after_a_while_keep_no_member_out(  # noqa: PLR0917  # fixtures
     watched: WatchedKafka, joins: Callable[..., Member], tmp_path: Path, api: Api, code: int, times: int
 ) -> None:
     watched.fail(api, *[code] * times)
@@ -108,13 +108,13 @@ def test_an_error_that_lasts_is_the_applications_to_hear_where_kafka_coordinates
 ) -> None:
     watched.fail(api, *[code] * 50)
     with joins() as member:
-        wait_until(lambda: code in member.answered_at, "the application is told")
+        wait_until(lambda: code in member.answered_at, "the application receives the error")
         watched.forgive(api)
         goes_on(watched, tmp_path)
         assert len(watched.sent(api)) > 1, "it was refused, and tried again"
 
 
-def test_an_error_that_lasts_stops_nobody_whom_zookeeper_coordinates(
+def test_an_error_that_lasts_stops_no_member_in_zookeeper_mode(
     watched: WatchedKafka, zookeeper: MemoryZooKeeper, joins: Callable[..., Member], tmp_path: Path
 ) -> None:
     zookeeper.put(MODE, b"zookeeper")
@@ -129,7 +129,7 @@ def test_an_error_that_lasts_stops_nobody_whom_zookeeper_coordinates(
 def test_a_group_without_a_coordinator_raises_the_alarm(
     watched: WatchedKafka, joins: Callable[..., Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """Nobody tells the application that it joins in vain for ever (KIP-895's blackout); its partitions without an owner do."""
+    """No error tells the application that it joins in vain for ever (KIP-895's blackout); its partitions without an owner do."""
     monkeypatch.setattr(migrating_shell, "Settings", partial(Settings, unowned=1.0, observe_every=0.2))
     watched.fail(Api.JOIN_GROUP, *[KafkaError.NOT_COORDINATOR] * 500)
     with caplog.at_level(logging.WARNING), joins() as member:

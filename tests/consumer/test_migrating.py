@@ -81,7 +81,7 @@ def test_topics_are_read_from_whatever_stands_there() -> None:
         with pytest.raises(Failed, match="/brokers/topics/t holds"):
             partitions_in("t", data)
     entries = {"m": Registration("static", {"a": 1}), "bad": Unreadable(Flaw.EMPTY, "")}
-    assert wanted_topics(entries, lambda: pytest.fail("nobody has a wildcard"), internal=False) == {"a"}
+    assert wanted_topics(entries, lambda: pytest.fail("no member has a wildcard"), internal=False) == {"a"}
     entries["w"] = Registration("white_list", {"b.*": 1})
     assert wanted_topics(entries, lambda: ["a", "b1", "c"], internal=False) == {"a", "b1"}
 
@@ -366,7 +366,7 @@ def test_an_operators_reset_is_where_every_holder_begins_until_one_has_made_it_g
     assert zookeeper.nodes[reset].data == b"3"
 
     with MigratingConsumer(properties, connect=zookeeper.connect) as second:
-        assert offsets(second, 7) == list(range(3, 10)), "nobody knows what the killed one had done"
+        assert offsets(second, 7) == list(range(3, 10)), "it is unknown what the killed one had done"
         wait_until(lambda: second.poll(0.1) or reset not in zookeeper.nodes, "it is made good")
     assert zookeeper.nodes[offset].data == b"10"
 
@@ -409,7 +409,7 @@ def test_a_reset_that_is_none_is_passed_over_and_a_newer_one_stays(zookeeper: Me
 def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_a_higher_one_by_the_next(
     zookeeper: MemoryZooKeeper, theirs: bytes | None, reset: bytes | None, after: bytes
 ) -> None:
-    """R14: what it commits after its session asks nobody."""
+    """R14: what it commits after its session is written without a check."""
     session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
     session.start()
     znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
@@ -432,7 +432,7 @@ def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_a
     assert zookeeper.nodes[path].data == b"13", "the holder's, which has delivered what comes next"
 
 
-def test_an_offset_that_is_overwritten_at_each_try_is_told_as_not_committed(zookeeper: MemoryZooKeeper) -> None:
+def test_an_offset_overwritten_at_each_try_is_reported_as_not_committed(zookeeper: MemoryZooKeeper) -> None:
     """It is tried again while the partition is held."""
     session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
     session.start()

@@ -55,7 +55,7 @@ def test_kafkas_names_say_how_to_reach_it_and_who_we_are() -> None:
         {"zookeeper.set.acl": "true"},
     ],
 )
-def test_what_would_not_be_obeyed_is_refused_and_no_secret_told(wrong: dict[str, str]) -> None:
+def test_settings_without_effect_are_refused_without_their_secrets(wrong: dict[str, str]) -> None:
     with pytest.raises(Refused) as refused:
         zookeeper_of({**CONNECT, **wrong})
     assert CANARY not in f"{refused.value} {refused.value!r}"
@@ -76,11 +76,11 @@ def test_a_digest_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureF
     assert CANARY not in f"{caplog.text} {one!r} {one.where} {vars(one)}"
 
 
-def test_an_identity_that_is_refused_is_told_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_identity_is_reported_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     with WireZooKeeper(knows=False) as server:
         one = session({"zookeeper.connect": server.address, **DIGEST})
         one.start()
-        wait_until(lambda: "refuses this consumer's identity" in caplog.text, "it is told")
+        wait_until(lambda: "refuses this consumer's identity" in caplog.text, "the refusal is logged")
         with pytest.raises(AuthenticationFailed) as failed:
             one.get("/")
         one.close()

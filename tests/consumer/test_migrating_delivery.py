@@ -182,7 +182,7 @@ def test_each_record_comes_once_and_in_order_whatever_happens(seed: int) -> None
 
 
 def test_librdkafka_forgets_a_position_with_the_assignment() -> None:
-    """The rule that the above rests on; else a partition that begins anew would go on at its old place."""
+    """The rule that the above rests on; else a partition that begins again would go on at its old place."""
     with MockKafka() as kafka:
         kafka.topic("t", 1)
         kafka.fill("t", {0: 300})

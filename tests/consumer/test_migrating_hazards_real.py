@@ -1,5 +1,5 @@
 """What hurts a group on its way, on a real cluster under load: a member gone in the middle of a toggle, an old consumer that wakes too
-late, and one that somebody starts beside plain ones.
+late, and one that is started beside plain ones.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_an_old_consumer_that_wakes_after_its_session_sets_no_offset_back_for_go
     assert ours.late == []
 
 
-def test_what_somebody_commits_who_owns_nothing_is_committed_over(  # noqa: PLR0917  # fixtures
+def test_the_owner_commits_over_the_commit_of_a_non_owner(  # noqa: PLR0917  # fixtures
     cluster: LocalCluster,  # noqa: F811
     zookeeper: KazooClient,  # noqa: F811
     properties: dict[str, Any],  # noqa: F811

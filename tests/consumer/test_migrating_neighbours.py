@@ -73,8 +73,8 @@ def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tup
     return away
 
 
-def test_a_coordinator_out_of_reach_is_told_after_a_session_and_who_is_there_when_it_is_back() -> None:
-    """A broker that answers with an error is in reach, and tells of nobody."""
+def test_an_unreachable_coordinator_is_reported_after_a_session_and_its_members_on_return() -> None:
+    """A broker that answers with an error is reachable, and reports no member."""
     cut = [Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), messages("Empty"), messages("PreparingRebalance")]
     answers = [messages("Stable", 1), *cut, messages("Stable", 2)]
     there, later = messages("Stable", 1).members, messages("Stable", 2).members

@@ -314,7 +314,7 @@ def test_a_plain_consumer_takes_a_members_place_under_load_and_gives_it_back(  #
     assert [member.late for member in (*pair, third, plain, again)] == [[]] * 5
 
 
-def test_a_plain_consumer_is_refused_while_zookeeper_coordinates_and_disturbs_nobody(
+def test_a_plain_consumer_is_refused_while_zookeeper_coordinates_and_disturbs_no_member(
     cluster: LocalCluster, properties: dict[str, Any], group: str, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
     with Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
@@ -346,7 +346,7 @@ def test_what_a_plain_consumer_holds_is_left_to_it_although_zookeeper_coordinate
             wait_until(lambda: metric((ours,), "ActiveKafkaCoordinationCount") == [0], "ZooKeeper coordinates")
             goes_on(tmp_path)
             goes_on(tmp_path)
-            assert shares(ours, plain) == [3, 3], "nobody disturbs it, and it nobody"
+            assert shares(ours, plain) == [3, 3], "no member disturbs it, and it disturbs no member"
         wait_until(lambda: shares(ours) == [PARTITIONS], "it left, and all is ours")
         settle((ours,), load, tmp_path)
     found = facts(tmp_path)

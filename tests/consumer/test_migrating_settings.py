@@ -120,7 +120,7 @@ OLD = {
 
 
 def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
-    """In every stage: librdkafka is given only what it knows, and what has no effect is told once."""
+    """In every stage: librdkafka is given only what it knows, and what has no effect is reported once."""
     MigratingConsumer(OLD).close()
     (message,) = [record.getMessage() for record in caplog.records if "without any effect" in record.getMessage()]
     settings = (
@@ -148,7 +148,7 @@ def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptur
         ({"coordination.migration.socket.timeout.ms": 20_000}, 20_000),
     ],
 )
-def test_a_commit_that_nobody_answers_takes_less_than_a_session(given: dict[str, Any], limit_ms: int) -> None:
+def test_a_commit_without_an_answer_takes_less_than_a_session(given: dict[str, Any], limit_ms: int) -> None:
     assert parse({**LEAST, **given}).embedded["socket.timeout.ms"] == limit_ms
 
 
@@ -168,7 +168,7 @@ def test_a_subscription_is_topics_or_one_wildcard() -> None:
             registration_of(wrong, 7)
 
 
-def test_a_white_list_that_stage_kafka_reads_otherwise_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_white_list_that_stage_kafka_reads_otherwise_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     registration_of(["^app.*"], 7)
     assert not caplog.records
     registration_of(["^app"], 7)

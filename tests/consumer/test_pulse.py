@@ -95,7 +95,7 @@ def test_nothing_comes_behind_the_last_event(make: Any, tmp_path: Path) -> None:
     }
 
 
-def test_a_client_that_the_application_dropped_falls_silent(tmp_path: Path) -> None:
+def test_a_client_that_the_application_dropped_gives_no_more_signs(tmp_path: Path) -> None:
     producer = a_producer(tmp_path)
     wait_until(lambda: beats(tmp_path) >= 1, timeout=10, what="signs of life")
     del producer
@@ -127,7 +127,7 @@ def test_an_audit_that_cannot_be_written_stops_no_pulse_and_no_application() -> 
     assert sink.tried > 3
 
 
-def test_whoever_must_write_is_told_by_its_own_calls(tmp_path: Path) -> None:
+def test_a_client_that_must_write_starts_no_pulse(tmp_path: Path) -> None:
     with a_producer(tmp_path, must_write=True):
         assert pulses() == 0
 

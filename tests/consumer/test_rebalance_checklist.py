@@ -36,7 +36,7 @@ def test_r3_r4_r5_a_rebalance_commits_then_joins_and_no_heartbeat_in_between(
         goes_on(watched, tmp_path)
         first, since = watched.sent(Api.SYNC_GROUP)[0], len(watched.requests)
         watched.fail(Api.HEARTBEAT, KafkaError.REBALANCE_IN_PROGRESS)
-        wait_until(lambda: after(watched, Api.SYNC_GROUP, since=since), "it has joined anew")
+        wait_until(lambda: after(watched, Api.SYNC_GROUP, since=since), "it has joined again")
         wait_until(lambda: len(member.owned) == 4, "it has all again")
         order = after(watched, *GROUP, since=since)
         goes_on(watched, tmp_path)
@@ -61,14 +61,14 @@ def test_r3_r5_what_is_lost_is_not_committed_to_kafka_and_not_delivered_again(
         goes_on(watched, tmp_path)
         since = len(watched.requests)
         watched.fail(Api.HEARTBEAT, code)
-        wait_until(lambda: after(watched, Api.SYNC_GROUP, since=since), "it has joined anew")
+        wait_until(lambda: after(watched, Api.SYNC_GROUP, since=since), "it has joined again")
         wait_until(lambda: len(member.owned) == 4, "it has all again")
         order = after(watched, *GROUP, since=since)
         goes_on(watched, tmp_path)
     kinds = [one.api for one in order]
     assert Api.OFFSET_COMMIT not in kinds[: kinds.index(Api.SYNC_GROUP)]
     if code == KafkaError.UNKNOWN_MEMBER_ID:
-        assert order[kinds.index(Api.JOIN_GROUP)].member == "", "the id that nobody knows is not used again"
+        assert order[kinds.index(Api.JOIN_GROUP)].member == "", "the unknown id is not used again"
     found = facts(tmp_path)
     assert found.redelivered.count == 0, "ZooKeeper had the offsets"
     assert not found.violations
@@ -128,7 +128,7 @@ def test_r6_r7_r9_one_leader_shares_out_everything_once_and_who_leaves_says_so(
         (left,) = after(watched, Api.LEAVE_GROUP, since=since)
         (joined, *_) = after(watched, Api.JOIN_GROUP, since=since)
         assert left.member != joined.member
-        assert left.at < joined.at, "it is told, not waited for"
+        assert left.at < joined.at, "the leave is sent, its session does not end first"
         load.end()
         wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
     found = facts(tmp_path)
@@ -260,7 +260,8 @@ def test_r3_an_audited_consumer_commits_what_is_revoked_and_never_what_is_lost( 
         since = len(watched.requests)
         watched.fail(Api.HEARTBEAT, code)
         wait_until(
-            lambda: application.poll() and application.messages[-2:] == [called, "assign"], "it is told, and has all again"
+            lambda: application.poll() and application.messages[-2:] == [called, "assign"],
+            "the application is called, and has all again",
         )
         order = after(watched, *GROUP, since=since)
     kinds = [one.api for one in order]

@@ -93,7 +93,7 @@ def test_acks_become_runs_and_every_latency_is_kept() -> None:
     assert [event.stamp.event_seq for event in events] == list(range(len(events)))
 
 
-def test_a_drained_producer_starts_anew() -> None:
+def test_a_drained_producer_starts_again() -> None:
     runs, stamp = AckRuns("p"), Numbering()
     runs.acked(A, 0, Content("p", 0, 1_000), 500)
     runs.drain(stamp)

@@ -44,7 +44,7 @@ Answer = list[KafkaPartition] | KafkaError
 
 
 class Client:
-    """A consumer that plays a script: what `poll` gives, what `committed` answers; and remembers what it was told."""
+    """A consumer that plays a script: what `poll` gives, what `committed` answers; and records its calls."""
 
     def __init__(self, lifetime: Lifetime, polls: list[Message | None], answers: list[Answer]) -> None:
         self._life, self._polls, self._answers = lifetime, polls, answers

@@ -1,4 +1,4 @@
-"""Views of a cluster on its way back, as tables want them."""
+"""Views of a cluster in its rollback, for tables of cases."""
 
 from dataclasses import replace
 

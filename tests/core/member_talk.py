@@ -1,4 +1,4 @@
-"""A migrating member that is told events one by one, at times that the test chooses."""
+"""A migrating member that receives events one by one, at times that the test chooses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
 
 
 class Talk:
-    """A member that is told events one by one; `said` are the actions of the last."""
+    """A member that receives events one by one; `said` are the actions of the last."""
 
     def __init__(self, **settings: Any) -> None:
         self.member = Member(Settings(ME, WANT, **settings))

@@ -19,7 +19,7 @@ from tests.core.member_shell import TIMEOUT, Node, Shell, ZooKeeper
 
 TRIES = 4  # an old consumer's rebalance.max.retries
 BACKOFF = 2.0
-LATE = 8.0  # seconds for which a commit that nobody waited for may still take effect in Kafka
+LATE = 8.0  # seconds for which a commit that no caller waited for may still take effect in Kafka
 
 
 class World:
@@ -27,7 +27,7 @@ class World:
         self.zk = ZooKeeper(topics)
         self.now = 100.0
         self.kafka_offsets: dict[TopicPartition, int] = {}
-        self.kafka_takes = True  # commits; of one that it does not take nobody knows whether it takes it later
+        self.kafka_takes = True  # commits; of one that it does not take it is unknown whether it takes it later
         self.given_up: list[tuple[float, TopicPartition, int]] = []  # when, and what; it may take effect for `LATE` seconds
         self.writers: dict[tuple[Store, TopicPartition], tuple[str, int, int]] = {}  # the last one's name, generation and offset
         self.delivered: dict[TopicPartition, int] = defaultdict(int)  # how far anybody ever came

@@ -84,7 +84,7 @@ def test_the_two_key_formats_disagree() -> None:
     assert new != old
 
 
-def test_ties_of_hashes_are_told() -> None:
+def test_ties_of_hashes_are_reported() -> None:
     """ "Aa" and "BB" have one hash in Java."""
     group = ({"a": static(Aa=1, BB=1)}, {"Aa": (0,), "BB": (0,)})
     assert assigned(Strategy.ROUND_ROBIN, *group).ties == ((TopicPartition("Aa", 0), TopicPartition("BB", 0)),)
@@ -96,7 +96,7 @@ def test_java_orders_text_by_utf_16() -> None:
 
 
 @pytest.mark.parametrize("strategy", [Strategy.RANGE, Strategy.ROUND_ROBIN])
-def test_a_topic_that_does_not_exist_hinders_nobody(strategy: Strategy) -> None:
+def test_a_topic_that_does_not_exist_hinders_no_member(strategy: Strategy) -> None:
     found = assigned(strategy, {"a": static(t=1, gone=1), "b": static(t=1)}, {"t": range(2)})
     assert rows(found) == {"t-0": "a-0", "t-1": "b-0"}
 
@@ -112,7 +112,7 @@ def test_one_bad_registration_freezes_all(strategy: Strategy, entry: Registratio
     assert {name: each.flaw for name, each in found.flaws.items()} == {"bad": flaw}
 
 
-def test_nobody_owns_nothing() -> None:
+def test_an_empty_group_owns_nothing() -> None:
     for strategy in Strategy:
         assert assigned(strategy, {}, {"t": range(2)}) == Assigned({})
 

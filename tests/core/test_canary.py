@@ -354,8 +354,8 @@ def test_a_canary_that_was_not_seen_before_cannot_be_compared(lives: tuple[Proce
     )
 
 
-def test_who_is_a_little_behind_is_waited_for_and_who_is_silent_is_not() -> None:
-    """Or its intervals would look as if it had been delivered nothing, or nobody's would ever be compared."""
+def test_a_member_slightly_behind_is_waited_for_and_an_unresponsive_one_is_not() -> None:
+    """Or its intervals would look as if it had been delivered nothing, or no interval would ever be compared."""
     behind = [*OTHERS[1:], replace(OTHERS[0], last_ms=480 * S), *CANARY]
     unresponsive = [*OTHERS[1:], replace(OTHERS[0], last_ms=300 * S), *CANARY]
     longer = replace(PLAN, window=100)

@@ -1,4 +1,4 @@
-"""Commits before and after: what went back, what stands still, what was removed, and what is nobody's fault."""
+"""Commits before and after: what went back, what stands still, what was removed, and what has a harmless cause."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_late_commits_are_allowed_for_each_time_that_a_coordinator_moves(
 
 
 @pytest.mark.parametrize("epochs", [(None, 5), (3, None), (3, 3)])
-def test_where_nobody_knows_how_often_a_coordinator_moved_it_did_not(epochs: Any) -> None:
+def test_a_coordinator_with_an_unknown_number_of_moves_did_not_move(epochs: Any) -> None:
     assert alive([100, 104, 119], epochs=epochs) == {AuditCause.COMMIT_WENT_BACK}
     assert alive([100, 104], epochs=epochs) == {AuditCause.COMMIT_LATE}
 
@@ -182,7 +182,7 @@ def test_two_owners_are_never_taken_for_a_client_that_tries_again(
     assert cause in causes_of(replace(commits(0, 900), marks=marks), after)
 
 
-def test_nobody_tries_a_commit_for_longer_than_a_minute() -> None:
+def test_no_client_retries_a_commit_for_longer_than_a_minute() -> None:
     for later, cause in ((59_000, AuditCause.COMMIT_LATE), (61_001, AuditCause.COMMIT_WENT_BACK)):
         found = causes_of(commits(500, 435, 445), commits(62_000, 440, 450, begin=2, t_ms=later))
         assert cause in found
@@ -238,14 +238,14 @@ def test_a_removal_hides_no_step_back(since: tuple[int | None, ...]) -> None:
 
 @pytest.mark.parametrize("since", [(None, 90), (9, None, 90)])
 def test_a_removal_and_a_place_further_on(since: tuple[int | None, ...]) -> None:
-    """As after a reset to the end of the log: what lies between is read by nobody."""
+    """As after a reset to the end of the log: no consumer reads what lies between."""
     finding = causes_of(commits(500, 5), commits(900, *since, begin=1))[AuditCause.COMMIT_REMOVED]
     assert finding.outcome is AuditOutcome.INCONCLUSIVE
     assert "set again further on" in finding.reason.text
     assert finding.examples[0].last == 89
 
 
-def test_offsets_of_groups_that_nobody_uses_expire() -> None:
+def test_offsets_of_unused_groups_expire() -> None:
     idle = commits(5_000, 5, members=0)
     finding = causes_of(idle, commits(9_000, None, begin=1, members=0))[AuditCause.COMMIT_REMOVED]
     assert finding.outcome is AuditOutcome.PASS
@@ -259,7 +259,7 @@ def test_offsets_of_groups_that_nobody_uses_expire() -> None:
 
 
 def test_its_own_topic_is_compared_too() -> None:
-    """Truncated, or made anew, it tells nothing more of what was committed."""
+    """Truncated, or created again, it shows nothing more of what was committed."""
     where = TopicPartition("__consumer_offsets", 0)
     mark = LogMark(0, 500_000, 3, "id", compacted=True)
     before = replace(commits(500, 5), marks={where: mark})
@@ -282,9 +282,9 @@ def test_a_group_that_stands_still_although_records_wait() -> None:
     assert causes_of(before, commits(900, 6, begin=1), end=20) == {}
     assert causes_of(before, commits(550), end=20) == {}, "too early to say"
     assert causes_of(before, commits(900, members=0), end=20).keys() == {AuditCause.GROUP_STALLED}, "thrown out, all of them"
-    nobody = commits(500, 5, t_ms=400, members=0)
-    assert causes_of(nobody, commits(900), end=20).keys() == {AuditCause.GROUP_STALLED}, "it has members now"
-    assert causes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
+    empty = commits(500, 5, t_ms=400, members=0)
+    assert causes_of(empty, commits(900), end=20).keys() == {AuditCause.GROUP_STALLED}, "it has members now"
+    assert causes_of(empty, commits(900, members=0), end=20) == {}, "no member is there to read"
     assert causes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, (
         "it stood still long before, and every gate since would say so"
     )
@@ -332,7 +332,7 @@ _GATE = OBSERVED + 20 * MINUTE
 def test_a_group_that_went_on_after_the_observation_and_then_stopped(
     before: CommitSnapshot, after: CommitSnapshot, expected: bool
 ) -> None:
-    """As a client that is told of a moved coordinator in the first third of a roll: its last commit differs from the observed one."""
+    """As a client that learns of a moved coordinator in the first third of a roll: its last commit differs from the observed one."""
     assert stops(before, after) is expected
     again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
     assert stops(again, after) is expected

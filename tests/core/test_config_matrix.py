@@ -153,7 +153,7 @@ def test_what_only_the_node_can_resolve_is_no_mistake(changes: dict[str, str]) -
         ("${env:A}", ("env",)),
     ],
 )
-def test_references_are_told_from_other_dollars(value: str, providers: tuple[str, ...]) -> None:
+def test_references_are_distinguished_from_other_dollars(value: str, providers: tuple[str, ...]) -> None:
     assert references(value) == providers
 
 

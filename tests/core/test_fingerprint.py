@@ -1,4 +1,4 @@
-"""Logs before and after: every kind of damage is told from every kind of lawful change, on logs small enough to know the truth."""
+"""Logs before and after: every kind of damage is distinguished from every kind of lawful change, on logs small enough to know the truth."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_what_retention_cannot_have_removed(
         (-40 * 60_000, 19 * 60_000, AuditCause.START_UNEXPLAINED),
         (-1, 3_600_000, AuditCause.RETENTION),
         (-1, 3_599_998, AuditCause.START_UNEXPLAINED),
-        (None, 3_599_999, AuditCause.START_UNEXPLAINED),  # nobody told: as if it had just been written
+        (None, 3_599_999, AuditCause.START_UNEXPLAINED),  # not reported: as if it had just been written
         (None, 3_600_000, AuditCause.RETENTION),
         (60_000, 3_600_000, AuditCause.START_UNEXPLAINED),  # by the producer's own clock
     ],
@@ -287,7 +287,7 @@ def test_compaction_removes_and_never_changes() -> None:
 
 @pytest.mark.parametrize("compacted", [True, False])
 def test_a_clean_up_that_was_changed_explains_nothing(*, compacted: bool) -> None:
-    """As where a topic's setting is lost on the way: then records go that nobody wanted to go."""
+    """As if a topic's setting is lost on the way: then records go that were to be kept."""
     log = full(35, compacted=compacted)
     found, _ = judged(log, replace(without(log, 3, 11), compacted=not compacted))
     assert (found[AuditCause.POLICY_CHANGED].outcome, found[AuditCause.POLICY_CHANGED].count) == (AuditOutcome.INCONCLUSIVE, 2)

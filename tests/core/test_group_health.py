@@ -24,13 +24,13 @@ def test_a_group_is_rolled_back_only_for_what_was_observed_of_it(causes: list[st
 
 
 class TestHealth:
-    def at(self, *looks_: tuple[float, int, int]) -> tuple[GroupHealth, float]:
+    def at(self, *observations: tuple[float, int, int]) -> tuple[GroupHealth, float]:
         """Observations (time, committed, log end) of partition 0."""
         health = GroupHealth()
-        for now, committed, end in looks_:
+        for now, committed, end in observations:
             seen = group("k", "k", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
             health = follow(health, changed(seen, offsets={}), SPEC, now)
-        return health, looks_[-1][0]
+        return health, observations[-1][0]
 
     def test_a_partition_that_moves_or_waits_for_nothing_is_well(self) -> None:
         for series in (
@@ -143,7 +143,7 @@ class TestHealth:
         assert worse(health, SPEC, 500.0 - 439.0) == ()
 
     @pytest.mark.parametrize(
-        ("looks_", "recoveries", "restarts"),
+        ("observations", "recoveries", "restarts"),
         [
             (["1", "1", "1"], 0, 0),
             (["1", "", "2", "", "3", "4"], 0, 3),  # it ends and is started again
@@ -155,9 +155,9 @@ class TestHealth:
             (["", "123", "456"], 1, 2),  # what the earlier one saw of three members was one beginning
         ],
     )
-    def test_an_instance_that_begins_anew(self, looks_: list[str], recoveries: int, restarts: int) -> None:
+    def test_an_instance_that_begins_again(self, observations: list[str], recoveries: int, restarts: int) -> None:
         health = GroupHealth(earlier=recoveries)
-        for now, lives in enumerate(looks_):
+        for now, lives in enumerate(observations):
             members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
             seen = group("", "k", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
             health = follow(health, seen, SPEC, float(now), ("a", KAFKA))

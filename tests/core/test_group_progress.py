@@ -34,7 +34,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 UNREAD = Reason("U05", "not read", cause=Cause.UNREAD_GROUPS)
 WITHIN = 20.0
 SPEC = GroupProgressSpec(commit_within=WITHIN)
-NOBODY = GroupSweep()
+EMPTY = GroupSweep()
 
 Offsets = Mapping[TopicPartition, tuple[int, int]]  # committed, log end
 
@@ -129,7 +129,7 @@ def test_a_roll_goes_on_without_a_wait_while_its_groups_move() -> None:
 
 def test_a_cluster_without_members_waits_for_nothing() -> None:
     there = Restart()
-    assert there.before(NOBODY) == RESTART
+    assert there.before(EMPTY) == RESTART
     there.restart()
     assert there.after(None) == DONE
 
@@ -165,10 +165,10 @@ CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {
     "markers at the end of a quiet log": (moving(), [at(billing={P0: (40, 40 + MARKERS), P1: (30, 30)})] * 3),
     "it did not move before": ([at(billing=LATE)] * 3, STILL[:1]),
     "it was idle before": ([at(billing={P0: (31, 31)})] * 3, STILL[:1]),
-    "it has joined since": ([NOBODY, NOBODY, at(billing=LATE)], STILL[:1]),
-    "it never had members": ([NOBODY], STILL[:1]),
-    "its members had left before the restart": ([*moving()[:2], NOBODY], STILL[:1]),
-    "it was stopped cleanly during the restart": (moving(), [NOBODY, NOBODY]),
+    "it has joined since": ([EMPTY, EMPTY, at(billing=LATE)], STILL[:1]),
+    "it never had members": ([EMPTY], STILL[:1]),
+    "its members had left before the restart": ([*moving()[:2], EMPTY], STILL[:1]),
+    "it was stopped cleanly during the restart": (moving(), [EMPTY, EMPTY]),
 }
 
 
@@ -266,11 +266,11 @@ def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() 
     """Once its session is over, a stopped process cannot be distinguished from one that ended: it is waited for a while, and named."""
     there = restarted()
     there.after(*STILL[:3])
-    found = there.after(NOBODY)
+    found = there.after(EMPTY)
     assert isinstance(found, Wait)
     assert "no members any more" in found.reasons[0].text
-    assert held(there.after(*[NOBODY] * int(WITHIN / SAMPLE_LATER - 1)))
-    end = there.after(NOBODY, NOBODY)
+    assert held(there.after(*[EMPTY] * int(WITHIN / SAMPLE_LATER - 1)))
+    end = there.after(EMPTY, EMPTY)
     assert isinstance(end, Done)
     assert "without members" in end.text
     assert "billing" in end.text
@@ -279,14 +279,14 @@ def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() 
 def test_what_is_said_of_a_stopped_group_stays_in_the_next_observations() -> None:
     """A step is done only after several observations in a row, and logs the last one."""
     there = restarted()
-    assert isinstance(there.after(NOBODY, NOBODY), Done)
+    assert isinstance(there.after(EMPTY, EMPTY), Done)
     for _ in range(2):
-        assert "billing" in getattr(there.after(NOBODY), "text", "")
+        assert "billing" in getattr(there.after(EMPTY), "text", "")
 
 
 def test_a_group_that_is_absent_from_one_sweep_alone_is_not_over() -> None:
     there = restarted()
-    assert held(there.after(NOBODY))
+    assert held(there.after(EMPTY))
     assert held(there.after(*STILL[:6]))
 
 
@@ -441,8 +441,8 @@ def test_other_acts_pass_whatever_the_groups_do() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "words", "not_words"),
     [
-        (None, NOBODY, ["was not read"], []),
-        (NOBODY, NOBODY, ["0 consumer groups"], []),
+        (None, EMPTY, ["was not read"], []),
+        (EMPTY, EMPTY, ["0 consumer groups"], []),
         (moving()[0], moving()[1], ["1 consumer groups", "all with lag make progress"], ["billing"]),
         (STILL[0], STILL[1], ["1 of 1", "billing (118 records behind)"], []),
         (at(billing={P0: (1, 1 + MARKERS)}), at(billing={P0: (1, 1 + MARKERS)}), ["all with lag"], []),

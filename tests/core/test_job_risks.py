@@ -120,7 +120,7 @@ BEGAN = [line("began", 0)]
     ("partitions", "lines", "holder", "codes"),
     [
         (IN_SYNC, [], Holder(), []),
-        (LEADERLESS, act(5, settled=False), Holder(), []),  # nobody's run: not kmigrate's doing
+        (LEADERLESS, act(5, settled=False), Holder(), []),  # no run is active: not kmigrate's doing
         (IN_SYNC, [], OURS, ["O05"]),
         (IN_SYNC, BEGAN, OURS, []),
         (IN_SYNC, act(5, run="dag/earlier"), OURS, ["O05"]),

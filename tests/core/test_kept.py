@@ -1,4 +1,4 @@
-"""What is kept of the looks of one life: how long it was green, which look movement is measured from, when both sides are compared."""
+"""What is kept of one life: how long it was green, from which observation movement is measured, when both sides are compared."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
 
 
 @pytest.mark.parametrize(
-    ("looks", "held"),
+    ("observations", "held"),
     [
         ([(0, False), (2, True), (4, True)], 50.0 + 2),  # a movement has to be seen first
         ([(0, False), (6, False), (12, False), (14, True)], 0.0),  # red for good
         ([(0, True), (2, True), (4, False), (6, True)], 0.0),
-        ([(0, True), (2, True), (1000, True)], 50.0 + 2 + 3 * 2 + 5),  # in a gap nobody has looked
+        ([(0, True), (2, True), (1000, True)], 50.0 + 2 + 3 * 2 + 5),  # a gap without an observation
     ],
 )
-def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
+def test_only_the_first_moments_of_a_life_may_be_red(observations: list[tuple[float, bool]], held: float) -> None:
     green = HealthyTimer(50.0, 2.0)
-    for at, is_green in looks:
+    for at, is_green in observations:
         green = green.observe(at, healthy=is_green)
     assert green.held == held
 
@@ -45,17 +45,17 @@ def view(seconds: float, *, read: bool = True) -> ClusterView:
     return replace(seen, taken_at=seconds, zk=seen.zk if read else None)
 
 
-def test_it_is_the_first_look_at_first_and_later_one_that_is_young_enough() -> None:
+def test_movement_is_measured_from_the_first_observation_then_from_a_recent_one() -> None:
     since: MovedSince | None = None
-    looks, ages = [view(float(second)) for second in range(60)], []
-    for look in looks:
-        since = moved_since(since, look, looks[0])
-        ages.append(look.taken_at - since.old.taken_at)
+    observations, ages = [view(float(second)) for second in range(60)], []
+    for observation in observations:
+        since = moved_since(since, observation, observations[0])
+        ages.append(observation.taken_at - since.old.taken_at)
     assert ages[: int(WINDOW) + 1] == [float(second) for second in range(int(WINDOW) + 1)]
     assert all(WINDOW <= age <= 2 * WINDOW for age in ages[int(2 * WINDOW) :])
 
 
-def test_looks_without_zookeeper_are_not_compared_with() -> None:
+def test_observations_without_zookeeper_are_not_compared_with() -> None:
     first = view(0.0)
     since = moved_since(None, first, first)
     for second in range(1, 100):
@@ -70,21 +70,21 @@ def test_since_when_migration_stands_still() -> None:
     first, later = view(0.0), view(1.0)
     assert still_since(None, first) is first
     assert still_since(first, later) is first
-    for anew in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
-        assert still_since(first, anew) is anew
+    for changed in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
+        assert still_since(first, changed) is changed
     assert still_since(view(0.0, read=False), later) is later
 
 
-def after_a_look() -> SoakComparison:
-    """The first look of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
+def after_one_observation() -> SoakComparison:
+    """The first observation of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
     compared = SoakComparison()
     assert not compared.due
     return compared.observe(replace(UNREAD, taken_at=-1.0))[0]
 
 
 def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]:
-    """For each look after a first one: whether all kinds were to be read, and what follows."""
-    compared, found = after_a_look(), []
+    """For each observation after a first one: whether all kinds were to be read, and what follows."""
+    compared, found = after_one_observation(), []
     for at, seen in views:
         due = compared.due
         compared, gate = compared.observe(replace(seen, taken_at=at))
@@ -93,8 +93,8 @@ def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]
 
 
 def test_equal_sides_are_compared_now_and_then() -> None:
-    looks = standings(*((at, EQUAL) for at in (0.0, 2.0, 299.0, 301.0, 303.0)))
-    assert looks == [(True, MET), (False, MET), (False, MET), (False, MET), (True, MET)]
+    observations = standings(*((at, EQUAL) for at in (0.0, 2.0, 299.0, 301.0, 303.0)))
+    assert observations == [(True, MET), (False, MET), (False, MET), (False, MET), (True, MET)]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_equal_sides_are_compared_now_and_then() -> None:
     ],
 )
 def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: ClusterView, expected: GateState) -> None:
-    looks = standings((0.0, first), (2.0, first), (16.0, first), (18.0, second))
-    assert looks == [(True, MET), (False, MET), (False, MET), (True, expected)]
+    observations = standings((0.0, first), (2.0, first), (16.0, first), (18.0, second))
+    assert observations == [(True, MET), (False, MET), (False, MET), (True, expected)]
 
 
 def test_a_red_look_between_two_comparisons_forgets_the_first() -> None:
-    compared, _ = after_a_look().observe(DIFFERENT)
+    compared, _ = after_one_observation().observe(DIFFERENT)
     compared = compared.forgotten(replace(DIFFERENT, taken_at=5.0))
     assert not compared.due
     compared, _ = compared.observe(replace(DIFFERENT, taken_at=20.0))
     assert compared.due
-    assert compared.observe(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the look before"
+    assert compared.observe(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the observation before"

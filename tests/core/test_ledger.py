@@ -282,7 +282,7 @@ def test_a_record_without_a_known_place_is_found_by_its_number() -> None:
 
 
 def test_markers_between_records_are_not_loss() -> None:
-    """Transaction markers and aborted records take offsets that nobody is delivered."""
+    """Transaction markers and aborted records take offsets that no consumer receives."""
     history = calm()
     history.ack("p", 0, 31, 30, 4)
     history.ack("p", 0, 37, 34, 4)
@@ -301,7 +301,7 @@ def test_markers_between_records_are_not_loss() -> None:
     ],
 )
 def test_a_run_over_gaps_may_hide_as_many_as_others_records_fit_in(first: int, last: int, count: int, hidden: int) -> None:
-    """A lost record and one that nobody told of cancel each other in a count: equal numbers are no proof."""
+    """A lost record and an unreported one cancel each other in a count: equal numbers are no proof."""
     history = calm()
     history.ack("p", 0, 31, 30, 4)
     history.ack("p", 0, 37, 34, 4)
@@ -317,7 +317,7 @@ def test_a_run_over_gaps_may_hide_as_many_as_others_records_fit_in(first: int, l
     assert "lost" not in counts(facts)
 
 
-def test_offsets_that_were_passed_over_are_told_largest_first() -> None:
+def test_skipped_offsets_are_reported_largest_first() -> None:
     history = calm()
     for first, seq in ((31, 30), (45, 34)):
         history.ack("p", 0, first, seq, 4)

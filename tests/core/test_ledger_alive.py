@@ -126,7 +126,7 @@ def test_a_group_that_stood_still_while_others_read() -> None:
     assert [reason.text[:8] for reason in late.reasons if "Group g " in reason.text] == ["Group g "]
 
 
-def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
+def test_a_clock_that_is_ahead_shows_no_client_alive() -> None:
     """Both were killed long ago; their machines' clocks are an hour ahead."""
     history = calm()
     read = history.now - 3_600_000
@@ -151,7 +151,7 @@ def test_a_producer_whose_sends_only_fail() -> None:
     facts = balance(history.events, alive_since=0, demand=Demand(begun))
     assert (verdict_of(facts), causes(facts), facts.send_failures) == (AuditOutcome.INCONCLUSIVE, {AuditCause.SENDS_FAIL}, 5)
     assert "p for t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
-    assert verdict_of(balance(history.events, alive_since=0)) is AuditOutcome.PASS, "without a step it is nobody's fault"
+    assert verdict_of(balance(history.events, alive_since=0)) is AuditOutcome.PASS, "without a step it is no step's fault"
     history.ack("p", 0, 35, 40, 5)
     history.deliver("g", "m", 0, 35, 5, 40)
     assert verdict_of(balance(history.events, alive_since=0, demand=Demand(begun))) is AuditOutcome.PASS, "it writes again"
@@ -383,7 +383,7 @@ def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, 
 
 
 @pytest.mark.parametrize(("lag_ms", "words"), [(0, ""), (900_000, "900 s behind"), (-60_000, "60 s ahead of")])
-def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int, words: str) -> None:
+def test_a_machine_that_slept_is_distinguished_from_a_killed_client(lag_ms: int, words: str) -> None:
     """Its steady clock stood still meanwhile; it lives, and looks as if it had been killed then."""
     history = calm()
     stamp = history.stamp("m")
@@ -394,7 +394,7 @@ def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int,
     assert (reason.cause, words in reason.text, "clock" in reason.text) == (AuditCause.NO_STOP, True, bool(words))
 
 
-def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None:
+def test_clients_that_begin_in_another_folder_are_judged_by_that_alone() -> None:
     """All clients were restarted; the consumer goes on from its commit, behind which records of the old producer lay."""
     history = History()
     history.producer("p2")

@@ -24,10 +24,10 @@ def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
         0,
     ), "who owns the other one?"
     unknown = balance(with_a_canary(UNKNOWN_OFFSET).end())
-    assert unknown.lost.count == 500, "as far as can be told it was to read everything"
+    assert unknown.lost.count == 500, "as far as is known it was to read everything"
 
 
-def test_a_canary_that_was_not_told_where_it_begins() -> None:
+def test_a_canary_without_a_known_start() -> None:
     facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
     assert (verdict_of(facts), counts(facts)) == (AuditOutcome.PASS, {})
 
@@ -55,4 +55,4 @@ def test_a_canary_that_was_away_for_a_while() -> None:
     history.ack("p", 0, 610, 610, 10)
     facts = balance(history.end(), demand=MIXED)
     assert (verdict_of(facts), counts(facts)) == (AuditOutcome.PASS, {})
-    assert balance(history.events).lost.count == 90, "where every member writes events nobody was there to read them"
+    assert balance(history.events).lost.count == 90, "where every member writes events no member was there to read them"

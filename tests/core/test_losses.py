@@ -111,7 +111,7 @@ def test_a_loss_that_is_accepted_is_named():
     assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
-def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
+def test_topics_missing_in_zookeeper_in_two_observations_block_the_handover():
     first = missing(STOPPED)
     assert shape(rollback.decide_handover(later(first), first)) == (Refuse, "G33", "E02")
     assert shape(rollback.decide_handover(later(first), first, RollbackTerms(failover=False, lossy=True))) == (Act, "handover")

@@ -56,7 +56,7 @@ def test_r18_everything_is_let_go_before_anything_is_claimed() -> None:
     assert said == (messages.StopDelivery(T1, 1), messages.Claim(T0, 2, f"{ME}-0"))
 
 
-def test_a_partition_wanted_again_while_it_is_let_go_is_claimed_anew() -> None:
+def test_a_partition_wanted_again_while_it_is_released_is_claimed_again() -> None:
     talk = Talk().delivering(ALONE)
     old = talk.generation(T1)
     talk.tell(messages.GroupObserved(SHARED), messages.GroupObserved(ALONE))
@@ -65,7 +65,7 @@ def test_a_partition_wanted_again_while_it_is_let_go_is_claimed_anew() -> None:
     assert talk.tell(messages.OwnerIs(T1, old, None)) == (messages.Claim(T1, 3, f"{ME}-0"),)
 
 
-@pytest.mark.parametrize("answer", [OTHER, None], ids=["another's", "nobody's"])
+@pytest.mark.parametrize("answer", [OTHER, None], ids=["another's", "no owner"])
 def test_a_refused_claim_waits_and_is_made_again(answer: str | None) -> None:
     talk = Talk()
     talk.registered(SHARED)
@@ -192,7 +192,7 @@ def test_r7_what_a_plain_consumer_holds_is_left_alone_in_zookeeper_mode() -> Non
     assert alarms(talk.tell(messages.GroupObserved(observe(foreign=frozenset({T1}))))) == [], "once"
 
 
-def test_a_registration_that_nobody_can_read_changes_nothing() -> None:
+def test_an_unreadable_registration_changes_nothing() -> None:
     talk = Talk().delivering(SHARED)
     said = talk.tell(messages.GroupObserved(observe(plain=(OTHER,), others={"pykafka": read_registration(b"t")})))
     assert alarms(said) == [Alarm.FROZEN]

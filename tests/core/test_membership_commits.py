@@ -1,4 +1,4 @@
-"""The migrating member's commits that fail, are overtaken, or that nobody waits for any more: what it committed never goes back."""
+"""The migrating member's commits that fail, are overtaken, or that no caller waits for any more: what it committed never goes back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_fails_after_a_newer_one_was_asked_for_is_not_owed() -> None:
     assert commits(talk.after(1.0)) == []
 
 
-def test_kafka_is_told_once_more_when_no_commit_that_was_given_up_can_take_effect_any_more() -> None:
+def test_kafka_gets_one_more_commit_when_no_abandoned_one_can_take_effect() -> None:
     """The holder before may have given up its last one, and so may we: by another connection it comes after ours."""
     talk = Talk(late_commit=10.0).delivering(SHARED)
     talk.tell(messages.CommitAsked(T0, 1, 120), messages.CommitDone(T0, 1, 120))
@@ -52,7 +52,7 @@ def test_kafka_is_told_once_more_when_no_commit_that_was_given_up_can_take_effec
     assert commits(talk.tell(messages.Tick())) == []
 
 
-def test_what_nobody_committed_is_not_told_either() -> None:
+def test_offsets_that_were_not_committed_are_not_sent_either() -> None:
     """An application may keep its offsets elsewhere, or commit them in transactions."""
     talk = Talk(late_commit=2.0).delivering(SHARED)
     assert commits(talk.after(3.0)) == []

@@ -75,7 +75,7 @@ def test_what_was_asked_before_the_connection_broke_is_asked_again() -> None:
     talk = Talk()
     talk.registered(ALONE)
     talk.tell(messages.OwnerIs(T0, 1, SESSION), messages.Suspended())
-    assert talk.tell(messages.OffsetsRead(T0, 1, 5, 5)) == (), "read while nobody knew whose it was"
+    assert talk.tell(messages.OffsetsRead(T0, 1, 5, 5)) == (), "read while the owner was unknown"
     talk.now += 1
     assert talk.alive() == (messages.ObserveGroup(), messages.ReadOffsets(T0, 1), messages.Claim(T1, 2, f"{ME}-0"))
 
@@ -247,7 +247,7 @@ def test_r20_the_modes_own_store_comes_first() -> None:
     assert stores(Mode.KAFKA) == (Store.KAFKA, Store.ZOOKEEPER)
 
 
-def test_a_last_commit_that_failed_is_told_and_does_not_keep_the_partition() -> None:
+def test_a_failed_last_commit_is_reported_and_does_not_keep_the_partition() -> None:
     talk = Talk().delivering(ALONE)
     talk.tell(messages.GroupObserved(SHARED), messages.Stopped(T1, 2, 9))
     assert talk.tell(messages.CommitDone(T1, 2, 8)) == (), "an earlier one"
@@ -269,7 +269,7 @@ def test_a_commit_without_a_connection_is_made_later() -> None:
 # ----------------------------------------------------------------------------------------------------------------- time
 
 
-def test_r17_partitions_without_an_owner_are_told_once_the_members_have_been_the_same_for_long() -> None:
+def test_r17_partitions_without_an_owner_are_reported_once_membership_is_stable() -> None:
     talk = Talk().delivering(replace(SHARED, owned=frozenset({T0})))
     seen = []
     for _ in range(16):
@@ -301,7 +301,7 @@ def test_a_missed_watch_is_made_good_by_looking_now_and_then() -> None:
     assert messages.ObserveGroup() in talk.tell(messages.Tick())
 
 
-def test_a_claim_that_nobody_makes_room_for_is_told() -> None:
+def test_a_claim_that_no_member_makes_room_for_is_reported() -> None:
     talk = Talk()
     talk.registered(SHARED)
     seen = []

@@ -244,7 +244,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ),
     ("broker not in the cluster file", zk(broker_ids=(0, 1, 2, 3)), ["G36"]),
     ("file of another broker", file_1(config(2)), ["M01"]),
-    ("broker silent", broker_1(mode=None), ["R01"]),
+    ("broker unresponsive", broker_1(mode=None), ["R01"]),
     ("broker stopped", broker_1(process=Process(ProcessState.STOPPED, killed_after=inf)), ["R01"]),
     ("broker starts again and again", broker_1(mode=None, process=LOOP), ["M08"]),
     ("broker not registered", broker_1(in_zookeeper=False), ["R01"]),
@@ -262,7 +262,11 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("controller was in a quorum", controller_files(NodeFiles(meta={"/kraft": {}}, has_metadata_log=True)), ["G04"]),
     ("controller without the flag", controller_answers(flag=False), ["G05"]),
     ("controller of an earlier run with the flag", controller_answers(flag=True), []),
-    ("controllers silent", seen(unknowns=(Reason("G23", "Controller 3000 did not answer", cause=Cause.UNREAD_CONTROLLER),)), []),
+    (
+        "controllers unresponsive",
+        seen(unknowns=(Reason("G23", "Controller 3000 did not answer", cause=Cause.UNREAD_CONTROLLER),)),
+        [],
+    ),
     ("file without broker.id", file_1({"zookeeper.connect": "zk:2181/kafka"}), ["C04"]),
     ("generated id", file_1(config(1, broker_id="-1")), ["C04"]),
     ("combined node", file_1({"process.roles": "broker,controller"}), ["O06"]),
@@ -341,7 +345,7 @@ def test_a_single_broker_may_migrate_with_its_outage_named() -> None:
     assert "whole cluster" in found[0].reason.text
 
 
-def test_what_blocks_comes_first_and_every_finding_says_how_to_mend_it() -> None:
+def test_blockers_come_first_and_every_finding_says_how_to_fix_it() -> None:
     case = orders(replicas=(0,), isr=())(*healthy())
     found = findings(*case)
 

@@ -42,7 +42,7 @@ ROWS: list[Row] = [
     ("mixed releases", environment(releases={0: "3.9-IV0", 1: "3.8-IV0", 2: "3.9-IV0"}), ["B1a", "B1b"]),
     ("version behind the release", both(release("3.9-IV0"), everywhere(inter_broker_protocol_version="3.8-IV0")), ["B1b"]),
     ("ensemble 3.4", environment(servers=(ZooKeeperServer("zk:2181", "3.4.14"),)), ["B12b"]),
-    ("ensemble silent", environment(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
+    ("ensemble unresponsive", environment(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
     ("ensemble not asked", environment(servers=()), ["B12b"]),
     ("two directories on 3.6", both_dirs("3.6-IV2"), ["B1b", "B1b"]),
     ("two directories on 3.7", both_dirs("3.7-IV2"), ["B1b", "B1b"]),

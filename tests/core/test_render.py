@@ -185,14 +185,14 @@ def test_what_cannot_be_rendered_is_refused_with_its_reason(original: str, code:
     assert [reason.code for reason in refused.value.reasons] == [code]
 
 
-def test_a_version_that_nobody_knows_is_not_left_out() -> None:
+def test_an_unknown_version_is_not_left_out() -> None:
     original, facts = PLAIN.replace("inter.broker.protocol.version=3.9\n", ""), RenderFacts("3000@ctl0:9093", "")
     with pytest.raises(Refused) as refused:
         broker_properties(original, FileStage.MIGRATION, facts)
     assert [reason.code for reason in refused.value.reasons] == ["C04"]
 
 
-def test_the_way_back_is_open_even_to_an_original_with_problems() -> None:
+def test_a_rollback_is_allowed_even_with_problems_in_the_original() -> None:
     original = PLAIN.replace("3.9", "3.8")
     assert broker_properties(original, FileStage.ZOOKEEPER, FACTS) == original
 

@@ -1,4 +1,4 @@
-"""What each step of the way back decides: a table over the states that were seen on real brokers, and the epochs as a property."""
+"""What each step of the rollback decides: a table over the states that were seen on real brokers, and the epochs as a property."""
 
 from dataclasses import replace
 
@@ -266,7 +266,7 @@ def test_a_broker_goes_back(view, target, expected):
         (ZOOKEEPER_FILE, None, (Wait, "R03")),
     ],
 )
-def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, expected):
+def test_a_broker_that_is_down_is_started_again(keys, registered, expected):
     files = NodeFiles(properties=keys)
     view = with_broker(handed_over([None, ZK, ZK]), 0, process=DOWN, files=files, in_zookeeper=registered)
     assert shape(rollback.decide_roll_back(view, view, 0, ZK)) == expected
@@ -377,5 +377,5 @@ def test_the_active_controller_is_stopped_last():
     assert not rollback.postponed_stop(replace(ALL_MIG, controllers=alone), 3000)
 
 
-def test_brokers_are_told_by_mode():
+def test_brokers_are_listed_by_mode():
     assert HYBRID.in_mode(BrokerMode.KRAFT) == [0, 1]

@@ -97,7 +97,7 @@ def test_a_job_is_held_when_it_says_so_or_runs_no_more(report: JobReport | None,
         (False, False, 60_001, "Done"),
     ],
 )
-def test_a_silent_job_is_gone_on_without_where_it_was_held_or_need_not_be(
+def test_an_unresponsive_job_stops_no_run_if_it_was_held_or_need_not_be(
     in_effect: bool, needed: bool, waited_ms: int, expected: str
 ) -> None:
     hold = replace(HOLD, since_ms=NOW - waited_ms)
@@ -159,7 +159,7 @@ def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(
     assert kind(spark_resume.may_resume(SETTLED, now, logs, ids)) == expected
 
 
-def test_ids_that_nobody_told_are_not_compared() -> None:
+def test_missing_ids_are_not_compared() -> None:
     assert kind(spark_resume.may_resume(SETTLED, SETTLED, LOGS)) == "Done"
     nameless = {where: replace(log, topic_id=None) for where, log in LOGS.items()}
     assert kind(spark_resume.may_resume(SETTLED, SETTLED, nameless, {T0.topic: "id"})) == "Done"

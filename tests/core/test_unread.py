@@ -51,8 +51,8 @@ def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     assert {reason.code for reason in decision.reasons} == {"G00"}
 
 
-def lasting(view: ClusterView, step: RollBroker) -> list[Decision]:
-    """What is decided where this is seen for longer than any cure has patience."""
+def decisions_over_time(view: ClusterView, step: RollBroker) -> list[Decision]:
+    """The decisions while this is observed for longer than any recovery waits."""
     return [step.decide(replace(view, taken_at=view.taken_at + seconds), view) for seconds in (0, 4, 8.5, 12, 25, 60)]
 
 
@@ -76,9 +76,9 @@ def broker_step(verb: str) -> tuple[ClusterView, RollBroker]:
 def test_unread_partitions_get_no_recovery(verb: str) -> None:
     """Seen, they get it; a broker of whose partitions nothing is known has nothing that could be cured."""
     view, step = broker_step(verb)
-    assert verb in {one.verb for one in lasting(view, step) if isinstance(one, Act)}
+    assert verb in {one.verb for one in decisions_over_time(view, step) if isinstance(one, Act)}
     unread, step = broker_step(verb)
-    for decision in lasting(replace(unread, partitions=None), step):
+    for decision in decisions_over_time(replace(unread, partitions=None), step):
         assert isinstance(decision, Wait), decision
         assert {reason.code for reason in decision.reasons} == {"G00"}
 

@@ -124,7 +124,7 @@ def test_verbose_output_tells_which_records_a_poll_over_gaps_held() -> None:
     assert [event.stamp.event_seq for event in events] == list(range(4))
 
 
-def test_records_that_are_not_all_told_leave_the_sum() -> None:
+def test_records_that_are_not_all_reported_leave_the_sum() -> None:
     (run,) = consumer_events(verbose(3, 9, count=5), "vc1", "vg", ["st"])
     assert isinstance(run, DeliveryRun)
     assert (run.first, run.last, run.count) == (3, 9, 5)

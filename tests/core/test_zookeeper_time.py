@@ -1,4 +1,4 @@
-"""How old a znode is, told by the clock of the leader that wrote it."""
+"""How old a znode is, by the clock of the leader that wrote it."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_the_true_age_lies_between_the_two(
         (Written(999.0, 2 * TERM + 9), RequestTime(51.0, 51.0), None),  # by one before
     ],
 )
-def test_what_is_told(znode: Written, seen: RequestTime, age: Age | None) -> None:
+def test_the_age_of_a_znode(znode: Written, seen: RequestTime, age: Age | None) -> None:
     assert OURS.age(znode, seen) == age

@@ -236,7 +236,7 @@ def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
     migrating = {**properties, "zookeeper.connect": cluster.zookeeper, "coordination.migration.enabled": True}
     reported: list[tuple[str, dict[str, int], set[str]]] = []
     where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "moving"]
-    back = ["zookeeper-mode", *where]
+    zookeeper_mode = ["zookeeper-mode", *where]
 
     def observe() -> None:
         wait_until(lambda: at_rest(zk, properties), "every partition has an owner")
@@ -269,21 +269,21 @@ def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
             plain.subscribe(["t"])
             wait_until(lambda: plain.poll(0.1) is None and plain.assignment(), "the plain one has its part")
             observe()
-            assert main(back) == 1, "not under plain members"
+            assert main(zookeeper_mode) == 1, "not under plain members"
             assert "NOTHING WAS WRITTEN. [K58]" in capsys.readouterr().out
         finally:
             plain.close()
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half once more")
         with Fence(zk, zk.cluster_id(), "a dead run"):
             pass
-        assert main(back) == 1, "the cluster is another run's"
+        assert main(zookeeper_mode) == 1, "the cluster is another run's"
         assert "H01" in capsys.readouterr().err
-        assert main([*back, "--take-over"]) == 0
+        assert main([*zookeeper_mode, "--take-over"]) == 0
         said = capsys.readouterr().out
         assert "a dead run" in said
         assert "kafka -> zookeeper" in said
         assert client.get("/consumers/moving/migration/mode")[0] == b"zookeeper"
-        assert main(back) == 0, "again: nothing is left to do"
+        assert main(zookeeper_mode) == 0, "again: nothing is left to do"
     client.stop()
     client.close()
     assert reported == [

@@ -42,7 +42,7 @@ def test_an_ensemble_has_ports_for_its_servers_and_names_all_to_clients(tmp_path
     assert keys[0]["server.3"] == where
 
 
-def test_a_single_server_is_told_of_no_ensemble(tmp_path: Path) -> None:
+def test_a_single_server_names_no_ensemble(tmp_path: Path) -> None:
     found = planned(tmp_path)
     assert not [key for key in config.zookeeper_properties(found, found.zookeeper_folder) if "server." in key or "Limit" in key]
 

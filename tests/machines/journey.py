@@ -106,9 +106,9 @@ class FleetTrial(Trial):
         machine.boot()
 
     def hang_in_its_stop(self) -> str:
-        """The broker that is restarted, once systemd has told it to stop. A signal before that would be undone by systemd's SIGCONT."""
+        """The broker that is restarted, once systemd has asked it to stop. A signal before that would be undone by systemd's SIGCONT."""
         node = self.acting()
-        wait_until(lambda: state_of(self.machine(), node.role) == "deactivating", f"{node.name} is told to stop", 60)
+        wait_until(lambda: state_of(self.machine(), node.role) == "deactivating", f"{node.name} is asked to stop", 60)
         self.machine().run("systemctl", "kill", "--signal=STOP", UNITS[node.role])
         self.hung = node
         return ""

@@ -209,7 +209,7 @@ def test_the_agent_is_installed_and_checked_over_ssh(machine: Machine, command: 
     assert machine.run("stat", "-c", "%U:%G:%a", properties_path("broker")) == "root:kafka:640\n"
 
 
-def test_a_login_behind_ssh_that_may_run_nothing_but_the_agent_is_told_of_the_script(machine: Machine, command: Command) -> None:
+def test_an_ssh_login_that_may_run_only_the_agent_is_referred_to_the_script(machine: Machine, command: Command) -> None:
     code, said = command("install", "--yes")
     assert (code, "[M03]" in said, "install --script" in said) == (1, True, True), said
     machine.run("rm", *FILES)

@@ -504,7 +504,7 @@ def test_a_directory_that_is_a_disk_of_its_own_is_emptied(controller: Node) -> N
         assert controller.ok("set_aside", node=3000) == {"moved": [f"{controller.data}/kraft.rolled-back-2"]}
 
 
-@pytest.mark.parametrize("held", ["records", "node", "cluster", "nobody", "no cluster"])
+@pytest.mark.parametrize("held", ["records", "node", "cluster", "no ids", "no cluster"])
 def test_directories_that_hold_anything_else_are_not_formatted(controller: Node, held: str) -> None:
     controller.data.mkdir()
     if held == "records":
@@ -513,7 +513,7 @@ def test_directories_that_hold_anything_else_are_not_formatted(controller: Node,
         lines = {
             "node": f"node.id=3001\ncluster.id={CLUSTER}\n",
             "cluster": "node.id=3000\ncluster.id=other\n",
-            "nobody": "version=1\n",
+            "no ids": "version=1\n",
             "no cluster": "version=1\nnode.id=3000\n",
         }
         (controller.data / "meta.properties").write_text(lines[held])
@@ -942,7 +942,7 @@ def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
     assert not any(isinstance(entry, ast.NamedExpr | ast.Match) for entry in ast.walk(tree))
 
 
-def test_whoever_installs_the_agent_can_read_it_whole() -> None:
+def test_the_agent_is_short_enough_to_be_read() -> None:
     assert len(AGENT.read_text().splitlines()) <= 965
 
 

@@ -297,7 +297,7 @@ def test_the_login_of_the_connection_gets_the_line_of_sudoers(
     [(_, found, sent, _, agreed)] = seen
     assert (list(found), "'deploy ALL=(root) NOPASSWD" in sent) == (["ctl1"], True)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert not agreed(), "nobody is there to answer"
+    assert not agreed(), "no terminal is there to answer"
 
 
 @pytest.mark.parametrize(("option", "answer"), [("--yes", True), ("--dry-run", False)])

@@ -80,7 +80,7 @@ def _own(found: Assigned, consumer: str) -> dict[TopicPartition, str]:
 
 
 def groups(count: int, seed: int, *, odd: bool = True) -> Iterator[RandomGroup]:
-    """The same ones for the same seed; `odd`: with what only others write, and with what nobody can read."""
+    """The same ones for the same seed; `odd`: with what only others write, and with what is unreadable."""
     rng = random.Random(seed)  # noqa: S311  # no secret
     for number in range(count):
         name = f"g{seed}.{number}"

@@ -172,7 +172,7 @@ SAID = {
 
 
 def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path) -> None:
-    """On a finalization that has begun the soak has seen nothing, and there may be no way back: neither is claimed."""
+    """On a finalization that has begun the soak has seen nothing, and a rollback may be impossible: neither is claimed."""
     dag = zk_to_kraft.build(load(rehearsal(tmp_path, SimCluster()).path))
     body = dag.get_task("approve").body
     ti = SimpleNamespace(xcom_pull=lambda task_ids: SAID[task_ids])

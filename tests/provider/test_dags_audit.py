@@ -219,15 +219,15 @@ class TestShape:
         start = dag.task_dict["start_probe"]
         assert source["lines"] == [f"{start.folder}/{start.run}/events"]
         assert {request["policy"]["max_lag_ms"] for request in requests} == {30_000}
-        back = rollback.build(load(str(sim.path)))
-        order = [task.task_id for task in back.topological_sort()]
+        rollback_dag = rollback.build(load(str(sim.path)))
+        order = [task.task_id for task in rollback_dag.topological_sort()]
         evidence = ["evidence.start_probe", "evidence.check_probe", "evidence.fingerprint_logs", "evidence.taken"]
         assert sorted(order[2:6]) == sorted(evidence)
         assert order[:2] + order[5:7] == ["plan", "approve", "evidence.taken", "controller_failover.restore_flag_3000"]
         assert order[-4:] == ["rolled_back", "stop_probe", "audit_after_rollback.audit", "audit_after_rollback.verdict"]
-        lines = back.task_dict["audit_after_rollback.audit"].request["sources"][0]["lines"]
-        assert lines == [f"{back.task_dict['evidence.start_probe'].folder}/{start.run}/events"]
-        assert {task.doc_md is None for task in (*dag.tasks, *back.tasks)} == {False}
+        lines = rollback_dag.task_dict["audit_after_rollback.audit"].request["sources"][0]["lines"]
+        assert lines == [f"{rollback_dag.task_dict['evidence.start_probe'].folder}/{start.run}/events"]
+        assert {task.doc_md is None for task in (*dag.tasks, *rollback_dag.tasks)} == {False}
         assert "kmigrate_audit__sim" not in folder.dags_of(sim.path.parent), "the probe runs in migrations only"
 
     def test_a_roll_reads_what_the_probe_of_the_run_measures(self, rehearse: Callable[..., Rehearsal]) -> None:
@@ -421,7 +421,7 @@ class TestRollback:
     """Audited as a migration is, but it never waits for Spark."""
 
     @pytest.fixture
-    def back(
+    def rollback_sim(
         self, begun: Callable[..., tuple[Rehearsal, DAG]], spark: Spark, connection: Callable[..., str]
     ) -> tuple[Rehearsal, DAG]:
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
@@ -432,9 +432,9 @@ class TestRollback:
 
     @pytest.mark.parametrize("outcome", AuditOutcome)
     def test_the_verdict_ends_the_run(
-        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark, outcome: AuditOutcome
+        self, rollback_sim: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark, outcome: AuditOutcome
     ) -> None:
-        sim, dag = back
+        sim, dag = rollback_sim
         spark.concludes(outcome)
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID})
         check_back(sim.cluster)
@@ -448,9 +448,9 @@ class TestRollback:
             assert request.policy.required_evidence.since is not None
 
     def test_it_continues_if_spark_is_down_and_ends_unproven(
-        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+        self, rollback_sim: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
-        sim, dag = back
+        sim, dag = rollback_sim
         spark.broken.touch()
         found = tasks(run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID}))
         check_back(sim.cluster)
@@ -461,8 +461,10 @@ class TestRollback:
         )
         assert found["audit_after_rollback.audit"] == "failed"
 
-    def test_an_operator_may_leave_it_out(self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark) -> None:
-        sim, dag = back
+    def test_an_operator_may_leave_it_out(
+        self, rollback_sim: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim, dag = rollback_sim
         run = run_dag(dag, run_conf={"approve_rollback": CLUSTER_ID, "skip_audit": True})
         check_back(sim.cluster)
         found = tasks(run)
@@ -470,9 +472,9 @@ class TestRollback:
         assert (str(run.state), len(skipped), spark.runs()) == ("success", 4, 0)
 
     def test_an_answer_that_is_no_approval_changes_nothing(
-        self, back: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
+        self, rollback_sim: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
-        sim, dag = back
+        sim, dag = rollback_sim
         dag.task_dict["approve"].execute = refuse  # type: ignore[method-assign]
         found = tasks(run_dag(dag))
         assert {state for task, state in found.items() if task.startswith(("controller_failover", "to_", "rolled"))} == {

@@ -140,8 +140,8 @@ class TestRuns:
         assert person.asked is not None
         assert "1. stop controllers 3000, 3001, 3002" in (person.asked.body or "")
         assert "Kept: everything" in (person.asked.body or "")
-        back = sim.cluster.observe(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
-        assert back is (answer == ROLL_BACK)
+        rolled_back = sim.cluster.observe(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
+        assert rolled_back is (answer == ROLL_BACK)
 
     @pytest.mark.slow
     def test_one_operator_does_it_all_in_a_dag_of_ones_own(self, begun: Callable[..., Any], run_dag: RunDag) -> None:

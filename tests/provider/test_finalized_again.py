@@ -68,7 +68,7 @@ def test_the_preflight_of_its_own_says_it_too(finalized: tuple[Rehearsal, Any], 
         lambda view: replace(view, kafka_cluster_id="another"),
         lambda view: replace(view, brokers={**view.brokers, 1: replace(view.brokers[1], mode=None)}),
     ],
-    ids=["another cluster", "a silent broker"],
+    ids=["another cluster", "an unresponsive broker"],
 )
 def test_what_is_wrong_still_fails(finalized: tuple[Rehearsal, Any], run_dag: RunDag, change: Change) -> None:
     sim, dag = finalized

@@ -66,10 +66,10 @@ def test_one_answer_ends_the_migration_and_rolls_it_back(
     assert {state for task, state in states.items() if task.startswith("finalize.")} == {"skipped"}
     assert not sim.cluster.finalized
 
-    back = started()
-    assert owner(sim) == f"{ROLLBACK_ID}/{back.run_id}", "the lock waits for the run that was started"
-    monkeypatch.setattr(DagRun, "generate_run_id", lambda **_: back.run_id)
-    ended = run_dag(dags[ROLLBACK_ID], logical_date=back.logical_date)
+    rollback_run = started()
+    assert owner(sim) == f"{ROLLBACK_ID}/{rollback_run.run_id}", "the lock waits for the run that was started"
+    monkeypatch.setattr(DagRun, "generate_run_id", lambda **_: rollback_run.run_id)
+    ended = run_dag(dags[ROLLBACK_ID], logical_date=rollback_run.logical_date)
     assert str(ended.state) == "success", tasks(ended)
     check_back(sim.cluster)
     assert owner(sim) == ""

@@ -366,7 +366,7 @@ class TestSoak:
         assert '"kind": "lost"' in journal.read_text()
 
     def test_once_it_has_ended_no_original_is_missed(self, sim: Rehearsal, tmp_path: Path) -> None:
-        """There is no way back to keep open any more; what is left of the finalization is not held up for it."""
+        """A rollback is no longer possible; what is left of the finalization is not held up for it."""
         for node in sim.cluster.spec.controllers:
             sim.cluster.nodes[node.role, node.id].running = "process.roles=controller\n"
         sim.cluster.finalized = True

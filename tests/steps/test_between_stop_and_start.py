@@ -129,7 +129,7 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         one_controller(cluster, cluster.context(tmp_path))
 
 
-def back(cluster: SimCluster) -> RollBackBroker:
+def roll_back_one(cluster: SimCluster) -> RollBackBroker:
     return RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy)
 
 
@@ -173,8 +173,8 @@ def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(SimHost, "stop", stop_and_die)
         with pytest.raises(Killed):
-            run_step(back(cluster), context)
-    run_step(back(cluster), cluster.context(tmp_path))
+            run_step(roll_back_one(cluster), context)
+    run_step(roll_back_one(cluster), cluster.context(tmp_path))
     assert bad == [0]
     assert running(cluster, cluster.spec.brokers[1])
 
@@ -186,5 +186,5 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: P
     formatted_again(monkeypatch, 1)
     faltering(monkeypatch, "put_meta", 1000, Failed("no space left"))
     with pytest.raises(Failed, match="no space"):
-        run_step(back(cluster), context)
+        run_step(roll_back_one(cluster), context)
     assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"

@@ -116,7 +116,7 @@ def messages(error: KMigrateError) -> str:
     return f"{type(error).__name__} {' '.join(codes)}".strip()
 
 
-def back(_: SimCluster, context: StepContext) -> None:
+def roll_back(_: SimCluster, context: StepContext) -> None:
     run_rollback(context)
 
 
@@ -241,7 +241,7 @@ class Search:
             yield from by_others(cluster)
 
     def _both(self, cluster: SimCluster) -> dict[str, Run]:
-        made = {name: run(cluster, way, self.folder) for name, way in (("forward", forward), ("back", back))}
+        made = {name: run(cluster, way, self.folder) for name, way in (("forward", forward), ("back", roll_back))}
         self.outcomes[key_of(cluster)] = {name: one.error for name, one in made.items()}
         return made
 

@@ -1,4 +1,4 @@
-"""Airflow's own processes are killed in the middle of a migration and of the way back: real components, DAGs and brokers, under load.
+"""Airflow's own processes are killed in the middle of a migration and of the rollback: real components, DAGs and brokers, under load.
 
 A worker's task process, the scheduler and the API server get SIGKILL as soon as the journal tells a certain act, the triggerer while it
 holds a task's wait, and come back where they are services. Required: the DAG comes to its end, each broker was restarted once a pass,
@@ -130,7 +130,7 @@ class Trial:
         return ""
 
     def triggerer(self, task: str) -> str:
-        """Whoever waits in it when it dies stays so until it is back, so what is read then was so at the kill."""
+        """A task that waits in it when it dies stays deferred until it is back, so what is read then was so at the kill."""
         self.airflow.kill("triggerer")
         states = {name: state for name, state in self._tasks().items() if task in name}
         self.diary.print(f"the triggerer is dead; {states}")
@@ -139,7 +139,7 @@ class Trial:
         return "" if _DEFERRED in states.values() else f"nothing was deferred at the kill: {states}"
 
     def standby(self) -> NodeProcess:
-        """A controller that does not lead: without its answer a way back waits, and no client misses it."""
+        """A controller that does not lead: without its answer a rollback waits, and no client misses it."""
         plan = self.rehearsal.cluster.plan
         with direct.context(self.rehearsal.cluster, "looking", acting=False) as context:
             quorum = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM).quorum
@@ -202,7 +202,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _following(self, dag_id: str, kills: Sequence[Kill]) -> Iterator[None]:
-        """Beside whoever asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
+        """Beside the thread that asks Airflow, which takes half a second a time: an act such as the handover is over in one."""
 
         def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
@@ -256,7 +256,7 @@ class Trial:
 
 
 def forward(trial: Trial) -> None:
-    """To the approval, which nobody gives."""
+    """To the approval, which is not given."""
     kills = [
         Kill("first roll", "task SIGKILLed", act("to migration", 1), trial.worker),
         Kill("first roll", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
@@ -274,7 +274,7 @@ def forward(trial: Trial) -> None:
     trial.note(kills, f"{seen}; restarts {sorted(again.values())}", passed=passed, required=required)
 
 
-def back(trial: Trial) -> None:
+def roll_back(trial: Trial) -> None:
     standby, task = trial.standby(), "to_migration."
 
     def in_the_triggerer() -> str:
@@ -288,14 +288,14 @@ def back(trial: Trial) -> None:
         standby.signal(signal.SIGSTOP)
         return ""
 
-    made_to_wait = Kill("way back", "controller SIGSTOPped", act("to migration", 1), wait)
+    made_to_wait = Kill("rollback", "controller SIGSTOPped", act("to migration", 1), wait)
     kills = [
-        Kill("way back", "task SIGKILLed", act("to migration", 1), trial.worker),
-        Kill("way back", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
-        Kill("way back", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
-        Kill("way back", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
-        Kill("way back", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
-        Kill("way back", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
+        Kill("rollback", "task SIGKILLed", act("to migration", 1), trial.worker),
+        Kill("rollback", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
+        Kill("rollback", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
+        Kill("rollback", "task SIGKILLed in the handover", act("handover", 1), trial.worker),
+        Kill("rollback", "API server SIGKILLed", act("to zookeeper", 1), partial(trial.service, "api-server")),
+        Kill("rollback", "task and scheduler SIGKILLed", act("to zookeeper", 2), trial.everything),
     ]
     plan = trial.rehearsal.cluster.plan
     before = trial.starts()
@@ -330,7 +330,7 @@ def main() -> int:
     with under_way(folder) as trial:
         try:
             forward(trial)
-            back(trial)
+            roll_back(trial)
         finally:
             save(folder, trial.cells, {})
         workload = trial.rehearsal.workload

@@ -28,7 +28,7 @@ def why_not(scratch: Path) -> str:
 
 @contextmanager
 def on_a_disk(folder: Path, megabytes: int) -> Iterator[None]:
-    """What the folder holds lies on a tmpfs while it lasts, and is gone with it. Nobody may use the folder at either end."""
+    """What the folder holds lies on a tmpfs while it lasts, and is gone with it. No process may use the folder at either end."""
     aside = folder.with_name(f"{folder.name}.aside")
     folder.rename(aside)
     folder.mkdir()

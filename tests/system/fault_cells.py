@@ -213,7 +213,7 @@ def soak(journey: Journey) -> None:
 
 
 def soak_with_disks(journey: Journey, disk: NodeSpec, controller: NodeSpec) -> None:
-    """A broker's, ZooKeeper's and a controller's, each with another trouble in between: whoever ends one starts what it took."""
+    """A broker's, ZooKeeper's and a controller's, each with another trouble in between: the end of each starts what it stopped."""
     if not (journey.cluster.plan.zookeeper_folder / "transactions").is_mount():
         return
     full = Trouble("ZooKeeper's disk full", NO_ZOOKEEPER, partial(zookeeper_disk_full, journey))

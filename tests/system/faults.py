@@ -1,6 +1,6 @@
 """`make faults`: one real cluster under load goes forward, back, forward again and is finalized, and meets a fault at every turn.
 
-What the tool is required to do in each cell is told in `journey`. After each cell every partition has a leader and its whole ISR; at
+What the tool is required to do in each cell is described in `journey`. After each cell every partition has a leader and its whole ISR; at
 the end of the journey the clients' ledger says what was lost, stored twice or out of order. Leaves `summary.json`: the cells with what
 was seen, what could not be made here and why, and the ledger.
 """
@@ -39,7 +39,7 @@ from tests.system.nodes import dead, killed, of, paused
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
 #: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
-#: "started" nobody waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
+#: "started" no run waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
 _PROVISION_POINTS = ("file put", "formatted", "started")
 _FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "waiting"))
 _ROLL_POINTS = ("file put", "stopped", "started")
@@ -171,7 +171,7 @@ def second_roll(journey: Journey) -> None:
         fault_cells.soak_with_disks(journey, disk, journey.cluster.plan.controllers[-1])
 
 
-def back(journey: Journey) -> None:
+def roll_back(journey: Journey) -> None:
     """To ZooKeeper, in the order of `core.plan.ROLLBACK`; those of its steps that change something are killed, but for those that
     restore a flag (nothing to do here), stop a controller and elect.
     """
@@ -227,7 +227,7 @@ def finalize(journey: Journey) -> None:
     journey.steps(direct.finalize)
 
 
-PARTS = (forward, second_roll, back, forward, second_roll, finalize)
+PARTS = (forward, second_roll, roll_back, forward, second_roll, finalize)
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def main() -> int:
         try:
             for part in PARTS[: given.parts]:
                 part(journey)
-                journey.first_time = part is not back and journey.first_time
+                journey.first_time = part is not roll_back and journey.first_time
         finally:
             _save(folder, journey, {})
         workload.stop()

@@ -96,7 +96,7 @@ class Journey:
     ) -> None:
         """Make the fault, and note what the tool did; a cell that fails is noted, and the journey goes on.
 
-        Without `controllers` nobody starts what is down: in the middle of a way back they must stay down. `most`: how often a node may be
+        Without `controllers` the journey does not start what is down: in the middle of a rollback they must stay down. `most`: how often a node may be
         started in it; `proven`: the invariants that `made` raises AssertionError for.
         """
         if not self.wanted(fault):
@@ -220,8 +220,8 @@ class Journey:
         self.cell(fault, "resumes", made, controllers=controllers, proven=(EXACTLY,))
 
     def holds(self, kind: str, name: str, fault: AbstractContextManager[None], after: float = 0.0, **arguments: object) -> str:
-        """From `after` seconds on, while the fault lasts, the step restarts nothing, and afterwards it comes to its end. Whoever made the fault
-        mends what it took: nobody else starts nodes, since the step may be restarting one by then.
+        """From `after` seconds on, while the fault lasts, the step restarts nothing, and afterwards it comes to its end. The fault
+        itself starts what it stopped: no other code starts nodes, since the step may be restarting one by then.
         """
         before = self.starts()
         with self.watched(kind, arguments) as tool:
@@ -327,7 +327,7 @@ class Held:
             self.met[-1].ended = min(self.met[-1].ended, time.time())
 
     def _runs(self) -> tuple[Watched, int]:
-        """The step, and how much it has said; begun anew where it has ended by an error."""
+        """The step, and how much it has said; started again if it has ended with an error."""
         if self._tool is None or self._tool.process.poll() is not None:
             self._tool = self._journey.watched(self._kind, self._arguments)
             return self._tool, 0
@@ -351,7 +351,7 @@ class Held:
         return f"held: {said}" if code is None else f"refused: {said}; its end: {tool.words.strip().splitlines()[-1][-200:]}"
 
     def comes_to_its_end(self) -> str:
-        """What went wrong then; empty where nothing did. Nobody else starts nodes meanwhile: the step may be restarting one."""
+        """What went wrong then; empty if nothing did. No other code starts nodes meanwhile: the step may be restarting one."""
         self._over()
         tool, _ = self._runs()
         code, output = tool.ends(_STEP_S)
@@ -375,4 +375,4 @@ def sick(view: ClusterView) -> str:
         f"{leaderless} leaderless": leaderless,
         f"{short} with a short ISR": short,
     }
-    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{unresponsive} silent"] * bool(unresponsive))
+    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{unresponsive} unresponsive"] * bool(unresponsive))

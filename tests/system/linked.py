@@ -107,7 +107,7 @@ def _wired(tools: Tools, plan: Plan, ports: Mapping[str, int]) -> Tools:
 
 
 class _LinkedHost:
-    """A host that puts links into its node's file, in place of what is behind them, and does not tell: it would pass for somebody's edit."""
+    """A host that puts links into its node's file, in place of what is behind them, and does not report it: it would pass for an administrator's edit."""
 
     def __init__(self, host: Host, links: Mapping[str, str]) -> None:
         self._host, self._links = host, links

@@ -40,7 +40,7 @@ def down(process: NodeProcess, cluster: LocalCluster) -> Iterator[None]:
 
 @contextmanager
 def killed(*nodes: NodeSpec) -> Iterator[None]:
-    """Dead while it lasts; whoever comes afterwards starts them."""
+    """Dead while it lasts; the caller starts them afterwards."""
     for node in nodes:
         process = of(node)
         process.wait_gone(process.signal(signal.SIGKILL), 30.0)

@@ -1,6 +1,6 @@
 """What must hold of a cluster after every cell, asked of its nodes beside the tool: the invariants of the fault matrix.
 
-Marks of the cell before are kept, so that what goes back is seen. What cannot be told yet is asked again for `_PATIENCE_S` seconds; what
+Marks of the cell before are kept, so that what goes back is seen. What is not known yet is asked again for `_PATIENCE_S` seconds; what
 went back once has gone back, and is not asked again.
 """
 
@@ -33,7 +33,7 @@ QUORUM = "quorum"
 
 
 class NotYet(Exception):
-    """It cannot be told, or is not so yet."""
+    """It is not known, or is not so yet."""
 
 
 @dataclass

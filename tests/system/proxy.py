@@ -27,7 +27,7 @@ _RST = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: closing sends RST
 
 
 class Way(StrEnum):
-    """A direction of a link, seen from whoever connects."""
+    """A direction of a link, seen from the client that connects."""
 
     REQUESTS = "requests"
     ANSWERS = "answers"
@@ -169,7 +169,7 @@ class Links:
                 self.turn(name, HEALTHY)
 
     def close(self) -> None:
-        """Every connection is reset, nobody listens any more."""
+        """Every connection is reset, the port is closed."""
         if self._thread.is_alive():
             for name in self._links:
                 self.turn(name, REFUSED)

@@ -57,10 +57,10 @@ class Road:
             return here.observer.observe(what)
 
     def wait(
-        self, holds: Callable[[ClusterView], bool], what: str, looks: Fields = evidence.EVERYTHING, timeout: float = 90.0
+        self, holds: Callable[[ClusterView], bool], what: str, fields: Fields = evidence.EVERYTHING, timeout: float = 90.0
     ) -> None:
         with direct.context(self.cluster, "looking", acting=False) as here:
-            wait_for(lambda: here.observer.observe(looks), holds, what, timeout)
+            wait_for(lambda: here.observer.observe(fields), holds, what, timeout)
 
     def topics_in_zookeeper(self) -> set[str]:
         with self.hands.zookeeper() as zookeeper:

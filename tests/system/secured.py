@@ -1,6 +1,6 @@
 """A real cluster as careful teams run it: brokers and controllers talk SASL_SSL, clients need a password, and an authorizer says who may what.
 
-Each broker keeps a PLAINTEXT listener, by which the local cluster sees that it serves; whoever comes that way is nobody and may nothing.
+Each broker keeps a PLAINTEXT listener, by which the local cluster sees that it serves; a client on it is anonymous and may do nothing.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ class TestNodes:
         assert codes_of(cluster, finalize) == {"P01"}
 
     def test_a_controller_without_the_flag(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
-        """Formatted by somebody else, for another release."""
+        """Formatted by another tool, for another release."""
         alone = replace(spec, controllers=spec.controllers[:1])
         with controller_by_hand(cluster, alone, FileStage.CONTROLLER_FINAL, "3.8-IV0"):
             assert codes_of(cluster, preflight, spec=alone) == {"G04", "G05", "B1a"}

@@ -73,7 +73,7 @@ def log(rehearsal: Rehearsal) -> str:
 
 
 def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
-    """It keeps up in a way: it commits, owns and starves nobody. Only its records come late, and only Spark sees that."""
+    """It keeps up in a way: it commits, owns and starves no member. Only its records come late, and only Spark sees that."""
     folder = rehearsal.folder / "applications" / GROUP
     slow_down(folder, CANARY, 0.025)
     run = rehearsal.run_dag("kmigrate_consumers", {})

@@ -81,8 +81,8 @@ def settled(here: StepContext, partitions: int) -> ClusterView:
 
 def acceptors(here: StepContext) -> dict[str, int]:
     """How many brokers take themselves for the coordinator of each group."""
-    told = [wire_groups.described(here.tools.wire(node), GROUPS) for node in here.spec.brokers]
-    return {group: sum(not isinstance(one[group], KMigrateError) for one in told) for group in GROUPS}
+    described = [wire_groups.described(here.tools.wire(node), GROUPS) for node in here.spec.brokers]
+    return {group: sum(not isinstance(one[group], KMigrateError) for one in described) for group in GROUPS}
 
 
 def check_disagreement(here: StepContext, view: ClusterView, counts: dict[int, int]) -> None:

@@ -78,8 +78,8 @@ class TestACarelessWayBack:
             hands.start(node)
         wait_until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
 
-    def test_a_broker_formatted_anew_does_not_start_again(self, road: Road) -> None:
-        """kmigrate writes the file anew: test_rollback.py goes back by the DAG with such a broker."""
+    def test_a_reformatted_broker_does_not_start_again(self, road: Road) -> None:
+        """kmigrate writes the file again: test_rollback.py rolls back by the DAG with such a broker."""
         hands = road.at(Point.COPIED)
         version_1(hands.brokers[1])
         back_without_care(road, hands, but=1)
@@ -103,7 +103,7 @@ class TestACarelessWayBack:
         assert "raising partition states" in journal(road)[before:]
         assert "of all its partitions: restarting" not in journal(road)[before:]
 
-    def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
+    def test_the_rollback_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         with direct.context(road.cluster, "road") as here:
             run_rollback(here, {"skip_failover": True})
@@ -175,7 +175,7 @@ class TestFinalizedByAccident:
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
 
-    def test_once_elected_there_is_no_way_back_and_one_way_out(self, road: Road) -> None:
+    def test_once_elected_there_is_no_rollback_and_one_way_out(self, road: Road) -> None:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
@@ -196,7 +196,7 @@ class TestFinalizedByAccident:
 
 
 def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
-    """One that does not lead is restarted with its final file, as by somebody too early."""
+    """One that does not lead is restarted with its final file, as by an administrator too early."""
     active = leader(road.observe(Fields.POSITION))
     node = next(node for node in hands.controllers if node.id != active)
     hands.restart(node, FileStage.CONTROLLER_FINAL)
@@ -210,7 +210,7 @@ def elected(view: ClusterView) -> int:
 
 
 def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
-    """Whoever else leads is killed and comes back, until it is the turn of `wanted`."""
+    """Any other leader is killed and started again, until `wanted` leads."""
     beaten = -1
     for _ in range(12):
 
@@ -278,13 +278,13 @@ class TestFirstRoll:
 
 
 def disputed(stray: NodeSpec, other: NodeSpec) -> set[int]:
-    """Partitions that the stray broker says it leads, and another broker that somebody else does."""
+    """Partitions that the stray broker says it leads, and the other broker that another one does."""
     mine, theirs = leaders(stray, TOPIC) or {}, leaders(other, TOPIC) or {}
     return {number for number, led in mine.items() if led == stray.id and theirs.get(number) not in {stray.id, None}}
 
 
 def sent_through(broker: NodeSpec, partitions: set[int]) -> set[bytes]:
-    """Records that this broker acknowledges by itself (acks=1); the client knows the cluster from nobody else."""
+    """Records that this broker acknowledges by itself (acks=1); the client knows the cluster from no other broker."""
     acked: set[bytes] = set()
     properties = {"bootstrap.servers": f"{broker.host}:{broker.port}", "acks": "1", "topic.metadata.refresh.interval.ms": -1}
     producer = Producer({**properties, "message.timeout.ms": 10_000, "log_level": 0})

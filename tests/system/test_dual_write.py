@@ -107,8 +107,8 @@ class TestItEnds:
             done(here, "equivalent")
         assert "unwritten" in road.topics_in_zookeeper()
 
-    def test_a_way_back_goes_on_with_a_dual_write_that_ended_on_it(self, road: Road) -> None:
-        """Met in the fault matrix: links to ZooKeeper broke while a broker was on its way back, and every later broker waited."""
+    def test_a_rollback_continues_after_its_dual_write_ended(self, road: Road) -> None:
+        """Met in the fault matrix: links to ZooKeeper broke while a broker was rolled back, and every later broker waited."""
         hands = road.at(Point.DUAL_WRITE)
         with direct.context(road.cluster, "road") as here:
             done(here, "controller failover")
@@ -128,7 +128,7 @@ class TestItEnds:
     def test_a_broker_that_starts_after_it_ended_hears_of_its_topics_in_the_end(
         self, road: Road, monkeypatch: pytest.MonkeyPatch, point: Point, kind: str, target: BrokerMode
     ) -> None:
-        """Met in the fault matrix: a broker was down on its way back when it ended, and was waited for in vain."""
+        """Met in the fault matrix: a broker was down in its rollback when it ended, and was waited for in vain."""
         hands = road.at(point)
 
         def ended_while_down(
@@ -150,7 +150,7 @@ class TestItEnds:
             done(here, "lag")
             assert everybody_in_sync(here.observer.observe(Fields.PARTITIONS))
 
-    def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
+    def test_a_topic_that_zookeeper_holds_in_part_ends_it_under_any_leader(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         create(road.cluster.bootstrap, "half")
         with direct.context(road.cluster, "road") as here:
@@ -164,7 +164,7 @@ class TestItEnds:
             done(here, "soak", seconds=2)
             done(here, "equivalent")
 
-    def test_a_way_back_completes_it_before_its_failover(self, road: Road) -> None:
+    def test_a_rollback_completes_it_before_its_failover(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
         create(road.cluster.bootstrap, "half")
         with direct.context(road.cluster, "road") as here:

@@ -41,7 +41,7 @@ BOTH = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.TOPICS | 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Two brokers with Kafka's ACL authorizer; whoever connects is a super user."""
+    """Two brokers with Kafka's ACL authorizer; every client is a super user."""
     secured = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
     with lent(tmp_path / "cluster", Shape(name="kinds", brokers=2, controllers=1), secured) as there:
         yield there
@@ -155,7 +155,7 @@ def check_changed(view: ClusterView) -> None:
 
 
 def behind_its_back(cluster: LocalCluster) -> None:
-    """As a tool that writes ZooKeeper does: KRaft is not told."""
+    """As a tool that writes ZooKeeper does: KRaft is not informed."""
     client = KazooClient(cluster.zookeeper)
     client.start()
     try:

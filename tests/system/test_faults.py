@@ -61,7 +61,7 @@ def test_a_roll_holds_while_links_are_broken(journey: Journey) -> None:
 
 
 def test_a_step_that_goes_on_under_a_fault_fails_its_cell(journey: Journey) -> None:
-    """The harness itself: a fault that nobody minds is no cell that passes."""
+    """The harness itself: a cell whose fault has no effect does not pass."""
     nothing = Trouble("none", r"answer", partial(journey.broken, proxy.HEALTHY, "brokers to ZooKeeper"))
     journey.series("roll", [nothing], node=journey.to_roll(BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
     assert not journey.cells[-1].passed

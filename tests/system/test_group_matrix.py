@@ -42,7 +42,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(240)]
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 ONE, TWO = APPLICATION.names
-GUEST, THIRD = f"{GROUP}9", f"{GROUP}8"  # nobody's instances; the guest is never delivered anything
+GUEST, THIRD = f"{GROUP}9", f"{GROUP}8"  # instances of no group; the guest is never delivered anything
 MODE = f"/consumers/{GROUP}/migration/mode"
 MALFORMED = f"/consumers/{GROUP}/ids/pykafka:1"
 FAULTS = ("lost", "redelivered", "reordered", "double_owned", "commit_gap")
@@ -174,7 +174,7 @@ def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
 
 
 @pytest.mark.parametrize("one", ["zookeeper", "migrating"])
-def test_old_consumers_freeze_at_a_registration_that_nobody_can_read_and_recover(
+def test_old_consumers_freeze_at_an_unreadable_registration_and_recover(
     group: Group, zookeeper: KazooClient, capsys: pytest.CaptureFixture[str], one: str
 ) -> None:
     """They let go of everything until it is gone, and the scan names it; a migrating member keeps what it holds."""
@@ -204,7 +204,7 @@ def scan(group: Group, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(
     group: Group, zookeeper: KazooClient, one: str, two: str
 ) -> None:
-    """The tool refuses to set it; whoever writes it by hand changes nothing, until the last one that cannot migrate is gone."""
+    """The tool refuses to set it; an operator who writes it by hand changes nothing, until the last one that cannot migrate is gone."""
     group.become(one, two, Mode.ZOOKEEPER)
     assert refused(group, "mode", mode=Mode.KAFKA) == ["K58"]
     was = held(group)
@@ -226,7 +226,7 @@ def test_migrating_alone_in_zookeeper_mode(group: Group) -> None:
 @pytest.mark.parametrize(
     ("kind", "error"), [("kafka", "INCONSISTENT_GROUP_PROTOCOL"), ("jvm", "InconsistentGroupProtocolException")]
 )
-def test_a_plain_consumer_is_refused_in_zookeeper_mode_and_disturbs_nobody(group: Group, kind: str, error: str) -> None:
+def test_a_plain_consumer_is_refused_in_zookeeper_mode_and_disturbs_no_member(group: Group, kind: str, error: str) -> None:
     group.become("migrating", "migrating", Mode.ZOOKEEPER)
     now, guest = group.observe(), NodeProcess(group.folder / GUEST)
     restart(group.folder, GUEST, kind)

@@ -73,7 +73,7 @@ def lives(rehearsal: Rehearsal) -> int:
 
 
 def restarts(far: int) -> int:
-    """Each one on the way forward is undone by one on the way back, and no instance is restarted twice, whoever was killed."""
+    """Each one of the migration is undone by one of the rollback, and no instance is restarted twice, whichever process was killed."""
     return sum(kind == "switch" for kind, _ in WAY[:far])
 
 
@@ -109,8 +109,8 @@ def test_back_from(rehearsal: Rehearsal, far: int) -> None:
 
 
 @pytest.mark.parametrize(("far", "point"), [(3, "committed"), (4, "switching"), (6, "switched")])
-def test_killed_on_the_way_back_and_run_again(rehearsal: Rehearsal, far: int, point: str) -> None:
-    """After the mode was written; before an instance is restarted; after it was, with nobody waiting for it."""
+def test_killed_in_the_rollback_and_run_again(rehearsal: Rehearsal, far: int, point: str) -> None:
+    """After the mode was written; before an instance is restarted; after it was, with no run waiting for it."""
     forward(rehearsal, far)
     before = lives(rehearsal)
     killed = tool(rehearsal, "--at", point)

@@ -22,7 +22,7 @@ from tests.system.proxy import Links
 from tests.system.watched import KILLED
 
 
-class Told(Journey):
+class Scripted(Journey):
     """Each run of the tool comes to one of `ends`, in turn: an exit code, and what it starts."""
 
     ends: list[tuple[int, str]]
@@ -43,8 +43,8 @@ class Told(Journey):
         return ("asked",), ""
 
 
-def journey(*ends: tuple[int, str], seed: int = 0, only: str = "") -> Told:
-    found = Told(LocalCluster("nowhere"), cast(Links, None), seed=seed, only=only)
+def journey(*ends: tuple[int, str], seed: int = 0, only: str = "") -> Scripted:
+    found = Scripted(LocalCluster("nowhere"), cast(Links, None), seed=seed, only=only)
     found.ends, found.counts = list(ends), {"broker 1": 4}
     return found
 
@@ -136,7 +136,7 @@ def test_both_sides_are_compared_in_dual_write_only(
     assert oracle.dual_writing(ClusterView(0.0, controllers=controllers, zk=zk)) is expected
 
 
-def test_a_timeline_has_what_was_told_meanwhile() -> None:
+def test_a_timeline_has_what_was_printed_meanwhile() -> None:
     diary = Diary()
     diary.print("before")
     began = time.time()

@@ -1,4 +1,4 @@
-"""The product's promise: the real DAG, through Airflow, on a real cluster under load; nothing lost, and nothing told that is secret."""
+"""The product's promise: the real DAG, through Airflow, on a real cluster under load; nothing lost, and no secret printed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ create_topics_in_the_end = in_the_end(create_topics)
 
 @in_the_end
 def delete_topics_in_the_end(properties: dict[str, str], topics: list[str]) -> None:
-    admin = AdminClient({**properties})  # a client that nobody holds ends its calls
+    admin = AdminClient({**properties})  # a client without a reference ends its calls
     there = admin.list_topics(timeout=20).topics.keys() & set(topics)
     for deleted in admin.delete_topics(sorted(there), operation_timeout=30).values() if there else ():
         deleted.result(60)
@@ -158,7 +158,7 @@ def plant_secrets(rehearsal: Rehearsal) -> ClusterSettings:
 
 
 def restart(rehearsal: Rehearsal) -> None:
-    """The whole cluster; what its start writes anew is as it was afterwards."""
+    """The whole cluster; what its start writes again is as it was afterwards."""
     plan = rehearsal.cluster.plan
     kept = {path: path.read_text() for path in (plan.connections_path, plan.spec_path)}
     rehearsal.cluster.down()
@@ -199,7 +199,7 @@ def test_clients_lose_nothing(outcome: Outcome) -> None:
 
 
 def test_what_producers_were_refused_if_anything_is_the_first_rolls_forgetfulness(outcome: Outcome) -> None:
-    """A broker that restarts with ZooKeeper answers before a controller has told it what there is; a KRaft broker waits."""
+    """A broker that restarts with ZooKeeper answers before a controller has sent it the metadata; a KRaft broker waits."""
     assert outcome.rehearsal.workload is not None
     failures = [event for event in outcome.rehearsal.workload.reading().events if isinstance(event, SendFailure)]
     assert {failure.error for failure in failures} <= FORGOTTEN
@@ -241,7 +241,7 @@ def _replicas(topic: TopicMetadata) -> dict[int, tuple[int, ...]]:
     return {index: tuple(partition.replicas) for index, partition in topic.partitions.items()}
 
 
-def test_no_secret_is_told(outcome: Outcome) -> None:
+def test_no_secret_is_printed(outcome: Outcome) -> None:
     """Everything that Airflow and we wrote: logs, journals, the database with XCom and rendered fields. Not the backups, which must."""
     folder = outcome.rehearsal.folder
     written = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" not in path.parts]

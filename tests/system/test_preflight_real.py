@@ -81,7 +81,7 @@ def configure(
     done.result(20)
 
 
-def test_a_healthy_cluster_is_ready_and_everything_was_told(cluster: LocalCluster) -> None:
+def test_a_healthy_cluster_is_ready_and_every_field_was_read(cluster: LocalCluster) -> None:
     found = observe(cluster)
     assert codes(found) == []
     environment = found.facts.environment

@@ -18,7 +18,7 @@ LONG = 10.0
 
 
 def echo(listening: socket.socket) -> None:
-    """Whoever connects gets back what it sends, until the socket is closed."""
+    """Any client gets back what it sends, until the socket is closed."""
 
     def serve(one: socket.socket) -> None:
         with one:
@@ -157,9 +157,9 @@ def test_a_slow_link_passes_a_piece_at_a_time(links: Links) -> None:
 
 
 def test_a_node_that_is_down_breaks_the_connection(links: Links) -> None:
-    nobody, ours = free_ports(2)
+    unused, ours = free_ports(2)
     # The reset may be here before `connect` has returned.
-    with Links({"down": ours}, {"down": nobody}) as made, pytest.raises(ConnectionResetError), connected(made, "down") as client:
+    with Links({"down": ours}, {"down": unused}) as made, pytest.raises(ConnectionResetError), connected(made, "down") as client:
         client.recv(1)
 
 

@@ -67,7 +67,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def znode(cluster: LocalCluster, path: str, change: Callable[[dict[str, object]], object]) -> None:
-    """As a tool that writes ZooKeeper does: KRaft is not told."""
+    """As a tool that writes ZooKeeper does: KRaft is not informed."""
     client = KazooClient(cluster.zookeeper)
     client.start()
     try:
@@ -158,7 +158,7 @@ def one_zookeeper_down(cluster: LocalCluster, here: StepContext) -> Iterator[Clu
 
 @contextmanager
 def controller_frozen(cluster: LocalCluster, here: StepContext) -> Iterator[ClusterSpec]:
-    """The active one: another is elected, which writes ZooKeeper again; the frozen one answers nobody."""
+    """The active one: another is elected, which writes ZooKeeper again; the frozen one does not answer."""
     quorum = here.observer.observe(Fields.POSITION).quorum
     assert quorum is not None
     with paused(of(here.spec.node(NodeRole.CONTROLLER, quorum.leader_id))):

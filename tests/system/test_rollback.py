@@ -1,4 +1,4 @@
-"""The way back on real brokers under load: from a half done second roll by the DAG, and forward again; and the epoch bomb."""
+"""The rollback on real brokers under load: from a half done second roll by the DAG, and forward again; and the epoch bomb."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35), pytest.mark.tim
 
 
 def version_1(folder: Path) -> None:
-    """meta.properties as kafka-storage writes it for a broker that was formatted anew; plain ZooKeeper brokers exit on it (measured)."""
+    """meta.properties as kafka-storage writes it for a broker that was formatted again; plain ZooKeeper brokers exit on it (measured)."""
     path = folder / "data" / "meta.properties"
     keys = parse(path.read_text())
     rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}

@@ -73,7 +73,7 @@ def context(there: Secured, run: str) -> AbstractContextManager[StepContext]:
 
 
 def enforced(there: Secured) -> None:
-    """alice may write her topic and no other, nobody comes in with a wrong password, and who has none may nothing."""
+    """alice may write her topic and no other, a wrong password is refused, and a client without a password may do nothing."""
     assert sent(there.client("alice"), MINE) is None
     assert sent(there.client("alice"), OTHERS) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert sent(there.client("alice", password="wrong"), MINE) == KafkaError._MSG_TIMED_OUT

@@ -44,7 +44,7 @@ def migrate(cluster: LocalCluster) -> None:
 
 
 def refused_to_go_back(cluster: LocalCluster, context: StepContext) -> None:
-    """After finalization there is no way back, and asking for it changes nothing."""
+    """After finalization there is no rollback, and asking for it changes nothing."""
     wait_until(lambda: evidence.all_know_the_leader(cluster), "every node knows the leader")
     before = evidence.footprint(cluster)
     with pytest.raises(Refused) as refused:

@@ -58,6 +58,6 @@ def test_a_trap_springs_at_its_own_transaction(point: str, done: list[Any], monk
     assert behind.done == done
 
 
-def test_a_transaction_that_nobody_asked_about_kills_nobody() -> None:
+def test_a_transaction_outside_the_trap_kills_no_process() -> None:
     trapped = TrappedZooKeeper(Recorded(), Trap("", signal.SIGKILL))  # type: ignore[arg-type]
     assert trapped.commit([Set("/_kmigrate/note", b"", 1)]) == "answer"

@@ -138,7 +138,7 @@ class TrappedZooKeeper:
 def environment(operations: Sequence[Operation]) -> tuple[str, str]:
     """The points right before a transaction and right after it, its answer lost; empty where it has none of its own.
 
-    A way back writes the partitions' states in transactions of their own before the one that gives the cluster to ZooKeeper: only
+    A rollback writes the partitions' states in transactions of their own before the one that gives the cluster to ZooKeeper: only
     what is deleted tells that one.
     """
     if any(isinstance(one, Delete) and one.path == "/controller" for one in operations):

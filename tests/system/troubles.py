@@ -64,7 +64,7 @@ def controllers_cut_off_midway(journey: Journey) -> Trouble:
 
 
 def cut_from_controllers(journey: Journey, node: NodeSpec, fault: Fault) -> Trouble:
-    """A broker that nobody else misses at first: the controllers fence it when they have not heard of it for 9 s."""
+    """A broker that no other node misses at first: the controllers fence it when they have not heard of it for 9 s."""
     named = rf"(under-replicated|Broker {node.id} is not yet known as alive)[^|]*"
     links = [between(node, one) for one in journey.cluster.plan.controllers]
     return Trouble(
@@ -87,7 +87,7 @@ def zookeeper_killed(journey: Journey) -> Trouble:
 
 
 def active_stopped(journey: Journey) -> Trouble:
-    """Whoever leads by then. It wakes up as one that has been succeeded, and may write nothing any more."""
+    """The controller that leads by then. When it resumes, another has been elected, and it may write nothing any more."""
 
     @contextmanager
     def made() -> Iterator[None]:

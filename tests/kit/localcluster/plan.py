@@ -140,7 +140,7 @@ class Plan:
         return NodeSpec(number, role, HOST, self.ports[name], hosts, rack, None if is_broker else f"{state}/data")
 
     def identified(self, cluster_id: str) -> Plan:
-        """The same cluster, after it has served and told its id."""
+        """The same cluster, once it has started and its id is known."""
         return replace(self, cluster_id=cluster_id)
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""Copies of a stopped cluster's folder, by name, in `snapshots/` of that folder: whoever tries things out need not walk the road again.
+"""Copies of a stopped cluster's folder, by name, in `snapshots/` of that folder: an experiment need not repeat the steps before it.
 
 A snapshot holds all nodes' data, files, logs and tokens, with their ports, so it fits only the folder it was taken of. Airflow's home (journal,
 backup) is elsewhere and not in it.
