@@ -260,7 +260,7 @@ def _deliveries(columns: dict[str, Ints]) -> pa.Table:
     )
     words += ("<t_first_ms>", ',"t_last_ms":', "<t_last_ms>", ',"t_sent_ms":', "<t_sent_ms>", ',"gap_ms":0,"producer":null')
     line = _text(columns | {"hi": last}, *words, f',"producer_seq":null,"latency":[[640,{RECORDS}]]}}')
-    numbers = {"hi": last, "n": np.full(size, RECORDS), "gap_ms": np.zeros(size, np.int64)}
+    numbers = {"hi": last, "n": np.full(size, RECORDS), "gap_ms": np.zeros(size, np.int64), "generation": np.ones(size, np.int64)}
     return _table(
         "delivery", columns, line=line, latency=_same(size, [640, RECORDS]), member=who, consumer_group=[GROUP] * size, **numbers
     )
