@@ -103,7 +103,8 @@ class _Hour:
         counted = np.where(row < taken, row, row - taken) * RECORDS
         high = np.maximum.accumulate(order)
         begin = times[high] + 10 + 20 * np.append(False, order[1:] <= high[:-1])  # what goes back comes right behind
-        more = {"t_first_ms": begin, "t_last_ms": begin + 10, "t_sent_ms": times[order]}
+        again = np.append(False, order[1:] == high[:-1])  # after a rebalance: a client's own repeat is no redelivery
+        more = {"t_first_ms": begin, "t_last_ms": begin + 10, "t_sent_ms": times[order], "generation": 1 + np.cumsum(again)}
         self.add("delivery", where, members, begin + 10, lo=order * RECORDS, seq=counted, **more)
 
     def commit(self, where: TopicPartition, member: int, times: Ints, half: int, early: int | None) -> None:
@@ -244,7 +245,9 @@ def _deliveries(columns: dict[str, Ints]) -> pa.Table:
         *_envelope(columns, "delivery", "delivery"),
         f',"group":"{GROUP}","member":"',
         who,
-        '","generation":1,"topic":"topic-',
+        '","generation":',
+        "<generation>",
+        ',"topic":"topic-',
         "<topic>",
     )
     words += (
@@ -260,7 +263,7 @@ def _deliveries(columns: dict[str, Ints]) -> pa.Table:
     )
     words += ("<t_first_ms>", ',"t_last_ms":', "<t_last_ms>", ',"t_sent_ms":', "<t_sent_ms>", ',"gap_ms":0,"producer":null')
     line = _text(columns | {"hi": last}, *words, f',"producer_seq":null,"latency":[[640,{RECORDS}]]}}')
-    numbers = {"hi": last, "n": np.full(size, RECORDS), "gap_ms": np.zeros(size, np.int64), "generation": np.ones(size, np.int64)}
+    numbers = {"hi": last, "n": np.full(size, RECORDS), "gap_ms": np.zeros(size, np.int64)}
     return _table(
         "delivery", columns, line=line, latency=_same(size, [640, RECORDS]), member=who, consumer_group=[GROUP] * size, **numbers
     )
