@@ -1,4 +1,4 @@
-"""An expansion of `__consumer_offsets` (KIP-895) in which no group is split, stops or loses offsets: what each step decides.
+"""An expansion of `__consumer_offsets` (KIP-895) in which no group is split or loses offsets: what each step decides.
 
 A group's offsets are in partition `hash mod n`; a broker learns n only when it starts. While brokers disagree, a group that moves
 may have two coordinators or none, and once all agree it is without its offsets. Records that stay in its old partition may replace

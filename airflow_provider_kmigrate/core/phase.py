@@ -168,7 +168,7 @@ def _split(view: ClusterView) -> ClusterPosition | None:
     plain = view.in_mode(BrokerMode.ZOOKEEPER)
     if not plain or not _kraft_had_it(view):
         return None
-    text = f"Brokers run in plain ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
+    text = f"Brokers run in ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
     return ClusterPosition(Phase.SPLIT, (Reason("P07", text),))
 
 

@@ -463,7 +463,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     if kraft:
         return never(kraft_left(kraft))
     if plain and owned:
-        text = f"Brokers run in plain ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
+        text = f"Brokers run in ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
     # operator rolls back.

@@ -131,9 +131,9 @@ def _brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]
 def _unresponsive(view: ClusterView, name: str, broker: Broker, acts: KnownActs) -> Reason:
     """P07 for a broker whose file and registration are of a ZooKeeper broker beside KRaft; else R01."""
     known = _known(view, name, broker, acts)
-    plain = stage_on_disk(broker.files) is FileStage.ZOOKEEPER and broker.in_zookeeper
-    if plain and kraft_owns(view):
-        text = f"Broker {broker.id} was started as a plain ZooKeeper broker, while KRaft owns the cluster, and does not answer."
+    alone = stage_on_disk(broker.files) is FileStage.ZOOKEEPER and broker.in_zookeeper
+    if alone and kraft_owns(view):
+        text = f"Broker {broker.id} was started in ZooKeeper mode, while KRaft owns the cluster, and does not answer."
         return Reason("P07", f"{text} {known}")
     return Reason("R01", f"Broker {broker.id} does not answer. {known}", cause=Cause.BROKER_UNRESPONSIVE)
 

@@ -382,13 +382,13 @@ class ExpansionPlanOperator(StepOperator):
 
 
 class ExpandOffsetsTopicOperator(StepOperator):
-    """Expand `__consumer_offsets` in one task and without asking, so that no group is split, stops or loses offsets (KIP-895).
+    """Expand `__consumer_offsets` in one task and without asking, so that no group is split or loses offsets (KIP-895).
 
     It waits until the groups that move are stopped, saves and deletes their offsets, expands the topic, restarts every broker, imports the
     offsets, and waits until the groups that had members consume again. Killed and run again, it observes the cluster and does the rest.
     Never deferred.
 
-    :param partitions: how many the topic will have: a multiple of what brokers use; or, of a sleeping expansion, what it has. (templated)
+    :param partitions: how many the topic will have: a multiple of what brokers use; or, if partitions were added by hand and no broker has restarted, what it has. (templated)
     :param undo: import the offsets under the old count instead; only before the first broker has restarted.
     """
 

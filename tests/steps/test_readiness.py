@@ -391,9 +391,7 @@ class TestWatch:
 
         a_file_is_set_back(cluster, context)
         cluster.since = plain
-        with pytest.raises(
-            Unavailable, match=r"\[P07\] Broker 0 was started as a plain ZooKeeper broker, while KRaft owns the cluster"
-        ):
+        with pytest.raises(Unavailable, match=r"\[P07\] Broker 0 was started in ZooKeeper mode, while KRaft owns the cluster"):
             run_watch(context)
 
     def test_a_dark_cluster_that_was_finalized_is_known_as_such(self, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding
+from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -80,21 +80,16 @@ def conclude(
     is demanded and missing.
     """
     checked = sorted(parts, key=lambda part: part.where)
-    miscounted: dict[str, list[Reason]] = defaultdict(list)
-    for part in checked:
-        for writer, reason in part.miscounted:
-            miscounted[writer].append(reason)
-    health = examine(book, refused, limits.times, miscounted)
+    health = examine(book, refused, limits.times, _miscounted(checked))
     total = _Total()
     for part in checked:
         total.add(part)
         for found in part.groups:
             _judge(found, health, total)
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
-    free: list[Case] = []
     for where, changes in book.ownership.items():
         total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
-        free += unowned(where, changes, last_ms, limits.skew_ms)
+    free = [case for where, changes in book.ownership.items() for case in unowned(where, changes, last_ms, limits.skew_ms)]
     acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
     open_questions = _reasons(total, limits.max_cases)
     reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
@@ -118,6 +113,15 @@ def conclude(
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
+
+
+def _miscounted(checked: Iterable[PartitionChecked]) -> dict[str, list[Reason]]:
+    """What contradicts the numbers of each writer."""
+    found: dict[str, list[Reason]] = defaultdict(list)
+    for part in checked:
+        for writer, reason in part.miscounted:
+            found[writer].append(reason)
+    return found
 
 
 @dataclass(slots=True)
