@@ -220,7 +220,7 @@ def _same(size: int, values: list[int]) -> pa.Array:
 
 
 def _envelope(columns: dict[str, Ints], row_kind: str, kind: str) -> tuple[str | pa.Array, ...]:
-    return (f'{{"v":1,"kind":"{kind}","writer":"', _names(columns, row_kind), '","event_seq":', "<number>", ',"t_ms":', "<t_ms>")
+    return (f'{{"v":2,"kind":"{kind}","writer":"', _names(columns, row_kind), '","event_seq":', "<number>", ',"t_ms":', "<t_ms>")
 
 
 def _acks(columns: dict[str, Ints]) -> pa.Table:

@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _TIE: Final = "kmigrate-stream.json"
 #: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.
 _SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500000"}

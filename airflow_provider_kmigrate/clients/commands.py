@@ -1,7 +1,7 @@
 """Programs that run on this machine to their end, and the placeholders of commands from the cluster file.
 
-Commands are argument lists with placeholders, never run through a shell: `{id}`, `{host}`, `{properties}` and others for nodes,
-`{instance}` and others for consumers (`fill`).
+Commands are argument lists with placeholders, never run through a shell: `{id}`, `{host}` and `{properties}` for nodes,
+`{group}`, `{instance}`, `{host}` and `{kind}` for consumers (`fill`).
 """
 
 from __future__ import annotations

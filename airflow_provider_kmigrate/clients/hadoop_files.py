@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 _NOT_THERE = "java.io.FileNotFoundException"
+_REFUSED = "(Permission denied)"  # the JDK throws the same class for it
 Value = TypeVar("Value")
 
 
@@ -56,7 +57,7 @@ class HadoopFiles:
                 finally:
                     self._system(path).delete(beside, False)
 
-        self._asked(path, put, None)
+        self._asked(path, put)
 
     def _create(self, target: Any, text: str, *, replace: bool) -> None:
         stream = target.getFileSystem(self._conf).create(target, replace)
@@ -85,13 +86,13 @@ class HadoopFiles:
     def _system(self, path: str) -> Any:
         return self._path(path).getFileSystem(self._conf)
 
-    def _asked(self, path: str, act: Callable[[], Value], missing: Value) -> Value:
-        """Call py4j."""
+    def _asked(self, path: str, act: Callable[[], Value], *missing: Value) -> Value:
+        """Call py4j. `missing`: the answer if there is no such file; without it that is an error, too."""
         try:
             return act()
         except Exception as error:  # py4j's and pyspark's, of several classes
-            if _NOT_THERE in str(error):
-                return missing
+            if missing and _NOT_THERE in str(error) and _REFUSED not in str(error):
+                return missing[0]
             thrown = getattr(error, "java_exception", None)  # without it the text names py4j's call only
             text = str(error) if thrown is None else thrown.toString()
             raise Unavailable(f"{path}: {text.splitlines()[0][:300]}") from error

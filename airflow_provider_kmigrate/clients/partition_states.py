@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.exceptions import Failed
 
 _TOPICS: Final = "/brokers/topics/"
 _WRITES: Final = 100_000  # in total, if that leaves enough for each
@@ -51,7 +52,9 @@ def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding)
     then the difference shows.
     """
     found = zookeeper.read("/controller_epoch")
-    epoch = (znodes.controller_epoch(found[0]) if found else None) or 0
+    epoch = znodes.controller_epoch(found[0]) if found else 0
+    if epoch is None:
+        raise Failed("/controller_epoch does not have Kafka's format; no state was created")
     made = 0
     for path in states:
         topic, partition = path.removeprefix(_TOPICS).removesuffix("/state").split("/partitions/")

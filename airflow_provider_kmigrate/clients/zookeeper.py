@@ -344,8 +344,8 @@ class ZooKeeper:
     def read_tree(self) -> ZooKeeperTree:
         """What preflight needs beside a view, read at about one time."""
         reads = _TreeReads(self)
+        users = reads.settings("/config/users")  # reads children first, which brings the server up to date
         seqid = dict(reads.nodes("/brokers", ["seqid"]))
-        users = reads.settings("/config/users")
         return ZooKeeperTree(
             broker_settings=reads.settings("/config/brokers"),
             scram_users=tuple(user for user, keys in users.items() if any(key.startswith("SCRAM-") for key in keys)),

@@ -3,7 +3,7 @@
 Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line
 (`core.event_lines`)::
 
-    {"v":1,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
+    {"v":2,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
 
 **Runs.** Nothing is written per record. A run is what one poll delivered of one partition, or what one producer had acknowledged
 of one partition within about a second (Kafka's own VerifiableConsumer reports like this). A writer that sees every record breaks
@@ -87,7 +87,7 @@ def _rank(size: int, share: float) -> int:
     return max(1, -(-size * round(share * 10_000) // 10_000))
 
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 UNKNOWN_OFFSET: Final = -1  # acknowledged, but the broker did not report where (a duplicate sequence number, KIP-98)
 
 

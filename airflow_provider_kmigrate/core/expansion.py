@@ -92,13 +92,13 @@ class Export:
 
 def export_of(found: Mapping[str, Any]) -> Export:
     """Read the output of `Export.to_json`. Raises ValueError, TypeError or KeyError for anything else."""
-    if found["version"] != VERSION:
+    if found["version"] not in {2, VERSION}:
         raise ValueError(f"version {found['version']}")
     groups, times = dict[str, FetchedOffsets](), dict[GroupPartition, int]()
     for group, rows in found["groups"].items():
         groups[group] = {TopicPartition(topic, at): FetchedOffset(*one) for topic, at, *one, _ in rows}
         times |= {GroupPartition(group, topic, at): t_ms for topic, at, _, _, _, t_ms in rows if t_ms is not None}
-    return Export(tuple(found["with_members"]), groups, int(found["number"]), times)
+    return Export(tuple(found["with_members" if found["version"] == VERSION else "alive"]), groups, int(found["number"]), times)
 
 
 def commits_of(groups: Mapping[str, FetchedOffsets]) -> dict[GroupPartition, FetchedOffset]:

@@ -130,7 +130,7 @@ class StepOperator(BaseOperator):
         return decision
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
-        """Resume after the trigger: it found something to do, or a problem, or `watch_for` has passed. Observe again here."""
+        """Resume after the trigger: it found something to do, or a problem, or has watched for long enough. Observe again here."""
         self.log.info("The triggerer observed; %s. %s", event["outcome"], event["text"])
         self._stored, self._progress = _Stored(context), readable(event["progress"])
         self._stored.save(self._progress)

@@ -312,7 +312,7 @@ def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
 
 
 def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
-    for name, lines in (("events", list(map(encode, calm().events))), ("ownership", ['{"v":1,"kind":"owne'])):
+    for name, lines in (("events", list(map(encode, calm().events))), ("ownership", ['{"v":2,"kind":"owne'])):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     source = Source(Level.CONSUMER, lines=(str(tmp_path),))
     begun = calm().events[0].stamp.t_ms

@@ -57,7 +57,7 @@ def test_executors_have_the_package(spark: Any) -> None:
             yield from sources.table_of(rows).select(["row_kind"]).to_batches()
 
     lines = session.createDataFrame(
-        [('{"v":1,"kind":"stop","writer":"w","event_seq":3,"t_ms":9,"clean":true}',), ("no",)], "line string"
+        [('{"v":2,"kind":"stop","writer":"w","event_seq":3,"t_ms":9,"clean":true}',), ("no",)], "line string"
     )
     answer = lines.mapInArrow(decode, "row_kind string").toArrow()
     assert sorted(answer["row_kind"].to_pylist()) == ["control", "refused"]

@@ -54,7 +54,7 @@ _ABSURD = [{"t_ms": 10**30}, {"t_ms": 10**15}, {"partition": 2**40}, {"event_seq
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":1,"kind":"telepathy"}', '{"v":1,"kind":"delivery"}', "[" * 100_000]
+    ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":2,"kind":"telepathy"}', '{"v":2,"kind":"delivery"}', "[" * 100_000]
     + [json.dumps(_EXTENT | absurd) for absurd in _ABSURD],
     ids=lambda line: line[:200],
 )
@@ -77,7 +77,7 @@ def test_an_unknown_version_is_refused_by_name(engine: Engine, tmp_path: Path) -
 def test_a_torn_last_line_is_left_for_later(duck: Engine, tmp_path: Path) -> None:
     source = written(tmp_path)
     with (tmp_path / "m.jsonl").open("a") as file:
-        file.write('{"v":1,"kind":"heart')
+        file.write('{"v":2,"kind":"heart')
     assert run([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
 
 

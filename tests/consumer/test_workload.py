@@ -161,7 +161,7 @@ def test_a_writers_name_is_used_once(tmp_path: Path) -> None:
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
     log = begun(tmp_path, "m")
     with (tmp_path / "m.jsonl").open("a") as file:
-        file.write('{"v":1,"kind"')
+        file.write('{"v":2,"kind"')
     reader = EventReader(tmp_path)
     first = reader.read()
     assert (len(first.events), first.refused) == (1, [])
@@ -178,7 +178,7 @@ def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> Non
     one, two = begun(tmp_path, "m"), begun(tmp_path, "n")
     one.own("g", 1, OwnershipChange.ACQUIRED, [A])
     with (tmp_path / "ownership.jsonl").open("a") as file:
-        file.write('{"v":1,"kind":"owner')  # a member was killed here
+        file.write('{"v":2,"kind":"owner')  # a member was killed here
     two.own("g", 2, OwnershipChange.ACQUIRED, [A])
     one.own("g", 1, OwnershipChange.LOST, [A])
     reading = read_events(tmp_path)

@@ -36,7 +36,7 @@ RUN = DeliveryRun(
     latency=((1, 2), (3, 3)),
 )
 RUN_LINE = (
-    '{"v":1,"kind":"delivery","writer":"w","event_seq":3,"t_ms":1000,"group":"g","member":"m","generation":2,"topic":"t",'
+    '{"v":2,"kind":"delivery","writer":"w","event_seq":3,"t_ms":1000,"group":"g","member":"m","generation":2,"topic":"t",'
     '"partition":1,"first":5,"last":9,"count":5,"seq":0,"t_first_ms":990,"t_last_ms":999,"t_sent_ms":980,"gap_ms":3,'
     '"producer":"p","producer_seq":4,"latency":[[1,2],[3,3]]}'
 )
@@ -67,8 +67,8 @@ def test_a_line_stays_what_it_is() -> None:
         ('{"name":"startup_complete","timestamp":1}', BadEvent),
         (changed(kind="telepathy"), BadEvent),
         (changed(kind=["delivery"]), BadEvent),
-        (changed(v=2), UnknownVersion),
-        (changed(v="1"), UnknownVersion),
+        (changed(v=1), UnknownVersion),
+        (changed(v="2"), UnknownVersion),
         (changed(v=True), UnknownVersion),
         (without("v"), BadEvent),
         (without("topic"), BadEvent),
@@ -136,7 +136,7 @@ def test_no_line_crashes_the_reader(line: str) -> None:
 
 
 def test_rows_come_back_as_their_types() -> None:
-    line = '{"v":1,"kind":"slow","writer":"p","event_seq":0,"t_ms":1,"producer":"p","threshold_us":100000,"records":[["t",0,7,8,1,200000]]}'
+    line = '{"v":2,"kind":"slow","writer":"p","event_seq":0,"t_ms":1,"producer":"p","threshold_us":100000,"records":[["t",0,7,8,1,200000]]}'
     event = decode(line)
     assert getattr(event, "records", None) == (SlowRecord("t", 0, 7, 8, 1, 200_000),)
 

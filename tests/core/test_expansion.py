@@ -250,10 +250,15 @@ def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> No
     }
 
 
+def test_an_export_of_the_format_before_is_read() -> None:
+    """It is the only store of the offsets of groups that were deleted."""
+    assert export_of({"version": 2, "number": 1, "alive": ["a"], "groups": {}}) == Export(("a",), number=1)
+
+
 EMPTY_EXPORT = Export().to_json()
 
 
-@pytest.mark.parametrize("wrong", [{}, {**EMPTY_EXPORT, "version": 2}, {**EMPTY_EXPORT, "groups": {"g": [["t", 0, 5, -1, "m"]]}}])
+@pytest.mark.parametrize("wrong", [{}, {**EMPTY_EXPORT, "version": 4}, {**EMPTY_EXPORT, "groups": {"g": [["t", 0, 5, -1, "m"]]}}])
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)

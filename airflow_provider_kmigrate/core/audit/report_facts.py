@@ -159,7 +159,7 @@ def _latencies(book: Book) -> Iterator[tuple[int, float]]:
             yield record.t_sent_ms + record.latency_us // 1000, record.latency_us / 1000
 
 
-VERSION: Final = 2
+VERSION: Final = 3
 _EDGE_MS = 1_000  # events of the last moment are drawn inside the picture
 
 

@@ -64,7 +64,7 @@ def unowned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mappin
     return [
         _case(where, (before.owners[-1], after.owners[0]), free.from_ms, free.to_ms)
         for before, free, after in zip(found, found[1:], found[2:], strict=False)
-        if not free.owners
+        if before.owners and not free.owners and after.owners  # skewed clocks leave pauses beside each other
     ]
 
 
