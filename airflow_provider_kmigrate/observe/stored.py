@@ -42,6 +42,7 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     Stored,
     StoredKind,
+    Taken,
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable, WrongCluster
@@ -404,7 +405,7 @@ def read_environment(
     servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
     ensemble, settings = questions.answer(servers) or (), _each(questions, taken, spec)
     return ClusterEnvironment(
-        releases={broker: found.defaults.get(_PROTOCOL) if found else None for broker, found in settings.items()},
+        releases=releases_of(settings),
         log_dirs=_each(questions, dirs, spec),
         taken=settings,
         moving=questions.answer(moving),
@@ -414,6 +415,11 @@ def read_environment(
         unread=tuple(reason.text for reason in questions.unknowns),
         now=time.time(),
     )
+
+
+def releases_of(settings: Mapping[int, Taken | None]) -> dict[int, str | None]:
+    """The release line of each broker's software; None if its configuration, or the default in it, is not known."""
+    return {broker: found.defaults.get(_PROTOCOL) if found else None for broker, found in settings.items()}
 
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:

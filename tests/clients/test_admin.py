@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from tenacity import retry, stop_after_delay, wait_fixed, wait_none
 
 from airflow_provider_kmigrate.clients.admin import Admin, _topic, cluster_id, error_of, known_id
@@ -82,6 +83,13 @@ class TestTopicIds:
 
     def test_an_id_is_one(self) -> None:
         assert known_id("Z7GS0b0QTJ2J4tLkGGVZ8w") == "Z7GS0b0QTJ2J4tLkGGVZ8w"
+
+
+def test_a_node_that_never_answers_is_reported_with_librdkafkas_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        admin = Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}), timeout=1.0)
+        with pytest.raises(TimedOut, match="Local: Timed out"):
+            admin._ask_each("DescribeConfigs", AdminClient.describe_configs, [ConfigResource(ResourceType.BROKER, "0")])
 
 
 class TestErrors:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.exceptions import Fenced, Forbidden
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden
 
 pytestmark = pytest.mark.cluster
 T = "/brokers/topics/t"
@@ -117,3 +117,15 @@ def test_no_state_is_made_for_a_topic_that_is_gone_nor_without_the_fence_nor_twi
             with pytest.raises(Forbidden):
                 client.commit([operation], Held())
     assert kazoo_client.exists(f"{T}/partitions") is None
+
+
+def test_no_state_is_made_with_an_epoch_that_is_not_known(own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+    topic(kazoo_client, 1, 0)
+    kazoo_client.ensure_path("/controller_epoch")
+    kazoo_client.set("/controller_epoch", b"x")
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        missing = missing_states(client)
+        with pytest.raises(Failed, match="/controller_epoch does not have Kafka's format"):
+            create_states(client, missing, Held())
+        assert missing_states(client) == missing

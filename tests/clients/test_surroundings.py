@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.clients.wire import Wire, effective, log_dirs, re
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerRegistration, LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
-from airflow_provider_kmigrate.observe.stored import one_machine
+from airflow_provider_kmigrate.observe.stored import one_machine, releases_of
 from tests.clients import fake_node
 from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
 from tests.clients.group_tree import GroupTree
@@ -209,3 +209,9 @@ class TestOneMachine:
 
     def test_without_zookeeper_addresses_it_is_not_one_machine(self) -> None:
         assert not one_machine(ClusterSpec("c", "id", "zk", "kafka", (self.HERE,), ()), [])
+
+
+def test_a_release_is_the_default_of_the_protocol_version_and_not_its_value() -> None:
+    key = "inter.broker.protocol.version"
+    settings = {0: Taken({key: "3.8"}, {key: "3.9-IV0"}), 1: Taken({key: "3.8"}, {}), 2: None}
+    assert releases_of(settings) == {0: "3.9-IV0", 1: None, 2: None}

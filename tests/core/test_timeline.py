@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, lag_track, owners, stalls
@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.events import Ack, Ownership, OwnershipChang
 from airflow_provider_kmigrate.core.events import WriterRole as Writing
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, double_owned, unowned
 from tests.core.histories import History
 
 SKEW = 100
@@ -30,8 +30,13 @@ def book_of(steps: list[tuple[int, str, OwnershipChange]], *, ordered: bool) -> 
     return Book.of(events)
 
 
+ACQUIRED, RELEASED = OwnershipChange.ACQUIRED, OwnershipChange.RELEASED
+SKEWED = [(1030, "b", ACQUIRED), (1100, "a", ACQUIRED), (1100, "a", RELEASED), (1090, "b", RELEASED), (1095, "b", ACQUIRED)]
+
+
 @settings(max_examples=120, deadline=None)
 @given(STEPS, st.booleans())
+@example(steps=SKEWED, ordered=True)
 def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(
     steps: list[tuple[int, str, OwnershipChange]], ordered: bool
 ) -> None:
@@ -40,6 +45,8 @@ def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     cases = double_owned(GroupPartition("g", "t", 0), book.ownership[GroupPartition("g", "t", 0)], last_ms, SKEW)
     assert bool(track.double_ms) == bool(cases)
+    pauses = unowned(GroupPartition("g", "t", 0), book.ownership[GroupPartition("g", "t", 0)], last_ms, SKEW)
+    assert all(case.count > 0 and len(case.members) == 2 for case in pauses)
     spans = [span for span in track.held if len(span.owners) > 1]
     if not ordered:  # by the log's order, the clocks of two members may contradict it, and only then do lengths differ
         assert track.double_ms == sum(case.count for case in cases)
