@@ -92,6 +92,22 @@ def test_a_node_that_never_answers_is_reported_with_librdkafkas_reason() -> None
             admin._ask_each("DescribeConfigs", AdminClient.describe_configs, [ConfigResource(ResourceType.BROKER, "0")])
 
 
+def test_the_wait_is_longer_than_librdkafkas_own_limit() -> None:
+    """Else which of both ends first is chance, and ours gives no reason."""
+    limits: list[float | None] = []
+
+    class Answer(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            limits.append(timeout)
+
+    def ask(_client: AdminClient, _wanted: Any, request_timeout: float) -> dict[Any, Future[Any]]:
+        limits.append(request_timeout)
+        return {"t": Answer()}
+
+    Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{refusing_port()}"}), timeout=1.0)._ask_each("X", ask, [])
+    assert limits == [1.0, 2.0]
+
+
 class TestErrors:
     CODES = tuple(getattr(KafkaError, name) for name in dir(KafkaError) if name.strip("_").isupper())
 
