@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
@@ -109,6 +110,16 @@ def pytest_runtest_setup(item: pytest.Function) -> None:
         for definition in definitions:
             if definition.scope == "module":
                 definition.finish(item._request)
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A test that has patched something walks into a phase by itself (`tests.steps.walked`)."""
+    walked = sys.modules.get("tests.steps.walked")
+    patches: list[pytest.MonkeyPatch] = walked.patches if walked else []
+    patches.append(monkeypatch)
+    yield monkeypatch
+    patches.remove(monkeypatch)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -129,9 +129,6 @@ _again_elsewhere = retry(
 )
 
 
-_LATER = 1.0  # seconds; librdkafka's own limit comes first, with a better reason
-
-
 def client_of(kind: Callable[..., Any], properties: Mapping[str, Any]) -> Any:
     """A client of librdkafka. Raises ours for properties that it does not take.
 
@@ -222,7 +219,7 @@ class Admin:
         for batch in batches(partitions, _ELECTIONS):
             wanted = [KafkaPartition(partition.topic, partition.index) for partition in batch]
             with self._errors("ElectLeaders") as what:
-                outcomes = asked(what, self._admin().elect_leaders(ElectionType.PREFERRED, wanted), self._timeout + _LATER)
+                outcomes = asked(what, self._admin().elect_leaders(ElectionType.PREFERRED, wanted), self._timeout)
             failures += [(where, _error(refused)) for where, refused in outcomes.items() if refused is not None]
         failures = [(where, refused) for where, refused in failures if refused.code() not in _NOTHING_TO_DO]
         if failures:
@@ -257,7 +254,7 @@ class Admin:
 
     def _ask_each(self, what: str, ask: Callable[..., Mapping[Any, Future[Any]]], wanted: Any) -> dict[str, Any]:
         with self._errors(what) as named:
-            return _each(named, ask(self._admin(), wanted, request_timeout=self._timeout), self._timeout + _LATER)
+            return _each(named, ask(self._admin(), wanted, request_timeout=self._timeout), self._timeout)
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[str]:

@@ -331,6 +331,21 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
         files.names("nosuchscheme://host/x")
 
 
+@pytest.mark.parametrize(
+    ("thrown", "missing"), [("(Permission denied)", (None,)), ("(No such file or directory)", ())], ids=["refused", "a write"]
+)
+def test_only_a_file_that_is_not_there_is_missing(spark: SparkSession, thrown: str, missing: tuple[None, ...]) -> None:
+    """The JDK throws one class for a missing file and for a refused one."""
+
+    def act() -> None:
+        raise OSError(f"java.io.FileNotFoundException: /x {thrown}")
+
+    with pytest.raises(Unavailable, match="/x"):
+        HadoopFiles(spark)._asked("/x", act, *missing)
+    with pytest.raises(Unavailable):
+        HadoopFiles(spark).write("/proc/nothing/x", "text")
+
+
 def test_identities_are_translated(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).write_text(name.upper())

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ patches: list[pytest.MonkeyPatch] = []  # of the test that runs
 class _End:
     cluster: SimCluster
     said: tuple[str, ...]
+    journal: SimJournal
     files: dict[Path, bytes]
 
 
@@ -45,9 +47,9 @@ def walked(walk: Walk) -> Walk:
         # Functions are in it by their address; the copy below keeps them alive, so that no other one ever has it.
         begun = (type(cluster), repr(vars(cluster) | {"kept": cluster.kept.stored}), repr(_files(folder)))
         if begun not in ends:
-            said: list[str] = []
-            walk(cluster, replace(context, say=said.append))
-            ends[begun] = _End(deepcopy(cluster), tuple(said), _files(folder))
+            said, journal = list[str](), SimJournal()
+            walk(cluster, replace(context, say=said.append, journal=journal))
+            ends[begun] = _End(deepcopy(cluster), tuple(said), journal, _files(folder))
         else:
             _become(cluster, ends[begun].cluster)
             for path, content in ends[begun].files.items():
@@ -55,6 +57,9 @@ def walked(walk: Walk) -> Walk:
                 (folder / path).write_bytes(content)
         for line in ends[begun].said:
             context.say(line)
+        own: Any = context.journal  # a `SimJournal`, by `_plain`
+        own.lines += ends[begun].journal.lines
+        own.facts |= ends[begun].journal.facts
 
     return to_its_end
 
@@ -66,7 +71,7 @@ def _plain(cluster: SimCluster, context: StepContext) -> bool:
         type(each) for each in (context.journal, context.fence, context.tools.zk, context.tools.host(cluster.spec.brokers[0]))
     ]
     return (
-        not any(patch._setattr for patch in patches)
+        not any(patch._setattr or patch._setitem for patch in patches)
         and all(getattr(context, name) is value for name, value in given.items())
         and all(getattr(context, name) is getattr(StepContext, name) for name in _UNTOUCHED)
         and context.tools.admin is cluster

@@ -143,7 +143,9 @@ def read_held(text: str) -> HeldRecord:
     def record(found: dict[str, Any]) -> HeldRecord:
         fields = found["checkpoint"]
         checkpoint = Checkpoint(**{**fields, "offsets": _flat(fields["offsets"])})
-        return HeldRecord(str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found["topic_ids"]))
+        return HeldRecord(
+            str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found.get("topic_ids", {}))
+        )
 
     return _parse(text, HELD, record)
 
