@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import shlex
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -27,6 +28,7 @@ from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema")
 _CONNECT = 10  # seconds, unless the connection has a `conn_timeout`; SSHHook would wait without end
 _LOGIN = 15  # seconds for the banner, for the login, and for the start of the program
+_DEAD = 10  # seconds without a sign of the machine's kernel, after which its connection is dead
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _CHUNK = 65_536
 _INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that broke during the login a failed login
@@ -45,6 +47,7 @@ class SshPipe:
         with _errors(settings.conn_id, host):
             self._client = _hook(settings, host).get_conn()
             try:
+                _end_if_dead(self._client)
                 self._channel = _started(self._client, self.command)
             except BaseException:
                 self._client.close()
@@ -106,6 +109,16 @@ def _hook(settings: SshSettings, host: str) -> SSHHook:
     hook.conn_timeout = hook.conn_timeout or _CONNECT
     hook.no_host_key_check = hook.allow_host_key_change = False  # before release 7 the hook's default was to verify nothing
     return hook
+
+
+def _end_if_dead(client: paramiko.SSHClient) -> None:
+    """Have the kernel end the connection of a machine that died: ssh's own keepalive waits for TCP, some 15 minutes."""
+    sock = client.get_transport().sock
+    if isinstance(sock, socket.socket):  # a jump host's is a program's pipe
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 1_000 * _DEAD)):
+            if (number := getattr(socket, option, None)) is not None:  # macOS has not all of them
+                sock.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 def _started(client: paramiko.SSHClient, command: str) -> paramiko.Channel:

@@ -374,7 +374,9 @@ class Audit(Section):
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 DEFAULT_DRIVER: Literal["agent"] = "agent"
-CONNECT = "ssh -T -o BatchMode=yes {host} sudo -n /usr/local/sbin/kmigrate-node serve"
+CONNECT = (
+    "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=3 {host} sudo -n /usr/local/sbin/kmigrate-node serve"
+)
 
 
 def _verify_hostname() -> Any:

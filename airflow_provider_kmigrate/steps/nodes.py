@@ -129,9 +129,17 @@ def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
 
 
 def stop(context: StepContext, node: NodeSpec) -> float:
-    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's."""
+    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's.
+
+    A machine that dies meanwhile is `Unreachable` some 10 s later.
+    """
+    _say_stopping(context, node)
     with _advice(node):
-        return context.tools.host(node).stop(node, context.fence.token)
+        return context.tools.host(node).stop(node, context.fence.token, context.say)
+
+
+def _say_stopping(context: StepContext, node: NodeSpec) -> None:
+    context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
 
 
 @contextmanager
@@ -168,7 +176,7 @@ def restart(
         context.say(f"{node.name} stopped after {seconds:.1f} s.")
         while_down(seconds)
 
-    context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
+    _say_stopping(context, node)
     with _advice(node):
         context.tools.host(node).restart(node, Restart(metas, stopped, context.say, slow_stop_limit(0)), context.fence.token)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -224,7 +226,7 @@ def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, 
     said: list[str] = []
     host.restart(node, Restart(say=said.append), 7)
     assert len(said) > 2
-    assert said[0].startswith("broker 1: stop, 0 s so far; it may take 10 s")
+    assert said[0].startswith("broker 1: stop, 0 s so far; it is waited for, 70 s more")
 
 
 def test_a_stop_in_vain_is_tried_once(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +342,7 @@ def test_a_pipe_that_breaks_during_a_restart_does_not_matter(
     seconds = host.restart(node, Restart(say=said.append), 7)
     cutter.join()
     assert 1 < seconds < 5
-    assert any("does not answer. Its stop and start continue there" in line for line in said)
+    assert any("its machine has not answered for" in line and "What was begun continues there" in line for line in said)
     assert host.observe(node).process().pid not in (None, first)
 
 
@@ -509,6 +511,76 @@ class SlowToStart:
         if verb == "job":
             self.left -= 1
         return {"id": self.job, "state": "running" if self.left else "done", "busy": bool(self.left), "done": done}
+
+
+class Dying:
+    """The connection to an agent whose machine dies under a job after `answers` answers about it, and is back after `back` seconds."""
+
+    def __init__(self, answers: int, silence: float, back: float = inf) -> None:
+        self.left, self.silence, self.back = answers, silence, back
+        self.now, self.died = 0.0, inf
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def facts(self, *_: object) -> dict[str, Any]:
+        return {"process": {"birth": "b"}}
+
+    def ask(self, verb: str, timeout: float = 30.0, *_: object, **fields: Any) -> dict[str, Any]:
+        if verb != "job":
+            self.job, self.verb = fields.get("job"), verb
+            return {}
+        if self.left:
+            self.left, self.now = self.left - 1, self.now + 1.0
+            return {"id": self.job, "state": "running", "busy": True, "done": [{"act": "stop", "began": 1.0}]}
+        self.died = min(self.died, self.now)
+        if self.now - self.died < self.back:
+            self.now += min(timeout, self.silence)
+            raise Unreachable("no SSH connection: No route to host")
+        done = [{"act": act, "began": 1.0, "ended": 2.0, "result": None} for act in ("stop", "pause", "start")]
+        return {"id": self.job, "state": "done", "busy": False, "done": done}
+
+
+@pytest.mark.parametrize("answers", [0, 1, 30])
+@pytest.mark.parametrize("silence", [0.0, 3.0, inf], ids=["refused at once", "no route", "no answer at all"])
+@pytest.mark.parametrize("verb", ["stop", "start"])
+def test_a_stop_or_start_is_given_up_soon_after_its_machine_died_and_says_why(
+    node: NodeSpec, monkeypatch: pytest.MonkeyPatch, answers: int, silence: float, verb: str
+) -> None:
+    machine, said = Dying(answers, silence), list[str]()
+    monkeypatch.setattr(agent, "time", machine)
+    host = AgentHost(cast(Connection, machine), CLUSTER)
+    with pytest.raises(Unreachable, match=r"broker 1: its machine has not answered for 1\d s.*No route to host"):
+        host.stop(node, 7, said.append) if verb == "stop" else host.start(node, 7)
+    assert machine.now - machine.died <= 14
+    if verb == "stop" and silence < inf:
+        assert "What was begun continues there; its answer is waited for" in said[-1]
+        assert re.search(r"[1-9]\d? s more\. no SSH connection: No route to host", said[-1])
+
+
+def test_a_restart_waits_for_a_machine_that_boots_and_says_for_how_much_longer(
+    node: NodeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, said = Dying(2, inf, back=65.0), list[str]()
+    monkeypatch.setattr(agent, "time", machine)
+    assert AgentHost(cast(Connection, machine), CLUSTER).restart(node, Restart(say=said.append), 7) == 1.0
+    away = [text for text in said if "its machine has not answered for" in text]
+    assert len(away) >= 2
+    assert all(re.search(r"is waited for, \d\d s more", text) for text in away)
+
+
+def test_a_restart_whose_machine_stays_away_ends_with_the_connections_own_error(
+    node: NodeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Dying(2, 0.0)
+    monkeypatch.setattr(agent, "time", machine)
+    with pytest.raises(
+        TimedOut, match=r"has not answered for \d\d s; the job continues on its machine no SSH connection: No route"
+    ):
+        AgentHost(cast(Connection, machine), CLUSTER).restart(node, Restart(), 7)
 
 
 def test_a_restart_is_not_asked_for_again_while_its_node_starts(node: NodeSpec) -> None:

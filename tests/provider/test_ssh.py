@@ -121,6 +121,18 @@ def _error(act: Callable[[], object]) -> Exception | None:
     return None
 
 
+def test_the_kernel_ends_the_connection_of_a_machine_that_died(shared: Sshd) -> None:
+    pipe = pipe_to(shared)
+    sock = pipe._client.get_transport().sock
+    limits = [
+        sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}")) for name in ("KEEPIDLE", "KEEPINTVL", "KEEPCNT")
+    ]
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert limits[0] + limits[1] * limits[2] <= 10, "while it waits for an answer"
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000, "while a request is not acknowledged"
+    pipe.close()
+
+
 def test_large_answers_and_requests_pass(shared: Sshd) -> None:
     pipe, size = pipe_to(shared), 3_000_000
     pipe.write(b"x" * size, 10)

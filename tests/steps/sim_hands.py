@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -136,7 +136,8 @@ class SimHost:
         self._act(token)
         self.cluster.start(node)
 
-    def stop(self, node: NodeSpec, token: int) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+        del say
         self._act(token)
         self.cluster.stop(node)
         return 0.5

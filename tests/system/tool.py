@@ -78,8 +78,8 @@ class TrappedHost:
         self._host.format_storage(node, cluster_id, release, token)
         self._trap.reached("formatted")
 
-    def stop(self, node: NodeSpec, token: int) -> float:
-        stop = partial(self._host.stop, node, token)
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+        stop = partial(self._host.stop, node, token, say)
         if self._trap.point == "stopping":
             self._stop_halfway(node, stop)
         seconds = stop()

@@ -5,7 +5,7 @@ Every verb that changes something takes the run's fencing token; an agent that h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Never, Protocol
 
@@ -37,8 +37,11 @@ class Host(Protocol):
     def start(self, node: NodeSpec, token: int) -> None:
         """Start the process unless it runs; returns once it exists, which does not mean that it serves."""
 
-    def stop(self, node: NodeSpec, token: int) -> float:
-        """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead."""
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+        """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead.
+
+        Raises `Unreachable` some 10 s after the machine's last answer: the stop may yet happen. `say`: hears what is waited for.
+        """
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """Stop, write files and start, in one job of the machine; returns the seconds of the stop."""

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import IO, Any, Protocol, cast
 
 from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
@@ -35,11 +36,14 @@ from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, 
 
 PROTOCOL = 1
 _TIMEOUT = 30.0  # seconds for an answer; the agent's own programs end within that time
-_JOB_WAIT = 5.0  # seconds for which one request waits for a job
+_JOB_WAIT = 1.0  # seconds for which one request waits for a job
+_JOB_ANSWER = 5.0  # seconds beyond that for the answer: the agent only reads a file and tries a lock
+_SILENT = 10.0  # seconds without an answer after which a stop or a start is given up: its machine is dead, or cut off
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
-_SAY_EVERY = 60.0
+_SAY_EVERY = 20.0
 _TRIES = 3  # of a job that was killed on its machine
 _MAX_ANSWER = 64 * 1024 * 1024
+_CONTINUES = "the job continues on its machine"
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _SHOWN = 1_000
@@ -63,8 +67,8 @@ class Restart:
     """What happens to a node between its stop and its start.
 
     `metas` are written. `while_down` is called with the seconds of the stop; the node starts even if it fails. Only after a stop of
-    `slow` seconds or more does the node wait for it: a worker that died must not keep it down. `say` is called once a minute with
-    what is waited for, and when the machine stops answering.
+    `slow` seconds or more does the node wait for it: a worker that died must not keep it down. `say` is called every 20 s with what is
+    waited for and for how much longer, and when the machine stops answering.
     """
 
     metas: MetaTexts = field(default_factory=dict)
@@ -403,10 +407,10 @@ class AgentHost:
         with self._start_at_boot(node, token, enabled=True):
             self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
-    def stop(self, node: NodeSpec, token: int) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
         """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
         with self._start_at_boot(node, token, enabled=False):
-            return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token), "stop")
+            return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token, say), "stop")
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
@@ -440,7 +444,7 @@ class AgentHost:
                 self._connection.ask("go_on", who=node.name, role=node.role, job=job)
         record = self._ended(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
         if record["state"] != "done":
-            record = self._carry_out(node, "restart", job, token, **inputs)
+            record = self._carry_out(node, "restart", job, token, how.say, **inputs)
         return _seconds(record, "stop")
 
     def read_properties(self, node: NodeSpec) -> str:
@@ -511,39 +515,57 @@ class AgentHost:
         named = {"cluster": self._cluster_id, "role": node.role, "token": token}
         return self._connection.ask(verb, 3 * _TIMEOUT, node.name, **(named | dict(fields)))
 
-    def _carry_out(self, node: NodeSpec, verb: str, job: str, token: int, **inputs: object) -> dict[str, Any]:
+    def _carry_out(
+        self, node: NodeSpec, verb: str, job: str, token: int, say: Callable[[str], object] = str, **inputs: object
+    ) -> dict[str, Any]:
         """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
         for _ in range(_TRIES):
             self._change(node, verb, token, {"job": job} | inputs)
-            record = self._ended(node, job)
+            record = self._ended(node, job, say=say, silent=inf if verb == "restart" else _SILENT)
             if record.get("state") == "done":
                 return record
             if record.get("state") == "failed":
                 raise _error_of(node.name, record["error"])
         raise TimedOut(f"{node.name}: its {verb} was killed on its machine {_TRIES} times")
 
-    def _ended(self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str) -> dict[str, Any]:
-        """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again."""
-        began = said = time.monotonic()
+    def _ended(
+        self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str, silent: float = inf
+    ) -> dict[str, Any]:
+        """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again.
+
+        Raises `Unreachable` once the machine has not answered for `silent` seconds. A restart, which ends what it began, waits longer.
+        """
+        began = said = answered = time.monotonic()
         deadline = began + node.stop_timeout + 2 * _TIMEOUT
         lost: Unavailable | None = None
-        while time.monotonic() < deadline:
+        while (now := time.monotonic()) < deadline:
+            again = max(_JOB_ANSWER, min(_TIMEOUT, silent) - (now - answered))  # a connection that is opened needs longer
+            timeout = _JOB_WAIT + (_JOB_ANSWER if lost is None else again)
             try:
-                record = self._connection.ask("job", _JOB_WAIT + _TIMEOUT, node.name, role=node.role, wait=_JOB_WAIT, until=until)
+                record = self._connection.ask("job", timeout, node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
-                if lost is None:
-                    say(f"{node.name}: its machine does not answer. Its stop and start continue there. {error}")
+                now = time.monotonic()
+                away = f"{node.name}: its machine has not answered for {now - answered:.0f} s"
+                if now - answered >= silent:
+                    text = f"{away}: it is dead or cut off. If it lives, the job that was begun there goes on. {error}"
+                    raise Unreachable(text, error.reasons) from error
+                if lost is None or now - said >= _SAY_EVERY:
+                    said, left = now, min(deadline - now, answered + silent - now)
+                    say(f"{away}. What was begun continues there; its answer is waited for, {left:.0f} s more. {error}")
                 lost = error
-                time.sleep(1)
+                time.sleep(min(1.0, max(0.0, answered + silent - now)))
                 continue
+            lost, answered = None, time.monotonic()
             if record.get("id") != job:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
             if not record["busy"] or _has_begun(record, until):
                 return record
-            if time.monotonic() - said >= _SAY_EVERY:
-                said = time.monotonic()
-                say(f"{node.name}: {_act(record)}, {said - began:.0f} s so far; it may take {node.stop_timeout:.0f} s.")
-        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; the job continues on its machine") from lost
+            if answered - said >= _SAY_EVERY:
+                said, left = answered, deadline - answered
+                say(f"{node.name}: {_act(record)}, {said - began:.0f} s so far; it is waited for, {left:.0f} s more.")
+        if lost is not None:
+            raise TimedOut(f"{node.name}: its machine has not answered for {now - answered:.0f} s; {_CONTINUES} {lost}") from lost
+        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
 
 
 def _act(record: Mapping[str, Any]) -> str:
