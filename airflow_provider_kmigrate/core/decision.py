@@ -49,6 +49,7 @@ class Verb(StrEnum):
     RESTART_LEADER = "restart leader"  # the one that adds a broker to none of its ISRs
     RAISE = "raise"  # partition states, and elect a controller that announces them
     ROLL_BACK_CANARY = "roll back canary"  # a canary that is worse: a broker, or an instance of a group
+    ROLL_BACK_OTHER = "roll back other"  # a broker that is left in a mode in which it cannot start, before the step's own
     COMPLETE = "complete"  # what ZooKeeper holds in part
     CONTROLLER_FAILOVER = "fail over the controller"
     HANDOVER = "handover"

@@ -67,7 +67,7 @@ class ActSpan:
 
 _PHASES = {
     "rollback": re.compile(
-        r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|stop controller|handover|ZooKeeper controller|wipe)"
+        r"rollback|roll(ed)? back| to zookeeper$|^(restore flag|controller failover|handover|ZooKeeper controller|wipe)"
     ),
     "preflight and backup": re.compile(r"^(preflight|backup)"),
     "controllers": re.compile(r"^(provision controller|controllers ready)"),
@@ -156,8 +156,8 @@ _BROKERS_RESTART = re.compile(r"^(?:roll back )?broker \d+ to ")
 
 
 def last_acts(spans: Iterable[ActSpan]) -> dict[str, ActSpan]:
-    """The newest act on each node, such as "broker 1", of the steps that name one."""
-    named = ((node, span) for span in spans for node in _NODES.findall(span.step))
+    """The newest act on each node, such as "broker 1", of the steps and acts that name one."""
+    named = ((node, span) for span in spans for node in _NODES.findall(f"{span.step}, {span.verb}"))
     return dict(sorted(named, key=lambda pair: pair[1].from_ms))
 
 

@@ -77,7 +77,6 @@ ROLLBACK: Plan = (
     PlanStep("controller_failover", "equivalence", "equivalent after failover"),
     # Without a wait behind it: a broker that fails in migration mode may be the reason for the rollback.
     PlanStep("to_migration", "broker", "roll back broker", NodeRole.BROKER, BrokerMode.MIGRATION),
-    PlanStep("stop_controllers", "controller", "stop controller", NodeRole.CONTROLLER, last="active_last"),
     PlanStep("handover", "transaction", "handover"),
     PlanStep("handover", "zookeeper_leads", "zookeeper leads"),
     # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.

@@ -24,7 +24,7 @@ Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and exper
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core import coordinator, equivalence, gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, never_if, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.migration import recovery, roll, waits
 from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller, unseen
-from airflow_provider_kmigrate.core.migration.recovery import Recovered, Recoveries, out_of_isrs
+from airflow_provider_kmigrate.core.migration.recovery import HoldTimer, Recovered, Recoveries, out_of_isrs
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -44,6 +44,7 @@ from airflow_provider_kmigrate.core.model import (
     Inventory,
     Migration,
     NodeFiles,
+    Partition,
     ProcessState,
     Reason,
     ZkController,
@@ -54,6 +55,9 @@ from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malfo
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
+WITHOUT_CONTROLLER = 10.0  # seconds from the last stops to a ZooKeeper controller; a stop without a quorum took 5 to 6 (measured)
+STUCK_FOR = 3.0  # seconds without a quorum and without a way to go on, after which the controllers start again
+MAX_RETURNS = 3  # times in one run; each costs a start of the controllers
 
 
 def over(view: ClusterView) -> Decision | None:
@@ -348,9 +352,43 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
+    if (ended := over(view) or _out_of_order(view, target)) is not None:
+        return ended
+    left = left_without_quorum(view) if target is BrokerMode.ZOOKEEPER else ()
+    if broker_id in left:
+        return decide_roll_back_left(view, broker_id)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
-    gate = together((passing, roll.may_stop(view, (broker_id,))))
-    return over(view) or _out_of_order(view, target) or _back(view, view.broker(broker_id), target, gate)
+    decision = _back(view, view.broker(broker_id), target, together((passing, roll.may_stop(view, (broker_id,)))))
+    if not left or not isinstance(decision, Wait):
+        return decision
+    text = (
+        f"Broker {left[0]} cannot start: its file needs the controllers, which were handed over. It gets its original file first."
+    )
+    return Act(Verb.ROLL_BACK_OTHER, text, f"broker {left[0]}")
+
+
+def left_without_quorum(view: ClusterView) -> tuple[int, ...]:
+    """Brokers that do not answer and have KRaft's file, after the handover to ZooKeeper: none of them ever comes up.
+
+    Such as one whose machine came back with an earlier disk. In migration mode a broker needs no quorum any more: the ZooKeeper
+    controller serves it within a second of its election, also if it was started before (measured). Files that were not read do
+    not count.
+    """
+    if kraft_owns(view) or migration_left(view):
+        return ()
+    silent = (broker for broker in view.brokers.values() if broker.named and broker.mode is None)
+    return tuple(broker.id for broker in silent if stage_on_disk(broker.files) is FileStage.KRAFT)
+
+
+def decide_roll_back_left(view: ClusterView, broker_id: int) -> Decision:
+    """Give a broker of `left_without_quorum` its original file, whatever the state of other brokers.
+
+    Its process hangs in its start: a stop costs nothing but its place in ISRs that still name it, and enough others must be left there.
+    """
+    left = left_without_quorum(view)
+    gate = together((_to_zookeeper(view), roll.enough_left(view, broker_id)))
+    ended = over(view) or _out_of_order(view, BrokerMode.ZOOKEEPER)
+    return ended or _back(view, view.broker(broker_id), BrokerMode.ZOOKEEPER, gate, hangs=broker_id in left, but=left)
 
 
 def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
@@ -427,67 +465,66 @@ def _to_zookeeper(view: ClusterView) -> Gate:
     return together((controllers_unresponsive(view), names_the_controller(view)))
 
 
-def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
-    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode if KRaft owns the cluster.
+@dataclass(frozen=True, slots=True)
+class HandoverProgress:
+    """What a handover keeps between two observations.
 
-    And once nothing would be lost with it (G33). One that is down is stopped anyway if its unit starts at boot: a stop disables
-    that. `before`: earlier observation to measure movement from, if this one alone does not prove it.
+    `before`: an earlier observation to measure the dual-write's movement from. `all_down`: the first of the latest observations in a
+    row that show every controller stopped. `stuck`: how long nothing could be done without a quorum. `returns`: how often controllers
+    were started again for that.
     """
+
+    before: ClusterView
+    all_down: ClusterView | None = None
+    stuck: HoldTimer = field(default_factory=lambda: HoldTimer(STUCK_FOR))
+    returns: int = 0
+
+    def observe(self, view: ClusterView) -> HandoverProgress:
+        """Add one observation."""
+        return replace(self, all_down=(self.all_down or view) if controllers_down(view).met else None)
+
+
+def decide_handover(
+    view: ClusterView, progress: HandoverProgress, terms: RollbackTerms = SAFE
+) -> tuple[Decision, HandoverProgress]:
+    """Stop the controllers, then hand the cluster over to ZooKeeper: one decision, so that nothing is between the two.
+
+    Without a quorum no ISR shrinks: a broker that dies stops the writes to its partitions, and one in migration mode that starts waits
+    for the quorum. So from the stop that ends the quorum on no broker is waited for. What cannot go on, because a controller's machine
+    does not answer, goes back: the stopped controllers start again, and the handover begins anew once all is well.
+    """
+    progress = progress.observe(view)
+    decision = _decide_handover(view, progress, terms)
+    stuck = lost_quorum(view) and terms.failover and not isinstance(decision, Act) and not _only_time_must_pass(decision)
+    progress = replace(progress, stuck=progress.stuck.observe(view.taken_at, there=stuck))
+    at_once = isinstance(decision, Refuse)
+    if not stuck or progress.returns >= MAX_RETURNS or not (at_once or progress.stuck.expired(view.taken_at)):
+        return decision, progress
+    if not (numbers := controllers_to_start_again(view)):
+        return decision, progress
+    text = (
+        f"The handover cannot go on, and without a quorum no broker that fails leaves an ISR: {_reasons_in_short(decision)} Starting "
+        f"controllers {join_ids(numbers)} again."
+    )
+    returned = replace(progress, stuck=HoldTimer(STUCK_FOR), returns=progress.returns + 1)
+    return Act(Verb.START, text, _controllers(numbers)), returned
+
+
+def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: RollbackTerms) -> Decision:
+    # 1. No rollback any more, or ZooKeeper is not readable.
     if (ended := over(view)) is not None:
         return ended
-    controller = view.controller(controller_id)
-    if controller.down and controller.process.at_boot and _no_broker_needs_them(view).met:
-        return Act(Verb.STOP, f"Controller {controller_id} is stopped, but would start with its machine.")
-    if controller.down:
-        return Done(f"Controller {controller_id} is stopped.")
-    gate = _spared(view, controller)
-    gate = before_stop(view, before, terms) if gate.met else gate
-    if gate.met and (strange := config_matrix.not_its_process(controller)) is not None:
-        return Refuse((strange,))
-    text = f"No broker needs controller {controller_id} any more, and nothing would be lost with it."
-    return Act(Verb.STOP, text) if gate.met else unmet(gate)
-
-
-def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
-    """Whether only the comparison is left to allow the stop: then it is worth reading both sides whole."""
-    controller = view.controller(controller_id)
-    return not controller.down and over(view) is None and _spared(view, controller).met
-
-
-def _spared(view: ClusterView, controller: Controller) -> Gate:
-    return together((_no_broker_needs_them(view), gates.process_known(controller)))
-
-
-def _no_broker_needs_them(view: ClusterView) -> Gate:
-    kraft, plain, owned = view.in_mode(BrokerMode.KRAFT), view.in_mode(BrokerMode.ZOOKEEPER), kraft_owns(view)
-    if kraft:
-        return never(kraft_left(kraft))
-    if plain and owned:
-        text = f"Brokers run in ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
-        return never(Reason("P07", text))
-    # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
-    # operator rolls back.
-    return roll.may_stop(view, ()) if owned else MET
-
-
-def postponed_stop(view: ClusterView, controller_id: int) -> str:
-    """Why this controller is stopped last: it is active while others run, and must be the last to write epochs; or empty."""
-    others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
-    if not others or view.quorum is None or view.quorum.leader_id != controller_id:
-        return ""
-    return f"Controller {controller_id} is the active one: it is stopped last, after {join_ids(others)}."
-
-
-def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
-    """The transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
-    if (ended := over(view)) is not None:
-        return ended
-    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and gates.states_in_reach(view).met:
+    # 2. Controllers that run, or that would start with their machines.
+    if left := controllers_to_stop(view):
+        return _stop(view, left, progress.before, terms)
+    # 3. Handed over already. A controller whose machine does not answer has no part in it any more.
+    if not kraft_owns(view) and view.migration is None and gates.states_in_reach(view).met:
         return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
-    kraft = view.in_mode(BrokerMode.KRAFT)
+    # 4. The transaction, once every controller is known to be stopped.
+    first = progress.all_down or view
     gate = together(
         (
-            never_if(kraft, kraft_left(kraft)),
+            _kraft_broker_left(view),
             controllers_down(view),
             nothing_ended(view),
             migration_still(view, first),
@@ -499,6 +536,115 @@ def decide_handover(view: ClusterView, first: ClusterView, terms: RollbackTerms 
         return Act(Verb.HANDOVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
     waits = {reason.cause for reason in gate.reasons} == {Cause.HANDOVER_OBSERVED}
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
+
+
+def _stop(view: ClusterView, left: tuple[int, ...], before: ClusterView, terms: RollbackTerms) -> Decision:
+    """Stop these controllers, once no broker needs them and nothing would be lost with them (G33)."""
+    stopping = [view.controllers[number] for number in left]
+    gate = together((_no_broker_needs_them(view), *map(_known, _concerned(view))))
+    gate = before_stop(view, before, terms) if gate.met else gate
+    strangers = [strange for controller in stopping if (strange := config_matrix.not_its_process(controller)) is not None]
+    if gate.met and strangers:
+        return Refuse(tuple(strangers))
+    text = f"No broker needs controllers {join_ids(left)} any more, and nothing would be lost with them."
+    return Act(Verb.STOP, text, _controllers(left)) if gate.met else unmet(gate)
+
+
+def _controllers(numbers: Iterable[int]) -> str:
+    """Controllers as a journal names nodes."""
+    return ", ".join(f"controller {number}" for number in numbers)
+
+
+def controllers_to_stop(view: ClusterView) -> tuple[int, ...]:
+    """The controllers to stop next; empty once all are down and none starts with its machine.
+
+    One by one while a quorum is left without it: those that do not answer first, the active one last, which must be the last to write
+    epochs. The last ones, without which there is no quorum, together: then nothing can be elected, and the time without a controller is
+    that of one stop.
+    """
+    leader = view.quorum.leader_id if view.quorum else None
+    up = [controller for controller in _concerned(view) if not controller.down]
+    answering = [controller for controller in up if controller.answers]
+    if not up:
+        return tuple(sorted(c.id for c in view.controllers.values() if c.process.at_boot))
+    spare = [controller for controller in up if not controller.answers]
+    if len(answering) > majority(view):
+        spare += [controller for controller in answering if controller.id != leader]
+    if spare and len(answering) >= majority(view):
+        return (min(spare, key=lambda controller: (controller.answers, controller.id)).id,)
+    return tuple(sorted(controller.id for controller in up))
+
+
+def controllers_to_start_again(view: ClusterView) -> tuple[int, ...]:
+    """The stopped controllers of this migration with which there is a quorum again; empty if there would be none.
+
+    One without the flag in its file is none: if elected, it would finalize.
+    """
+    flagged = {c.id for c in view.controllers.values() if c.down and stage_on_disk(c.files) is FileStage.CONTROLLER_MIGRATION}
+    usable = sorted(number for number in flagged if view.controllers[number].files.has_metadata_log)
+    return tuple(usable) if len(_running_controllers(view)) + len(usable) >= majority(view) else ()
+
+
+def majority(view: ClusterView) -> int:
+    """How many controllers make a quorum."""
+    return len(view.controllers) // 2 + 1
+
+
+def lost_quorum(view: ClusterView) -> bool:
+    """Whether KRaft owns the cluster, and too few controllers run for a quorum, as far as their machines report."""
+    return kraft_owns(view) and len(_running_controllers(view)) < majority(view)
+
+
+def _running_controllers(view: ClusterView) -> list[int]:
+    return [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING]
+
+
+def compares_before_stop(view: ClusterView) -> bool:
+    """Whether only the comparison is left to allow the next stop: then it is worth reading both sides whole."""
+    left = any(not controller.down for controller in view.controllers.values())
+    known = together(map(_known, _concerned(view)))
+    return left and over(view) is None and known.met and _no_broker_needs_them(view).met
+
+
+def _concerned(view: ClusterView) -> list[Controller]:
+    """The controllers that a stop depends on. While KRaft owns the cluster, all: each may be needed for a quorum again."""
+    return [c for c in view.controllers.values() if kraft_owns(view) or _seen(c)]
+
+
+def _seen(controller: Controller) -> bool:
+    return controller.answers or controller.process.state is not ProcessState.UNKNOWN
+
+
+def _known(controller: Controller) -> Gate:
+    """The controller's machine reports whether it runs."""
+    return MET if controller.down else gates.process_known(controller)
+
+
+def _kraft_broker_left(view: ClusterView) -> Gate:
+    kraft = view.in_mode(BrokerMode.KRAFT)
+    return never_if(kraft, kraft_left(kraft))
+
+
+def _no_broker_needs_them(view: ClusterView) -> Gate:
+    if not (gate := _kraft_broker_left(view)).met or lost_quorum(view):
+        # Without a quorum a broker that does not answer may wait for it, and one in ZooKeeper mode gets its controller by the handover.
+        return gate
+    plain, owned = view.in_mode(BrokerMode.ZOOKEEPER), kraft_owns(view)
+    if plain and owned:
+        text = f"Brokers run in ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
+        return never(Reason("P07", text))
+    # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
+    # operator rolls back.
+    return roll.may_stop(view, ()) if owned else MET
+
+
+def _only_time_must_pass(decision: Decision) -> bool:
+    return isinstance(decision, Done) or (isinstance(decision, Wait) and decision.healthy)
+
+
+def _reasons_in_short(decision: Decision) -> str:
+    reasons = decision.reasons if isinstance(decision, Wait | Refuse) else ()
+    return " ".join(dict.fromkeys(reason.text for reason in reasons))
 
 
 def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:
@@ -528,11 +674,26 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
     gate = together((names_the_controller(view), gates.epochs_known(view), gates.states_in_reach(view)))
     if not gate.met:
         return unmet(gate)
-    without = gates.no_leaderless(view)
-    if not without.met and view.partitions is not None:
-        return Act(Verb.ELECT, f"{len(gates.leaderless(view))} partitions have no leader.")
+    if view.partitions is None:
+        return unmet(gates.no_leaderless(view))
+    if electable := electable_partitions(view):
+        return Act(Verb.ELECT, f"{len(electable)} partitions have no leader.")
     controller = zookeeper_controller(view)
-    return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
+    return Done(f"Broker {controller} is the ZooKeeper controller, and every broker names it.{_led_later(view)}")
+
+
+def electable_partitions(view: ClusterView) -> tuple[Partition, ...]:
+    """Partitions without a leader of which a replica in sync answers."""
+    answering = {broker.id for broker in view.running_brokers()}
+    return tuple(partition for partition in gates.leaderless(view) if answering & set(partition.isr or partition.replicas))
+
+
+def _led_later(view: ClusterView) -> str:
+    """Which partitions wait for a broker that does not answer. A later step starts it, so nothing here may wait for it."""
+    waiting = gates.leaderless(view)
+    brokers = sorted({broker for partition in waiting for broker in partition.isr or partition.replicas})
+    names = summarize(partition.name for partition in sorted(waiting))
+    return f" {len(waiting)} partitions have no leader until broker {join_ids(brokers)} is back: {names}." if waiting else ""
 
 
 def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
@@ -542,11 +703,14 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
         return ended
     if kraft_owns(view) or migration_left(view):
         return Refuse((Reason("G30", "The handover to ZooKeeper has not happened yet."),))
-    gate = controller_down(controller)
-    if not gate.met:
+    if controller.process.state is ProcessState.RUNNING:
+        return Act(Verb.STOP, f"Controller {controller_id} was started after the handover: it would take the cluster over.")
+    unread = controller.files.meta is None or controller.files.has_metadata_log is None
+    gate = together(
+        (controller_down(controller), not_yet_if(unread, could_not_read(f"the directory of controller {controller_id}")))
+    )
+    if not gate.met or controller.files.meta is None:
         return unmet(gate)
-    if controller.files.meta is None or controller.files.has_metadata_log is None:
-        return Wait((could_not_read(f"the directory of controller {controller_id}"),))
     if empty(controller):
         theirs = config_matrix.foreign_directories(config_matrix.foreign_owners(controller_id, controller.files.meta))
         return Done(f"{theirs}, and stays." if theirs else f"Controller {controller_id} is stopped and its directory is empty.")
@@ -599,7 +763,7 @@ def plan(view: ClusterView) -> tuple[str, ...]:
         (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes all metadata to ZooKeeper again"),
         (kraft or (owned and plain), f"restart brokers {join_ids(sorted(kraft + plain if owned else kraft))} in migration mode"),
-        (up, f"stop controllers {join_ids(up)}, the active one last"),
+        (up, f"stop controllers {join_ids(up)}, the active one last{_gap(view)}"),
         (owned or migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
         (
             not owned and not gates.states_in_reach(view).met,
@@ -651,6 +815,11 @@ def _metrics(view: ClusterView) -> str:
     if view.client_metrics is None:
         return ", and client-metrics subscriptions, which could not be read"
     return f", and the client-metrics subscriptions {summarize(view.client_metrics)}" if view.client_metrics else ""
+
+
+def _gap(view: ClusterView) -> str:
+    """How long no controller runs; nothing depends on one while ZooKeeper owns the cluster."""
+    return f"; no controller runs for about {WITHOUT_CONTROLLER:.0f} s" if kraft_owns(view) else ""
 
 
 def _wiped(controller: Controller) -> str:

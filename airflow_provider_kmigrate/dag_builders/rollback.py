@@ -35,8 +35,7 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | controller_failover | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
-| stop_controllers | standbys first, the active one last; each only while ZooKeeper and KRaft are the same | all processes gone |
-| handover | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
+| handover | controllers stop, only while ZooKeeper and KRaft are the same; one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
 | wipe | the controllers' directories are set aside: a controller that started again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
 | audit_after_rollback | with a section `audit`: Spark compares logs and records with those before | PASS |

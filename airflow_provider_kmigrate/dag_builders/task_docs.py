@@ -104,14 +104,12 @@ _ROLLBACK = {
     "to_migration.broker": "Rolls this broker back from KRaft mode to migration mode, as soon as every partition can spare it. It is a ZooKeeper "
     "broker again, under the KRaft controller. Done when it is registered, known to all others and back in every ISR. A broker that is "
     "down gets its file and is started.",
-    "stop_controllers.controller": "Stops this controller, once no broker needs it and one more comparison shows that ZooKeeper holds all that "
-    "KRaft holds. It stays down: nothing may start it again.\n\n"
-    "**Skipped:** this is the active controller; `active_last` stops it.",
-    "stop_controllers.active_last": "Stops the remaining controllers, the active one last, because it writes the last epochs. From here until "
-    "`handover.zookeeper_leads` there is no controller; clients continue. Do not pause the DAG between the two.",
-    "handover.transaction": "Watches `/migration` for 2 s and saves what it will delete into the backup. Then it hands the cluster over to ZooKeeper in one "
-    "transaction. `/controller_epoch` rises above every epoch that KRaft wrote; `/migration` and `/controller` are deleted. If ZooKeeper owns "
-    "the cluster already, the remains of an earlier attempt are deleted. **From here on the migration cannot continue before this rollback has ended.**",
+    "handover.transaction": "Stops the controllers, once no broker needs them and one more comparison shows that ZooKeeper holds all that KRaft holds: "
+    "standbys one by one, then the last ones of the quorum together, and watches `/migration` for 2 s. Then it hands the cluster over to ZooKeeper in one transaction. "
+    "`/controller_epoch` rises above every epoch that KRaft wrote; `/migration` and `/controller` are deleted, and saved into the backup before. If ZooKeeper "
+    "owns the cluster already, the remains of an earlier attempt are deleted.\n\n**No controller** runs for about 10 s; clients continue. A broker that fails "
+    "meanwhile is not waited for: the ZooKeeper controller takes it out of the ISRs. If the machine of a controller fails meanwhile, the others start again, and the task "
+    "waits for that machine. **Behind this task the migration cannot continue before this rollback has ended.**",
     "handover.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
     "missing. A broker that is stopped before it names the controller would wait 300 s.",
     "to_zookeeper.broker": "Restarts this broker with its original file, byte for byte, as soon as every partition can spare it. Done when it "
@@ -207,9 +205,7 @@ _STOPS = {
     "controller_failover.failover": ("G07", "G20"),
     "controller_failover.equivalence": ("E02", "G33", "G35"),
     "to_migration.broker": ("S02", "R01", "R05", "G38", "K01"),
-    "stop_controllers.controller": ("G27", "G33", "P07"),
-    "stop_controllers.active_last": ("G27", "G33", "P07"),
-    "handover.transaction": ("G26", "G27", "G33"),
+    "handover.transaction": ("U04", "G26", "G27", "G33", "P07"),
     "handover.zookeeper_leads": ("G02", "G28"),
     "to_zookeeper.broker": ("G26", "G28", "G30", "G38", "K01", "R05"),
     "wipe.controller": ("M01", "M03", "G26"),

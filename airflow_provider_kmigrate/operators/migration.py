@@ -40,7 +40,6 @@ IN_ONE_PROCESS = frozenset(
         "restore flag",
         "controller failover",
         "equivalent after failover",
-        "stop controller",
         "handover",
         "zookeeper leads",
         "wipe",

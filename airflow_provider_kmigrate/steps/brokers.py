@@ -271,11 +271,17 @@ class RollBackBroker(RollBroker):
     in_windows = False
     back = True
     recover_leader = staticmethod(rollback.recover)
-    acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE}
+    acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE, Verb.ROLL_BACK_OTHER}
 
     def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
         """Decide the rollback of this broker, without the consumer groups."""
         return rollback.decide_roll_back(view, before, self.node.id, self.target)
+
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        """As a roll; and every broker's file while another one does not answer, since it may need its original before it can start."""
+        silent = any(broker.mode is None for broker in view.brokers.values() if broker.id != self.node.id)
+        self.expensive_nodes = () if silent and self.target is BrokerMode.ZOOKEEPER else None
+        return super().expensive_fields(view) | (Fields.NODES if self.expensive_nodes is not None else Fields(0))
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
         """Decide the rollback; a restart also needs the consumer groups."""
@@ -283,12 +289,21 @@ class RollBackBroker(RollBroker):
         return self._with_groups(view, decision, decision)
 
     def act(self, context: StepContext, act: Act) -> None:
-        """Raise the epochs of partition states, or act as a roll does."""
+        """Raise the epochs of partition states, bring another broker back, or act as a roll does."""
         if act.verb is Verb.RAISE:
             self._leader = self._leader.acted(act.verb)
             self._raise(context)
+        elif act.verb is Verb.ROLL_BACK_OTHER:
+            self._roll_back_left(context)
         else:
             super().act(context, act)
+
+    def _roll_back_left(self, context: StepContext) -> None:
+        """Give the brokers that were left without a quorum their original files, one by one, and wait until each answers."""
+        view = context.observer.observe(Fields.POSITION | Fields.NODES)
+        for node in context.spec.brokers:
+            if node.id in rollback.left_without_quorum(view) and node.id != self.node.id:
+                run_step(RollBackLeftBroker(node, self.target, self._policy), context)
 
     def _raise(self, context: StepContext) -> None:
         view, lags = context.observer.observe(Fields.PARTITIONS), context.tools.wire(self.node).replica_lags()
@@ -307,6 +322,18 @@ class RollBackBroker(RollBroker):
         for folder in found:
             context.say(f"{self.node.name}: {folder}/meta.properties changes from version 1 to 0, which ZooKeeper brokers need.")
         return found
+
+
+class RollBackLeftBroker(RollBackBroker):
+    """Roll back a broker that hangs, because its file needs controllers that were handed over; done once it answers again."""
+
+    def decide_alone(self, view: ClusterView, _before: ClusterView) -> Decision:
+        """Decide from this broker alone: others may hang for the same reason."""
+        decision = rollback.decide_roll_back_left(view, self.node.id)
+        answers = view.broker(self.node.id).mode is self.target
+        return (
+            Done(f"Broker {self.node.id} answers in {self.target} mode.") if answers and isinstance(decision, Wait) else decision
+        )
 
 
 class RollBackCanary(RollBackBroker):

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.migration.controllers import ApprovedState, 
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
-from airflow_provider_kmigrate.core.rollback import RollbackTerms, postponed_stop, terms_error
+from airflow_provider_kmigrate.core.rollback import RollbackTerms, terms_error
 from airflow_provider_kmigrate.core.text import join_ids
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
@@ -32,7 +32,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent", "coordinators"})
 """Steps that only observe; a sensor may run them without holding the fence."""
 _ACTIVE = Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER  # what shows which controller is active
-_ACTIVE_LAST = {"stop controller": postponed_stop, "finalize": postponed_controller, "restart broker": roll.postponed_restart}
+_ACTIVE_LAST = {"finalize": postponed_controller, "restart broker": roll.postponed_restart}
 
 
 def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProgress = FRESH) -> Step:
@@ -142,9 +142,6 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] =
     "roll back broker": ("brokers", lambda m, spec, asked: m.RollBackBroker(*_roll(spec, asked))),
     "equivalent after failover": (
         "rollback", lambda m, spec, asked: m.equivalent_after_failover(spec.policy.copy_timeout, terms_of(spec, asked))
-    ),
-    "stop controller": (
-        "rollback", lambda m, spec, asked: m.StopController(_controller(spec, asked), spec.controllers, terms_of(spec, asked))
     ),
     "handover": ("rollback", lambda m, spec, asked: m.Handover(spec.controllers, terms_of(spec, asked))),
     "zookeeper leads": ("rollback", lambda m, _spec, _asked: m.ZooKeeperLeads()),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
 from airflow_provider_kmigrate.core import equivalence, gates, rollback
@@ -12,12 +16,12 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Inventory, Malformed, Migration, ZkController, ZkView
-from airflow_provider_kmigrate.core.rollback import SAFE, HandoverWrites, RollbackTerms
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, stop
+from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
@@ -141,70 +145,88 @@ def equivalent_after_failover(patience: float, terms: RollbackTerms = SAFE) -> S
     return equivalent(patience, lambda view: rollback.compared(view, terms))
 
 
-class StopController(NodeStep):
-    """Stop one controller once no broker needs it and nothing would be lost.
+class Handover(Step):
+    """Stop the controllers and hand the cluster over to ZooKeeper, in one process: without a quorum no time is lost between two tasks.
 
-    `controllers`: the nodes to observe, all controllers; empty: every node.
+    What the transaction deletes is saved, partition epochs are raised. `controllers`: the nodes whose machines are asked, all controllers.
     """
 
-    fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
-    interval = 0.5
-    patience = 180.0
-    doing = "stop"
-
-    def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: RollbackTerms = SAFE) -> None:
-        super().__init__(node)
-        self.nodes, self._terms = controllers, terms
-        self._moved: MovedSince | None = None
-
-    def expensive_fields(self, view: ClusterView) -> Fields:
-        """What both sides store, before the first controller stops."""
-        return Fields.METADATA | Fields.FILES if rollback.compares_before_stop(view, self.node.id) else Fields(0)
-
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        """Stop the controller, or wait."""
-        self._moved = moved_since(self._moved, view, first)
-        return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
-
-    def act(self, context: StepContext, _act: Act) -> None:
-        """Stop the node, after a check that this worker can write the backup that the handover needs."""
-        context.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
-        context.say(f"{self.node.name} stopped after {stop(context, self.node):.1f} s.")
-
-
-class Handover(Step):
-    """The handover: the transaction that gives the cluster to ZooKeeper. What it deletes is saved, partition epochs are raised."""
-
     name = "handover to ZooKeeper"
-    fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
+    fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.NODES
     interval = 0.5
+    patience = 600.0
+    max_acts = 2 * rollback.MAX_RETURNS
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
         self.nodes, self._terms = controllers, terms
+        self._moved: MovedSince | None = None
+        self._progress: HandoverProgress | None = None
+
+    def expensive_fields(self, view: ClusterView) -> Fields:
+        """What both sides store, before a controller stops; epochs and topics, before the transaction."""
+        if rollback.controllers_down(view).met:
+            return Fields.STATE_EPOCH | Fields.TOPICS
+        return Fields.METADATA if rollback.compares_before_stop(view) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        """Decide whether ZooKeeper may take the cluster over now."""
-        return rollback.decide_handover(view, first, self._terms)
+        """Decide which controllers stop now, whether they must start again, or whether ZooKeeper may take the cluster over."""
+        self._moved = moved_since(self._moved, view, first)
+        progress = replace(self._progress or HandoverProgress(first), before=self._moved.old)
+        decision, self._progress = rollback.decide_handover(view, progress, self._terms)
+        return decision
 
-    def act(self, context: StepContext, _act: Act) -> None:
-        """Do the handover in one transaction. A znode that changed since it was read leaves all as it was: observe again."""
-        context.backup.prove_writable()
-        view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
-        if view.zk is None or view.state_epoch is None:
-            return
-        change = rollback.handover(view.zk, view.state_epoch)
-        found = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
-        read = {path: znode for path, znode in found.items() if znode is not None}
-        if not _same(view, read, change):
-            context.say("The znodes changed while they were read; reading them again.")
-            return
-        if change.states:
-            raise_states(context)
-        saved = context.backup.keep_znodes({path: data for path, (data, _) in read.items()}, context.fence.token)
-        context.tools.zk.commit([*_operations(change, read), *notes_deleted(context)], holding=context.fence)
-        epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
-        context.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
-        context.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
+    def act(self, context: StepContext, act: Act) -> None:
+        """Stop or start controllers, or do the transaction."""
+        match act.verb:
+            case Verb.STOP:
+                context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
+                numbers = rollback.controllers_to_stop(
+                    context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM | Fields.NODES, self.nodes)
+                )
+                self._at_once(context, numbers, _stop_controller)
+            case Verb.START:
+                numbers = rollback.controllers_to_start_again(
+                    context.observer.observe(Fields.CONTROLLERS | Fields.NODES, self.nodes)
+                )
+                self._at_once(context, numbers, start)
+            case Verb.HANDOVER:
+                _hand_over(context, self.name)
+            case _:
+                super().act(context, act)
+
+    def _at_once(self, context: StepContext, numbers: Collection[int], act: Callable[[StepContext, NodeSpec], object]) -> None:
+        """Act on these controllers at the same time. A machine that does not answer is left to the next observation."""
+        nodes = [node for node in self.nodes if node.id in numbers]
+        errors = context.at_once([partial(act, context, node) for node in nodes])
+        for error in filter(None, errors):
+            if not isinstance(error, Unavailable | TimedOut):
+                raise error
+            context.say(f"{error} The next observation decides what follows.")
+
+
+def _stop_controller(context: StepContext, node: NodeSpec) -> None:
+    context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
+
+
+def _hand_over(context: StepContext, name: str) -> None:
+    """Do the handover in one transaction. A znode that changed since it was read leaves all as it was: observe again."""
+    context.backup.prove_writable()
+    view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
+    if view.zk is None or view.state_epoch is None:
+        return
+    change = rollback.handover(view.zk, view.state_epoch)
+    found = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
+    read = {path: znode for path, znode in found.items() if znode is not None}
+    if not _same(view, read, change):
+        context.say("The znodes changed while they were read; reading them again.")
+        return
+    if change.states:
+        raise_states(context)
+    saved = context.backup.keep_znodes({path: data for path, (data, _) in read.items()}, context.fence.token)
+    context.tools.zk.commit([*_operations(change, read), *notes_deleted(context)], holding=context.fence)
+    epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
+    context.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
+    context.journal.write("handed over", name, " ".join(change.delete), controller_epoch=change.epoch)
 
 
 class ZooKeeperLeads(Step):
@@ -222,7 +244,9 @@ class ZooKeeperLeads(Step):
 
     def act(self, context: StepContext, _act: Act) -> None:
         """Elect leaders of the leaderless partitions, then wait for one interval."""
-        context.tools.admin.elect_preferred(gates.leaderless(context.observer.observe(Fields.PARTITIONS)))
+        context.tools.admin.elect_preferred(
+            rollback.electable_partitions(context.observer.observe(Fields.BROKERS | Fields.PARTITIONS))
+        )
         context.clock.sleep(self.interval)
 
 
@@ -236,9 +260,15 @@ class WipeController(NodeStep):
         """Move the controller's directories away, or wait."""
         return rollback.decide_wipe(view, self.node.id)
 
-    def act(self, context: StepContext, _act: Act) -> None:
-        """Move the directories away on the node; fenced, and nothing is deleted."""
-        context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
+    def act(self, context: StepContext, act: Act) -> None:
+        """Move the directories away on the node; fenced, and nothing is deleted. First stop one that was started meanwhile."""
+        match act.verb:
+            case Verb.STOP:
+                _stop_controller(context, self.node)
+            case Verb.WIPE:
+                context.tools.host(self.node).wipe_storage(self.node, context.spec.cluster_id, context.fence.token)
+            case _:
+                super().act(context, act)
 
 
 def rolled_back() -> Step:

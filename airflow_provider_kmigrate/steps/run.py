@@ -12,6 +12,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -109,6 +110,20 @@ class GroupStore(Protocol):
         """Keep it in place of the earlier one. Raises `Failed`."""
 
 
+def run_at_once(acts: Sequence[Callable[[], object]]) -> list[KMigrateError | None]:
+    """Run these acts in threads of their own; returns the error of each, None for one that succeeded. Raises any other error."""
+    with ThreadPoolExecutor(max(1, len(acts))) as threads:
+        return [_error_of(running) for running in [threads.submit(act) for act in acts]]
+
+
+def _error_of(running: Future[object]) -> KMigrateError | None:
+    try:
+        running.result()
+    except KMigrateError as error:
+        return error
+    return None
+
+
 class NothingKept:
     """Keeps nothing: each restart measures again."""
 
@@ -137,6 +152,7 @@ class StepContext:
     groups: GroupStore = field(default_factory=NothingKept)
     probe: Callable[[], ProbeFigures | None] = lambda: None  # what the probe has measured; None: the cluster file has none
     export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
+    at_once: Callable[[Sequence[Callable[[], object]]], list[KMigrateError | None]] = run_at_once
     judges_backup: bool = True  # false in the triggerer, whose machine need not have it: the task judges it before it acts
 
 

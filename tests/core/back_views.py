@@ -2,8 +2,18 @@
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.decision import Act
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Stored, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.decision import Act, Decision
+from airflow_provider_kmigrate.core.model import (
+    ClusterView,
+    Controller,
+    NodeFiles,
+    Process,
+    ProcessState,
+    Stored,
+    StoredKind,
+    TopicMetadata,
+)
+from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, RollbackTerms, controllers_down, decide_handover
 from tests.core.views import KRAFT, MIG, cluster, migration, with_broker, with_zk
 
 UP3, OFF3 = (True, True, True), (None, None, None)
@@ -75,3 +85,8 @@ def emptied(view, *, full=()):
 
 FINAL_FILE = {"process.roles": "controller"}
 FLAG_FILE = {**FINAL_FILE, "zookeeper.metadata.migration.enable": "true"}
+
+
+def handover_decision(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
+    """What the handover decides of `view` in a run whose first observation was `first`."""
+    return decide_handover(view, HandoverProgress(first, first if controllers_down(first).met else None), terms)[0]

@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.core.preflight.findings import Severity
+from tests.core.back_views import handover_decision
 from tests.core.test_preflight import CLUSTER_ID, LOOP, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
@@ -160,7 +161,7 @@ def test_a_process_that_is_no_controllers_blocks_and_is_never_stopped(changes: d
     view, facts = healthy()
     view = replace(view, controllers={**view.controllers, 3001: replace(STRANGE, **changes)})
     assert ("M01" in {each.code for each in findings(view, facts)}) is strange
-    decision = rollback.decide_stop(view, view, 3001)
+    decision = handover_decision(view, view)
     assert (isinstance(decision, Refuse) and decision.reasons[0].code == "M01") is strange
 
 
@@ -184,7 +185,7 @@ def test_a_unit_that_starts_again_and_again_is_no_process_of_another_node(files:
 def test_a_rollback_does_not_stop_a_unit_that_never_was_a_controller() -> None:
     view, _ = healthy()
     view = replace(view, controllers={**view.controllers, 3001: replace(STRANGE, process=LOOP)})
-    decision = rollback.decide_stop(view, view, 3001)
+    decision = handover_decision(view, view)
     assert isinstance(decision, Refuse)
     assert decision.reasons[0].code == "M08"
 

@@ -37,7 +37,8 @@ from airflow_provider_kmigrate.core.readiness import (
     predict,
     shortcomings,
 )
-from airflow_provider_kmigrate.core.rollback import decide_roll_back, decide_rolled_back, decide_stop, plan
+from airflow_provider_kmigrate.core.rollback import decide_roll_back, decide_rolled_back, plan
+from tests.core.back_views import handover_decision
 from tests.core.views import (
     BARE,
     FILES,
@@ -456,7 +457,7 @@ class TestStranger:
         view = joined(HYBRID)
         back = decide_roll_back(view, HYBRID, 0, MIG)
         assert {reason.code for reason in back.reasons} == {"G39"}
-        stop = decide_stop(joined(readable(cluster([MIG] * 3, FLAGGED, 90))), HYBRID, 3000)
+        stop = handover_decision(joined(readable(cluster([MIG] * 3, FLAGGED, 90))), HYBRID)
         assert [reason.code for reason in stop.reasons] == ["G39"]
         end = decide_rolled_back(joined(cluster([ZK] * 3, (None,) * 3)))
         assert "G36" in {reason.code for reason in end.reasons}

@@ -16,6 +16,8 @@ from airflow_provider_kmigrate.core.model import (
     Malformed,
     Migration,
     NodeFiles,
+    Process,
+    ProcessState,
     Quorum,
     ZkController,
     ZkView,
@@ -38,6 +40,7 @@ from tests.core.back_views import (
     emptied,
     equal,
     handed_over,
+    handover_decision,
     later,
     missing,
     shape,
@@ -58,6 +61,7 @@ from tests.core.views import (
     controller,
     migration,
     with_broker,
+    with_controller,
     with_zk,
 )
 
@@ -79,8 +83,7 @@ def test_every_step_refuses_if_no_rollback_is_possible(view, expected):
         rollback.decide_controller_failover(view, view),
         rollback.decide_roll_back(view, view, 0, MIG),
         rollback.decide_roll_back(view, view, 0, ZK),
-        rollback.decide_stop(view, view, 3000),
-        rollback.decide_handover(view, view),
+        handover_decision(view, view),
         rollback.decide_zookeeper_leads(view),
         rollback.decide_wipe(view, 3000),
         rollback.decide_rolled_back(view),
@@ -105,20 +108,11 @@ def test_a_controller_gets_its_flag_back(view, expected):
     assert shape(rollback.decide_restore_flag(view, 3001)) == expected
 
 
-@pytest.mark.parametrize(
-    ("view", "at_boot", "expected"),
-    [
-        (ALL_MIG, True, (Act, "stop")),
-        (ALL_MIG, False, (Done,)),
-        (ALL_MIG, None, (Done,)),
-        (DUAL, True, (Done,)),
-        (handed_over([MIG, ZK, ZK]), True, (Act, "stop")),
-    ],
-)
-def test_a_controller_that_is_down_does_not_start_with_its_machine_once_nothing_needs_it(view, at_boot, expected):
-    down = replace(view.controllers[3001], process=replace(DOWN, at_boot=at_boot), answers=False)
-    view = replace(view, controllers={**view.controllers, 3001: down})
-    assert shape(rollback.decide_stop(view, view, 3001)) == expected
+@pytest.mark.parametrize(("at_boot", "expected"), [(True, "stop"), (False, "handover"), (None, "handover")])
+def test_a_stopped_controller_that_would_start_with_its_machine_is_stopped_before_the_handover(at_boot, expected):
+    down = replace(STOPPED.controllers[3001], process=replace(DOWN, at_boot=at_boot))
+    view = equal(replace(STOPPED, controllers={**STOPPED.controllers, 3001: down}))
+    assert shape(handover_decision(later(view), view)) == (Act, expected)
 
 
 def test_a_controller_with_its_flag_keeps_no_file_without_it():
@@ -280,8 +274,7 @@ def test_a_broker_that_is_down_is_started_again(keys, registered, expected):
         (later(STOPPED), (Wait, "G33", "G00")),
         (missing(later(STOPPED)), (Wait, "G33", "E02")),
         (later(STOPPED, offset=51), (Refuse, "G26")),
-        (later(replace(ALL_MIG, state_epoch=5)), (Refuse, "G26", "G26", "G26")),
-        (later(alive(STOPPED)), (Wait, "G26")),
+        (later(alive(STOPPED)), (Wait, "U04")),
         (later(replace(STOPPED, state_epoch=None)), (Wait, "G00")),
         (later(replace(cluster([KRAFT, MIG, MIG], OFF3, 50), state_epoch=5)), (Refuse, "G27")),
         (equal(with_files(later(STOPPED), FINAL_FILE)), (Refuse, "R12")),
@@ -291,12 +284,12 @@ def test_a_broker_that_is_down_is_started_again(keys, registered, expected):
     ],
 )
 def test_the_hand_over(view, expected):
-    assert shape(rollback.decide_handover(view, STOPPED)) == expected
+    assert shape(handover_decision(view, STOPPED)) == expected
 
 
 def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():
     bomb = replace(handed_over([ZK] * 3), state_epoch=9)
-    assert shape(rollback.decide_handover(later(bomb), bomb)) == (Act, "handover")
+    assert shape(handover_decision(later(bomb), bomb)) == (Act, "handover")
     assert shape(rollback.decide_zookeeper_leads(bomb)) == (Refuse, "G02")
     assert len(back_plan.plan(bomb)) == 2
 
@@ -332,8 +325,8 @@ def test_an_unknown_epoch_changes_nothing():
     ("view", "expected"),
     [
         (STOPPED, (Refuse, "G30")),
-        (handed_over([ZK] * 3, (True, None, None)), (Refuse, "G26")),
-        (alive(handed_over([ZK] * 3)), (Wait, "G26")),
+        (handed_over([ZK] * 3, (True, None, None)), (Act, "stop")),  # an administrator started it after the handover
+        (alive(handed_over([ZK] * 3)), (Wait, "G26", "G00")),
         (handed_over([ZK] * 3), (Wait, "G00")),  # what its directory holds was not read
     ],
 )
@@ -370,11 +363,138 @@ def test_the_end_names_zookeeper_consumers_that_need_a_restart():
     assert "billing (2 ZooKeeper)" in decision.text
 
 
-def test_the_active_controller_is_stopped_last():
-    assert rollback.postponed_stop(ALL_MIG, 3000) == "Controller 3000 is the active one: it is stopped last, after 3001, 3002."
-    assert not rollback.postponed_stop(ALL_MIG, 3001)
-    alone = {node: controller(node, True if node == 3000 else None) for node in ALL_MIG.controllers}
-    assert not rollback.postponed_stop(replace(ALL_MIG, controllers=alone), 3000)
+@pytest.mark.parametrize(
+    ("flags", "numbers"),
+    [
+        ((True, True, True), (3001,)),  # a standby: a quorum is left
+        ((True, None, True), (3000, 3002)),  # the last two together: without either there is no quorum
+        ((True, None, None), (3000,)),
+        ((None, None, None), ()),
+    ],
+)
+def test_controllers_stop_one_by_one_while_a_quorum_is_left_and_the_rest_together(flags, numbers):
+    assert rollback.controllers_to_stop(cluster([MIG] * 3, flags, 50)) == numbers
+
+
+def test_of_five_controllers_two_stop_alone_and_the_other_three_together():
+    def quorum_of_five(*answering):
+        controllers = {number: controller(number, True if number in answering else None) for number in range(3000, 3005)}
+        return replace(ALL_MIG, controllers=controllers)
+
+    assert rollback.controllers_to_stop(quorum_of_five(3000, 3001, 3002, 3003, 3004)) == (3001,)
+    assert rollback.controllers_to_stop(quorum_of_five(3000, 3002, 3003, 3004)) == (3002,)
+    assert rollback.controllers_to_stop(quorum_of_five(3000, 3003, 3004)) == (3000, 3003, 3004)
+
+
+UNSEEN = replace(DOWN, state=ProcessState.UNKNOWN)  # its machine does not answer
+
+
+def without_quorum(modes=(MIG, MIG, MIG), running=(3000,), unseen=(), flagged=True):
+    """KRaft owns the cluster, and only these controllers run; those in `unseen` are on machines that do not answer."""
+    view = equal(
+        replace(cluster(list(modes), tuple(True if node in running else None for node in (3000, 3001, 3002)), 50), state_epoch=5)
+    )
+    file = FLAG_FILE if flagged else FINAL_FILE
+    for node in view.controllers:
+        process = {"process": UNSEEN} if node in unseen else {}
+        view = with_controller(view, node, files=NodeFiles(file, {"/kraft": {}}, has_metadata_log=True), **process)
+    return view
+
+
+def handover_over_time(views, terms=rollback.SAFE):
+    """The decisions of one run, with its progress."""
+    progress, decisions = rollback.HandoverProgress(views[0]), []
+    for view in views:
+        decision, progress = rollback.decide_handover(view, progress, terms)
+        decisions.append(shape(decision))
+    return decisions, progress
+
+
+def test_without_a_quorum_no_broker_is_waited_for():
+    """A broker in migration mode that starts waits for the quorum, and no ISR shrinks: only the handover ends both."""
+    dead = without_quorum((MIG, MIG, None))
+    assert shape(handover_decision(dead, dead)) == (Act, "stop")
+    stopped = without_quorum((MIG, MIG, None), running=())
+    assert shape(handover_decision(later(stopped), stopped)) == (Act, "handover")
+    plain = without_quorum((MIG, MIG, ZK), running=())  # its machine came back with an earlier disk
+    assert shape(handover_decision(later(plain), plain)) == (Act, "handover")
+    quorum = equal(later(cluster([MIG, MIG, None], UP3, 50), offset=60))
+    assert shape(handover_decision(quorum, cluster([MIG, MIG, None], UP3, 50)))[:2] == (Wait, "R01")
+
+
+def test_controllers_start_again_if_the_handover_cannot_go_on_without_a_quorum():
+    stuck = without_quorum(running=(), unseen=(3002,))
+    decisions, progress = handover_over_time([later(stuck, seconds) for seconds in (0.0, 2.0, 4.0)])
+    assert decisions == [(Wait, "U04"), (Wait, "U04"), (Act, "start")]
+    assert progress.returns == 1
+    assert rollback.controllers_to_start_again(stuck) == (3000, 3001)
+
+
+def test_controllers_start_again_at_once_if_the_handover_is_refused():
+    lossy = missing(without_quorum(running=()))
+    decisions, _ = handover_over_time([lossy, later(lossy, 2.5)])
+    assert decisions[-1] == (Act, "start")
+
+
+@pytest.mark.parametrize(
+    ("view", "terms"),
+    [
+        (without_quorum(running=(), unseen=(3001, 3002)), rollback.SAFE),  # one alone makes no quorum
+        (without_quorum(running=(), unseen=(3002,), flagged=False), rollback.SAFE),  # elected, it would finalize
+        (
+            without_quorum(running=(), unseen=(3002,)),
+            rollback.RollbackTerms(failover=False),
+        ),  # no controller can be started any more
+        (without_quorum(running=(3000, 3001), unseen=(3002,)), rollback.SAFE),  # there is a quorum
+    ],
+)
+def test_controllers_do_not_start_again_if_that_makes_no_safe_quorum(view, terms):
+    decisions, _ = handover_over_time([later(view, seconds) for seconds in (0.0, 5.0, 10.0)], terms)
+    assert (Act, "start") not in decisions
+    assert decisions[-1][0] is Wait
+
+
+def test_controllers_start_again_a_few_times_only():
+    stuck = without_quorum(running=(), unseen=(3002,))
+    decisions, progress = handover_over_time([later(stuck, 2.0 * n) for n in range(30)])
+    assert decisions.count((Act, "start")) == progress.returns == rollback.MAX_RETURNS
+    assert decisions[-1] == (Wait, "U04")
+
+
+def test_after_the_handover_a_controller_whose_machine_is_dead_is_not_waited_for():
+    view = with_controller(handed_over([MIG] * 3), 3001, process=UNSEEN)
+    assert shape(handover_decision(view, view)) == (Done,)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [(KRAFT_FILE, (Act, "roll back other")), (MIGRATION_FILE, (Wait, "R01", "S02", "S02")), (None, (Wait, "R01", "S02", "S02"))],
+)
+def test_a_broker_that_came_back_in_kraft_mode_gets_its_original_before_another_restarts(keys, expected):
+    running = Process(ProcessState.RUNNING, 7, 1.0)
+    view = with_broker(handed_over([MIG, None, MIG]), 1, process=running, files=NodeFiles(properties=keys), in_zookeeper=False)
+    assert shape(rollback.decide_roll_back(view, view, 0, ZK)) == expected
+
+
+def test_a_broker_that_hangs_in_kraft_mode_after_the_handover_restarts_with_its_original():
+    running = Process(ProcessState.RUNNING, 7, 1.0)
+    view = with_broker(
+        handed_over([MIG, None, MIG]), 1, process=running, files=NodeFiles(properties=KRAFT_FILE), in_zookeeper=False
+    )
+    assert shape(rollback.decide_roll_back(view, view, 1, ZK)) == (Act, "restart")
+
+
+@pytest.mark.parametrize(("isr", "expected"), [((0, 1), (Act, "elect")), ((2,), (Done,))])
+def test_a_partition_whose_only_replica_is_on_a_dead_broker_keeps_no_rollback_waiting(isr, expected):
+    """A later step starts that broker."""
+    view = handed_over([MIG, MIG, None])
+    led = [replace(row, leader=-1, isr=isr) if index == 0 else row for index, row in enumerate(view.partitions)]
+    assert shape(rollback.decide_zookeeper_leads(replace(view, partitions=tuple(led)))) == expected
+
+
+def test_a_controller_that_hangs_stops_before_those_that_answer():
+    hanging = with_controller(ALL_MIG, 3002, answers=False, migration_flag=None)
+    assert rollback.controllers_to_stop(hanging) == (3002,)
 
 
 def test_brokers_are_listed_by_mode():

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.migration import controllers, roll, waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from benchmarks import direct
-from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later
+from tests.core.back_views import DUAL, STOPPED, equal, handed_over, handover_decision, later
 from tests.core.views import ZK, with_controller
 from tests.steps.sim import SimCluster
 
@@ -101,8 +100,8 @@ def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, ver
 def test_controllers_whose_files_were_not_read_may_have_finalized() -> None:
     """R12 follows from the files of stopped controllers: unread files prove nothing either way."""
     first, view = equal(STOPPED), later(equal(STOPPED))
-    assert isinstance(rollback.decide_handover(view, first), Act)
+    assert isinstance(handover_decision(view, first), Act)
     unread = with_controller(view, 3001, files=NodeFiles())
-    decision = rollback.decide_handover(unread, first)
+    decision = handover_decision(unread, first)
     assert isinstance(decision, Wait), decision
     assert {reason.code for reason in decision.reasons} == {"G00"}

@@ -56,7 +56,6 @@ class TestShape:
             "controller_failover.equivalence",
         ]
         expected += [f"to_migration.broker_{node}" for node in range(brokers)]
-        expected += [f"stop_controllers.controller_{node}" for node in quorum] + ["stop_controllers.active_last"]
         expected += ["handover.transaction", "handover.zookeeper_leads"]
         expected += [f"wipe.controller_{node}" for node in quorum]
         expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]

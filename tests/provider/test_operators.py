@@ -449,7 +449,7 @@ class TestArguments:
                     {"step": step, "step_kwargs": {"node": 7}},
                     "has no controller 7; it has 3000, 3001, 3002.",
                 )
-                for step in ("provision", "restore flag", "stop controller", "wipe", "finalize")
+                for step in ("provision", "restore flag", "wipe", "finalize")
             ),
             (MigrationStepOperator, {"step": "wipe"}, "has no controller None; it has 3000, 3001, 3002."),
             (

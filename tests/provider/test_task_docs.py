@@ -30,7 +30,7 @@ def test_no_task_of_a_rollback_shows_what_a_migrations_task_does(tmp_path: Path)
     [
         ("to_migration.broker_0", "Rolls this broker back from KRaft mode"),
         ("to_zookeeper.broker_0", "Restarts this broker with its original file"),
-        ("stop_controllers.controller_3000", "Stops this controller"),
+        ("handover.transaction", "Stops the controllers"),
         ("wipe.controller_3000", "Moves the directories"),
         ("hold_for_to_migration.orders_2", "Holds this Spark job"),
     ],

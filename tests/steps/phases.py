@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.migration.controllers import postponed_contr
 from airflow_provider_kmigrate.core.migration.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, stages
+from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
@@ -106,7 +106,6 @@ def handed_over(cluster, context):
     all_in_migration(cluster, context)
     run_step(ControllerFailover(cluster.spec.controllers), context)
     run_step(equivalent_after_failover(600.0), context)
-    run_plan(context, dict(stages(ROLLBACK))["stop_controllers"])
     run_step(Handover(cluster.spec.controllers), context)
     run_step(ZooKeeperLeads(), context)
 

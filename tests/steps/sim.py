@@ -47,6 +47,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
+from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimGroupsAt, SimHost, SimJournal, SimOffsetsLog
@@ -71,6 +72,19 @@ from tests.steps.sim_zookeeper import SimZooKeeper
 @cache
 def _replicas(partition: int, brokers: int) -> tuple[int, ...]:
     return tuple((partition + r) % brokers for r in range(min(3, brokers)))
+
+
+def one_after_another(acts: Sequence[Callable[[], object]]) -> list[KMigrateError | None]:
+    """What a run does at once, in one thread and in order: the tool can die between any two."""
+    errors: list[KMigrateError | None] = []
+    for act in acts:
+        try:
+            act()
+        except KMigrateError as error:
+            errors.append(error)
+        else:
+            errors.append(None)
+    return errors
 
 
 class SimGroups:
@@ -533,4 +547,4 @@ class SimCluster:
             said.append,
             self.clock,
         )
-        return StepContext(*parts, groups=self.kept)  # type: ignore[arg-type]
+        return StepContext(*parts, groups=self.kept, at_once=one_after_another)  # type: ignore[arg-type]

@@ -43,7 +43,6 @@ BUILT = {
     "controller failover": ({}, "controller failover"),
     "roll back broker": ({**BROKER, **TARGET}, "roll back broker 0 to migration"),
     "equivalent after failover": ({}, "metadata equivalence"),
-    "stop controller": (CONTROLLER, "stop controller 3000"),
     "handover": ({}, "handover to ZooKeeper"),
     "zookeeper leads": ({}, "ZooKeeper controller"),
     "wipe": (CONTROLLER, "wipe controller 3000"),
@@ -91,8 +90,8 @@ def steps_and_verbs(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
     broker, controller, policy = cluster.spec.brokers[0], cluster.spec.controllers[0], cluster.spec.policy
     return [
         (RollBroker(broker, BrokerMode.KRAFT, policy), OF_A_BROKER),
-        (RollBackBroker(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
-        (RollBackCanary(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
+        (RollBackBroker(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE, Verb.ROLL_BACK_OTHER}),
+        (RollBackCanary(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE, Verb.ROLL_BACK_OTHER}),
         (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),

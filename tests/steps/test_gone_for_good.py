@@ -57,7 +57,7 @@ def test_a_rollback_needs_nothing_of_it(stand_in: NodeSpec, tmp_path: Path) -> N
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
     assert isinstance(rollback.decide_restore_flag(view, 3002), Done)
-    assert isinstance(rollback.decide_stop(view, view, 3002), Done)
+    assert 3002 not in rollback.controllers_to_stop(view)
     handed = replace(view, zk=SimCluster().zk())
     assert isinstance(rollback.decide_wipe(handed, 3002), Done)
 

@@ -90,7 +90,6 @@ CASES = [
     Case("roll back broker", dual_write_ended_in_hybrid, LEADER, {**MIGRATION, "node": 0}),
     Case("roll back broker", handed_over, BROKER, ZOOKEEPER),
     Case("restart broker", count_changed, BROKER, {"partitions": 20}),
-    Case("stop controller", all_in_migration, STANDBY),
     Case("wipe", handed_over, STANDBY),
 ]
 

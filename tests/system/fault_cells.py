@@ -273,12 +273,11 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
     clock_jumps(journey, journey.cluster.plan.brokers[0], -600, "controller failover")
 
 
-def controllers_stop(journey: Journey) -> None:
-    """The first one is not stopped while a broker is out of reach."""
-    node = next(one for one in journey.shuffled(journey.cluster.plan.controllers) if one != active(journey))
+def controllers_keep_running(journey: Journey) -> None:
+    """None is stopped while a broker is out of reach."""
     one, another, _ = journey.shuffled(journey.cluster.plan.brokers)
-    troubles = (cut(journey, proxy.BLACK_HOLE, one), cut_from_zookeeper(journey, proxy.UNDELIVERED), stopped(journey, another))
-    journey.series("stop controller", troubles, controllers=False, node=node.id)
+    troubles = (cut_from_zookeeper(journey, proxy.UNDELIVERED), stopped(journey, another), cut(journey, proxy.BLACK_HOLE, one))
+    journey.series("handover", troubles, left=True)
 
 
 def new_controller(journey: Journey) -> None:

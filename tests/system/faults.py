@@ -194,8 +194,7 @@ def roll_back(journey: Journey) -> None:
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:
         journey.steps(lambda context, node=node: direct.step(context, "roll back broker", node=node.id, target=target))
-    fault_cells.controllers_stop(journey)
-    journey.steps(run_plan, dict(stages(ROLLBACK))["stop_controllers"])
+    fault_cells.controllers_keep_running(journey)
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
     name = "tool killed around the handover's transactions"
     journey.resumes(name, "handover", killed_at, starts=0, controllers=False)

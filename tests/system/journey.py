@@ -130,11 +130,14 @@ class Journey:
         seen = f"{cell.seen} ({cell.seconds} s) {cell.violated}"
         print(f"{'ok  ' if cell.passed else 'FAIL'} {cell.phase}: {cell.fault}: {seen}", flush=True)
 
-    def series(self, kind: str, troubles: Sequence[Trouble], *, controllers: bool = True, **arguments: object) -> None:
+    def series(
+        self, kind: str, troubles: Sequence[Trouble], *, controllers: bool = True, left: bool = False, **arguments: object
+    ) -> None:
         """One cell for each trouble, all in one life of a step: the next begins before the last is over, so that it waits throughout.
 
         In each it must say what it waits for and restart nothing; when all are over, it must come to its end. One that ends with an error
-        that names it is run again, as Airflow would. What must hold of the cluster is asked once, after the last.
+        that names it is run again, as Airflow would. What must hold of the cluster is asked once, after the last. `left`: it is killed
+        under the last trouble instead of coming to its end.
         """
         troubles = [trouble for trouble in troubles if self.wanted(trouble.fault)]
         if not troubles:
@@ -143,7 +146,7 @@ class Journey:
         try:
             for trouble in troubles:
                 held.meets(trouble)
-            ended = held.comes_to_its_end()
+            ended = held.is_left() if left else held.comes_to_its_end()
         except Exception as error:  # noqa: BLE001  # whatever it is, it is what was seen
             ended = f"{type(error).__name__}: {str(error)[-400:]}"
         finally:
@@ -356,6 +359,14 @@ class Held:
         tool, _ = self._runs()
         code, output = tool.ends(_STEP_S)
         return "" if code == 0 else f"afterwards, exit code {code}: {output[-600:]}"
+
+    def is_left(self) -> str:
+        """Kill the step while the last trouble still holds, so that it has done nothing."""
+        if self._tool is not None:
+            self._tool.__exit__()
+            self._tool = None
+        self._over()
+        return ""
 
     def close(self) -> None:
         self._over()

@@ -20,11 +20,10 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.catalog import run_plan, run_rollback
+from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.rollback import StopController
+from airflow_provider_kmigrate.steps.rollback import Handover
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
@@ -76,7 +75,7 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
-    monkeypatch.setattr(StopController, "patience", 15.0)
+    monkeypatch.setattr(Handover, "patience", 15.0)
     with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.context(cluster, "pause") as here:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [DURABLE])
         direct.to_copied(here)
@@ -88,7 +87,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
             create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("since", 3)])
         assert keeper.exists("/brokers/topics/since") is None
         with pytest.raises(TimedOut, match="G33"):
-            run_plan(here, dict(stages(ROLLBACK))["stop_controllers"])
+            direct.step(here, "handover")
         run_rollback(here)
         assert keeper.exists("/brokers/topics/since") is not None
         keeper.stop()

@@ -212,6 +212,13 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
     return may_stop(replace(view, partitions=rows), (broker,))
 
 
+def enough_left(view: ClusterView, broker: int) -> Gate:
+    """Whether partitions whose ISRs name this broker keep their min.insync.replicas without it, whatever else is out of sync."""
+    if view.partitions is None or view.min_insync is None:
+        return not_yet(could_not_read("the partitions and min.insync.replicas of the topics"))
+    return _enough_left(replace(view, partitions=tuple(row for row in view.partitions if broker in row.isr)), {broker})
+
+
 def brokers_isolated(view: ClusterView) -> bool:
     """Whether brokers are isolated from their controller, so that only their restart recovers them: no group is waited for."""
     return where(view).phase in _ISOLATED

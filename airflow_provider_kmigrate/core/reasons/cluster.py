@@ -173,7 +173,7 @@ meanwhile: Before `handover.transaction` yes, but no controller may be active. A
 do: Find out what started it again: a service manager after a reboot, `Restart=always` of its unit, a playbook. Stop and disable it there.
 do: Only its state is unknown: its agent must report that it is stopped (U04). A dead machine: [section 12](#12-a-machine-is-dead-for-good).
 do: `/migration` still changes: another controller runs. Search `controller.quorum.voters` in a broker's file, hosts of earlier attempts, ZooKeeper's clients (`echo cons | nc zk1 2181`). Stop it.
-do: Clear `stop_controllers.active_last` with *Downstream*, or the task that failed.
+do: Clear the task that failed. `handover.transaction` stops a controller that was started meanwhile by itself.
 never: Delete `/controller` or `/migration`. Move a directory away while its process runs.
 
 G27 Brokers still in KRaft mode
@@ -195,7 +195,7 @@ source: measured
 G30 The handover to ZooKeeper has not happened
 means: `/controller` or `/migration` is still KRaft's. A broker in ZooKeeper mode beside a KRaft controller is isolated and loses what it acknowledges (measured).
 meanwhile: Yes, nothing was done. If a KRaft controller runs: see G26.
-do: Clear `stop_controllers.active_last` with *Downstream*: the steps run in their order. A task marked as success may be the cause.
+do: Clear `handover.transaction` with *Downstream*: the steps run in their order. A task marked as success may be the cause.
 never: Delete the znodes by hand.
 source: measured
 
