@@ -125,6 +125,13 @@ def expansion(data: bytes) -> Expansion:
     return _own_note(EXPANSION, data, read, why, '{"from": [10], "to": 20, "stage": "deleting"}')
 
 
+def partition_counts(data: bytes) -> Mapping[str, int]:
+    """Our own note {"__consumer_offsets": 50}. Raises `Failed` if it is unreadable."""
+    why = "an expansion that no broker has noticed may not be seen, and the next restart loses positions of groups"
+    example = '{"__consumer_offsets": 50}'
+    return _own_note(COUNTS, data, lambda fields: {_text(topic): _int(count) for topic, count in fields.items()}, why, example)
+
+
 def _own_note(path: str, data: bytes, build: Callable[[Any], Parsed], why: str, example: str) -> Parsed:
     found = parsed(path, data, build)
     if isinstance(found, Malformed):
@@ -213,6 +220,9 @@ NOTES: Final = (ROLLED_BACK, REGISTERED, UNFLAGGED)
 #: Our own note of the last expansion of `__consumer_offsets`: no node reports the count before it once all have restarted. It is
 #: no note about nodes: a handover leaves it.
 EXPANSION: Final = f"{ROOT}/offsets-topic"
+#: Our own note of the partition counts of the coordinator topics, as brokers use them: no broker reports its count, and regular
+#: leaders hide that a topic has more partitions since. A rollback needs it to its end.
+COUNTS: Final = f"{ROOT}/partition-counts"
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
 #: Kafka has left out (`missing_states`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})

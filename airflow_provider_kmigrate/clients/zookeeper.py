@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import tls_context
 from airflow_provider_kmigrate.clients.znodes import (
     CONSUMERS,
+    COUNTS,
     EXPANSION,
     NOTES,
     REGISTERED,
@@ -292,10 +293,10 @@ class ZooKeeper:
             ZnodeRead(ReadKind.DATA, "/migration"),
             ZnodeRead(ReadKind.CHILDREN, "/admin/delete_topics"),
             ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
-            *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, EXPANSION, *_COORDINATOR_TOPICS.values())),
+            *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, EXPANSION, COUNTS, *_COORDINATOR_TOPICS.values())),
         )
         read = RequestTime(asked, time.monotonic())
-        back, registered, unflagged, expansion, *coordinators = others
+        back, registered, unflagged, expansion, counts, *coordinators = others
         versions = zip(_COORDINATOR_TOPICS, coordinators, strict=True)
         living = self._live_members() if groups else {}
         return ZkView(
@@ -313,6 +314,7 @@ class ZooKeeper:
             registered=znodes.node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
             expansion=znodes.expansion(_data(expansion)) if expansion else None,
+            partition_counts=znodes.partition_counts(_data(counts)) if counts else None,
         )
 
     def _migration(self, found: tuple[bytes | None, ZnodeStat], read: RequestTime) -> Migration | Malformed:
@@ -496,7 +498,7 @@ class ZooKeeper:
 
         Our notes are readable by all, since every view has them; they hold ids, modes and counts.
         """
-        if path in {*NOTES, EXPANSION}:
+        if path in {*NOTES, EXPANSION, COUNTS}:
             return [*self._session.acl, *READ_ACL_UNSAFE]
         return OPEN_ACL_UNSAFE if f"{path}/".startswith(f"{CONSUMERS}/") else self._session.acl
 

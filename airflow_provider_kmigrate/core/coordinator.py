@@ -20,7 +20,7 @@ from math import lcm
 
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
 from airflow_provider_kmigrate.core.decision import Decision, Done
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, never_if, not_yet, not_yet_if, together, unmet
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, HostedGroup, Partition, Reason, could_not_read
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
@@ -315,18 +315,74 @@ def _offer(view: ClusterView, counts: Counts, count: int) -> str:
     found = {counts.get(broker, frozenset()) for broker in view.brokers}
     if len(found) != 1 or count in next(iter(found)):
         return ""
-    return f"No broker has restarted since: the DAG kmigrate_offsets_topic__{view.name} completes this without loss (`partitions`: {count})."
+    return f"No broker has restarted since: {_completes(view, count)}"
 
 
 def agreed(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
     """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
 
-    Counts that answers do not distinguish are no reason to wait: leaders may be too regular, or too few, in the middle of a roll.
-    Preflight names them. `but`: brokers that need not answer. `only`: ask about this topic alone.
+    Counts that answers do not distinguish are no reason to wait, if the topic has as many partitions as our note says: leaders may
+    be too regular, or too few, in the middle of a roll. Preflight names them. `but`: brokers that need not answer. `only`: ask about
+    this topic alone.
     """
+    return together((answers_agree(view, but, only), unexpanded(view, but, only)))
+
+
+def answers_agree(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
+    """`agreed` by the brokers' answers alone: regular leaders may hide that a topic has more partitions than brokers use."""
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     return together(_agreed(view, topic, counts, count, but) for topic, counts, count in topics(view) if only in {None, topic})
+
+
+def unexpanded(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
+    """K01, K77: no topic has another count than our note, unless the answers prove that brokers use it.
+
+    Not judged while the answers alone say enough, or are not known: `answers_agree` reports that.
+    """
+    before = _noted(view)
+    return together(
+        _expanded(view, topic, before[topic.name], count)
+        for topic, counts, count in topics(view)
+        if only in {None, topic}
+        and before.get(topic.name, count) != count
+        and uniform(counts, count, _asked(view, counts or {}, but), topic=topic).agreement is Agreement.DEGENERATE
+    )
+
+
+def _noted(view: ClusterView) -> Mapping[str, int]:
+    return (view.zk.partition_counts if view.zk else None) or {}
+
+
+def _expanded(view: ClusterView, topic: CoordinatorTopic, noted: int, count: int) -> Gate:
+    text = (
+        f"{topic.name} had {noted} partitions when kmigrate last verified it, and has {count} now. The brokers' answers fit both numbers:"
+        " a broker that restarts may compute other coordinators than the rest."
+    )
+    offer = f" If none has restarted since, {_completes(view, count)}" if topic is OFFSETS else ""
+    return never(Reason(topic.code, text + offer))
+
+
+def _completes(view: ClusterView, count: int) -> str:
+    return f"the DAG kmigrate_offsets_topic__{view.name} completes this without loss (`partitions`: {count})."
+
+
+def noted(view: ClusterView) -> Gate:
+    """K02: kmigrate has noted the topics' counts, without which a hidden expansion cannot be seen."""
+    missing = view.zk is not None and view.zk.partition_counts is None
+    text = "kmigrate has not noted how many partitions the topics of coordinators had when this migration began."
+    return not_yet_if(missing, Reason("K02", text))
+
+
+def counts_to_note(view: ClusterView) -> dict[str, int]:
+    """The topics' counts that belong into our note: of topics that are not in it yet, and where all brokers certainly use another."""
+    before = _noted(view)
+    return {
+        topic.name: count
+        for topic, counts, count in topics(view)
+        if topic.name not in before
+        or (before[topic.name] != count and uniform(counts, count, view.brokers, topic=topic).agreement is Agreement.PROVEN)
+    }
 
 
 def groups_known(view: ClusterView) -> Gate:
@@ -368,22 +424,15 @@ def _agreed(view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, c
         return not_yet(
             Reason("K02", f"Which count of {topic.name} each broker uses was not read.", cause=Cause.COORDINATORS_NOT_ASKED)
         )
-    brokers = {n for n, broker in view.brokers.items() if broker.named and (n not in but or counts.get(n))}
+    brokers = _asked(view, counts, but)
     found = judge(view, topic, counts, count, brokers)
     if found.agreement is Agreement.BROKEN:
         return never(*found.reasons)
     return not_yet(*found.reasons) if found.agreement is Agreement.UNKNOWN and brokers else MET
 
 
-def unexpanded(before: ClusterView, view: ClusterView) -> Gate:
-    """K01, K77: no topic of coordinators has another count than before. Regular leaders may hide an expansion from `agreed`."""
-    earlier = {topic: count for topic, _, count in topics(before)}
-    changed = [(topic, count) for topic, _, count in topics(view) if earlier.get(topic, count) != count]
-    texts = (
-        (topic.code, f"{topic.name} had {earlier[topic]} partitions a while ago, and has {count} now.")
-        for topic, count in changed
-    )
-    return never_if(changed, *(Reason(code, text) for code, text in texts))
+def _asked(view: ClusterView, counts: Counts, but: Collection[int]) -> set[int]:
+    return {n for n, broker in view.brokers.items() if broker.named and (n not in but or counts.get(n))}
 
 
 def decide_agreement(view: ClusterView) -> Decision:

@@ -274,7 +274,7 @@ def _may_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
 
 
 def _used(view: ClusterView, counts: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """The counts that explain all brokers' answers; only the topic's own if it is proven."""
+    """The counts that explain all brokers' answers; one of them if it is proven, or if our note says which was used before."""
     present, unchanged = len(_topic(view)), view.zk is not None and view.zk.topic_versions.get(OFFSETS.name) == 0
     configured = (
         {broker.id: int(value) for broker in view.brokers.values() if (value := _configured(broker))} if unchanged else None
@@ -283,7 +283,9 @@ def _used(view: ClusterView, counts: Mapping[int, frozenset[int]]) -> frozenset[
     if verdict.agreement is coordinator.Agreement.PROVEN:
         return frozenset({present})
     alike = {counts.get(broker, frozenset()) for broker in view.brokers}
-    return alike.pop() if len(alike) == 1 else frozenset()
+    used = alike.pop() if len(alike) == 1 else frozenset()
+    noted = (view.zk.partition_counts or {}).get(OFFSETS.name) if view.zk is not None else None
+    return frozenset({noted}) if noted in used and noted != present else used
 
 
 def _configured(broker: Broker) -> str | None:
@@ -626,7 +628,7 @@ def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
     if view.partitions is None or len(_topic(view)) != target:
         return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
     groups = view.coordinators.groups if view.coordinators else ()
-    gate = together((coordinator.agreed(view), coordinator.groups_known(view)))
+    gate = together((coordinator.answers_agree(view), coordinator.groups_known(view)))
     gate = _one_each(view, target, groups) if gate.met else gate
     text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {len(groups)} groups has one coordinator."
     return Done(text) if gate.met else Wait(gate.reasons)

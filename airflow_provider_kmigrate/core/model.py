@@ -405,6 +405,9 @@ class ZkView:
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
     rolled_back: Mapping[int, BrokerMode] = field(default_factory=dict)  # brokers that were rolled back alone: into which mode
     expansion: Expansion | None = None  # by our note: the last expansion of __consumer_offsets
+    partition_counts: Mapping[str, int] | None = (
+        None  # by our note: of the coordinator topics, as brokers use them; None: no note
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -83,7 +83,7 @@ def if_it_stays(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
         return (*nodes, *files)
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
-    return (*nodes, *flags, *files) or unknown
+    return (*nodes, *flags, *files, *coordinator.noted(view).reasons) or unknown
 
 
 def beside(known: Sequence[Reason], verdict: Readiness, acts: KnownActs) -> tuple[Reason, ...]:

@@ -21,7 +21,8 @@ _DOCS = {
     "rollback that is not possible any more. It also fails if, in all retries, nodes do not respond or are out of their ISRs, a rollback is not assured, "
     "or a finalization stays incomplete. Nodes that kmigrate itself is restarting do not count for `policy.start_timeout`.",
     "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
-    "rendered from these originals; a rollback restores them byte for byte.",
+    "rendered from these originals; a rollback restores them byte for byte. Notes the partition counts of `__consumer_offsets` and "
+    "`__transaction_state` in ZooKeeper: a later expansion is seen, whatever brokers answer.",
     "provision": "Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "
     "version, and starts it with the migration flag. No broker is touched.",
     "ready": "Waits until every controller answers with the migration flag and all follow one leader. A controller without the flag "

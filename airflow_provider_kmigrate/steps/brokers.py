@@ -21,7 +21,16 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.group_watch import GroupWatch
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import install, note_registered, note_rolled_back, ours, restart, retry, start
+from airflow_provider_kmigrate.steps.nodes import (
+    install,
+    note_counts,
+    note_registered,
+    note_rolled_back,
+    ours,
+    restart,
+    retry,
+    start,
+)
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
@@ -59,6 +68,7 @@ class RollBroker(NodeStep):
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
         self._groups = None if groups is None else GroupWatch(groups)
         self._waits_for_groups = False  # for a time that only this process counts
+        self._counts: dict[str, int] = {}  # of coordinator topics, that our note must have before a restart
         self._leader = Recoveries()
         self._dual_write = DualWriteRepair()
 
@@ -91,6 +101,7 @@ class RollBroker(NodeStep):
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
         self._moved = moved_since(self._moved, view, first)
+        self._counts = self._counts if view.coordinators is None else coordinator.counts_to_note(view)
         before = self._moved.old  # the observation since which the dual-write must have moved
         # 1. The rest of the restart, if every leader and controller works. The first broker of a pass bakes, and may be rolled back.
         decision = self.decide_restart(view, first, before)
@@ -188,6 +199,8 @@ class RollBroker(NodeStep):
             install(context, self.node, roll.STAGE[self.target], back=self.back)
         if verb is Verb.START:
             self._start(context)
+        if verb is Verb.RESTART and not self.back:
+            note_counts(context, self._counts)
         if verb is Verb.RESTART:
             self._restart(context)
 
@@ -227,7 +240,7 @@ class RollBroker(NodeStep):
 
     def _restart_stuck_leader(self, context: StepContext) -> None:
         """Restart the leader with the file that it has, if it is still the cause."""
-        view = context.observer.observe(Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS)
+        view = context.observer.observe(Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS)
         found = recovery.leader_to_restart(view, self.node.id, context.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in context.spec.brokers if broker.id == found), None)
         if leader is None:

@@ -18,9 +18,9 @@ from airflow_provider_kmigrate.core.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.nodes import note_expansion, set_in_original
+from airflow_provider_kmigrate.steps.nodes import note_counts, note_expansion, set_in_original
 from airflow_provider_kmigrate.steps.offsets_repair import commit_at_coordinators
-from airflow_provider_kmigrate.steps.prepare import run_backup
+from airflow_provider_kmigrate.steps.prepare import save_all
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep
 
@@ -105,7 +105,7 @@ class StopGroups(_ExpansionStep):
 
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Save the originals, which the restarts render files from, while every broker is up. The note comes last: it needs both."""
-        run_backup(context)
+        save_all(context)
         context.backup.keep_export(self._target, Export(tuple(expansion.with_members(view, found))).to_json())
         note_expansion(context, found)
 
@@ -270,6 +270,8 @@ class VerifyOffsets(_WithExport):
             if wrong := offsets_repair.unlike(imported, wanted, found.old if self._undo else (found.new,)):
                 raise Refused.because(expansion.unlike_log(wrong))
             self._name_others(context, {group: log[group] for group in log.keys() - imported.keys()}, found.new)
+        if not self._undo:
+            note_counts(context, {OFFSETS.name: found.new})
         note_expansion(context, None if self._undo else replace(found, stage=ExpansionStage.IMPORTED))
 
     def _name_others(self, context: StepContext, log: Mapping[str, GroupLog], count: int) -> None:

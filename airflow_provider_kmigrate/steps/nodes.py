@@ -16,7 +16,17 @@ from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts, Restart
-from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.clients.znodes import (
+    COUNTS,
+    EXPANSION,
+    NOTES,
+    REGISTERED,
+    ROLLED_BACK,
+    UNFLAGGED,
+    Create,
+    Delete,
+    Set,
+)
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, foreign_file, stage_of
@@ -236,6 +246,14 @@ def note_expansion(context: StepContext, expansion: Expansion | None) -> None:
         _put(context, EXPANSION, znodes.expansion_note(expansion), found)
     elif found is not None:
         context.tools.zk.commit([Delete(EXPANSION, found[1])], holding=context.fence)
+
+
+def note_counts(context: StepContext, counts: Mapping[str, int]) -> None:
+    """Note these partition counts of coordinator topics; those that are noted already stay. Without any the note exists, too."""
+    found = context.tools.zk.read(COUNTS)
+    before = znodes.partition_counts(found[0]) if found else {}
+    if found is None or {**before, **counts} != before:
+        _put(context, COUNTS, {**before, **counts}, found)
 
 
 def _change(context: StepContext, path: str, change: Callable[[frozenset[int]], frozenset[int]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.clients.wire import effective
-from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core import coordinator, journal_lines
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
@@ -17,7 +17,8 @@ from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, Pr
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.group_watch import sample
 from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
-from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.steps.nodes import note_counts
+from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,15 @@ def _config(context: StepContext, broker: NodeSpec) -> dict[str, str] | None:
 
 
 def run_backup(context: StepContext) -> Done:
+    """Save all (`save_all`), and note how many partitions the topics of coordinators have. Raises `Unavailable` if that is not known."""
+    done = save_all(context)
+    view = context.observer.observe(Fields.ZOOKEEPER | Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS)
+    require_gate(coordinator.answers_agree(view))
+    note_counts(context, coordinator.counts_to_note(view))
+    return done
+
+
+def save_all(context: StepContext) -> Done:
     """Save every broker's original and ZooKeeper's tree and verify the hashes. Raises `Refused` without an original.
 
     Until the first broker has moved, a changed file simply is the new original, and the tree is saved again; afterwards a changed

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.clients.metrics import gauges_of
 from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch, witness
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, leaderless, together, unmet
+from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
 from airflow_provider_kmigrate.core.gauges import position_gauges, readiness_gauges
 from airflow_provider_kmigrate.core.migration import roll, waits
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
@@ -111,7 +111,7 @@ def lag_small(limit: int, patience: float) -> Step:
 
 def coordinators_agree(patience: float) -> Step:
     """Wait until every broker computes coordinators with the topics' own partition counts."""
-    fields = Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS
+    fields = Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS
     decided = coordinator.decide_agreement
     return WaitStep("coordinators", lambda view, _: decided(view), fields=fields, interval=1.0, patience=patience)
 
@@ -223,7 +223,6 @@ class Soak(_DualWriting):
         self._healthy_timer = HealthyTimer(0.0, self.interval)
         self._compared = SoakComparison()
         self._agreed_at = float("-inf")  # when the brokers' coordinators last agreed
-        self._counted: ClusterView | None = None  # the first observation that read the partitions
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
@@ -265,8 +264,7 @@ class Soak(_DualWriting):
         return Wait((Reason("T01", f"Soaking: healthy for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
-        self._counted = self._counted or (view if view.partitions is not None else None)
-        gate = together((waits.soaking(view, before), coordinator.unexpanded(self._counted or view, view)))
+        gate = waits.soaking(view, before)
         if gate.met:
             self._compared, gate = self._compared.observe(view)
         else:

@@ -88,6 +88,12 @@ class TestAsKafkaWrites:
         with pytest.raises(Failed, match="offsets-topic"):
             znodes.expansion(data)
 
+    @pytest.mark.parametrize("data", [b"", b"[]", b'{"__consumer_offsets": "50"}', b'{"": 50}', b'{"__consumer_offsets": true}'])
+    def test_an_unreadable_note_of_partition_counts_is_not_taken_for_none(self, data: bytes) -> None:
+        assert znodes.partition_counts(b'{"__consumer_offsets": 50}') == {"__consumer_offsets": 50}
+        with pytest.raises(Failed, match="partition-counts"):
+            znodes.partition_counts(data)
+
     def test_a_topic(self) -> None:
         data = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"abc","adding_replicas":{},"version":3}'
         assert znodes.topic("t", data) == TopicMetadata("t", "abc", {0: PartitionMetadata((1, 2), leader=-1)})

@@ -20,7 +20,7 @@ from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients import zookeeper_session
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znodes import REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import COUNTS, REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, ReadKind, access, error_for
 from airflow_provider_kmigrate.core.model import (
@@ -351,8 +351,10 @@ class TestRealTree:
     def test_our_own_note_is_part_of_a_view(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:
             client.commit([Create(ROOT), Create(ROLLED_BACK, b'{"0": "zookeeper"}'), Create(REGISTERED, b"[0, 2]")])
+            client.commit([Create(COUNTS, b'{"__consumer_offsets": 50}')])
             view = client.view()
             assert (view.rolled_back, view.registered) == ({0: BrokerMode.ZOOKEEPER}, {0, 2})
+            assert view.partition_counts == {"__consumer_offsets": 50}
             client.commit([Set(REGISTERED, b"[true]", 0)])
             with pytest.raises(Failed, match="such as"):
                 client.view()

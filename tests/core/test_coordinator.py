@@ -346,15 +346,69 @@ def test_the_sensor_says_if_other_counts_explain_the_answers_too() -> None:
     assert done.text.endswith("Brokers 0, 1, 2 use 15 partitions of __consumer_offsets or, by the same answers, 5.")
 
 
-def test_an_expansion_shows_in_the_topic_even_if_no_answer_shows_it() -> None:
-    regular = seen(dict.fromkeys(range(3), FIFTEEN | {30}))
-    expanded = replace(regular, partitions=(*ROTATING, *(replace(row, index=row.index + 15) for row in ROTATING)))
-    assert coordinator.agreed(expanded).met
-    assert coordinator.unexpanded(regular, expanded).state is GateState.NEVER
-    assert [reason.code for reason in coordinator.unexpanded(regular, expanded).reasons] == ["K01"]
-    assert coordinator.unexpanded(expanded, expanded).met
-    assert coordinator.unexpanded(cluster([ZK, ZK, ZK]), expanded).met, "it was made meanwhile"
-    assert coordinator.unexpanded(regular, replace(expanded, partitions=None)).met
+def noted(view: ClusterView, counts: Mapping[str, int] | None) -> ClusterView:
+    assert view.zk is not None
+    return replace(view, zk=replace(view.zk, partition_counts=counts))
+
+
+ANSWERS = {
+    "the topic's count alone": (FIFTEEN, None),
+    "the topic's count or another one": (FIFTEEN | {30}, GateState.NEVER),
+    "another count": (TEN, GateState.NEVER),
+    "nothing": (frozenset[int](), GateState.NOT_YET),
+}
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+@pytest.mark.parametrize("note", [None, {}, {OFFSETS.name: 15}, {OFFSETS.name: 10}, {"__transaction_state": 10}], ids=str)
+def test_a_topic_with_another_count_than_our_note_agrees_only_if_every_answer_proves_it(
+    answers: str, note: Mapping[str, int] | None
+) -> None:
+    counts, expanded = ANSWERS[answers]
+    alone = coordinator.agreed(noted(seen(dict.fromkeys(range(3), counts)), {OFFSETS.name: 15})).state
+    found = coordinator.agreed(noted(seen(dict.fromkeys(range(3), counts)), note))
+    differs = (note or {}).get(OFFSETS.name, 15) != 15
+    assert found.state is (expanded or GateState.MET if differs else alone)
+    assert {reason.code for reason in found.reasons} <= {"K01", "K02"}
+
+
+def test_a_hidden_expansion_is_named_with_both_counts_and_the_dag_that_completes_it() -> None:
+    view = noted(seen(dict.fromkeys(range(3), FIFTEEN | {10})), {OFFSETS.name: 10})
+    (reason,) = coordinator.agreed(view).reasons
+    assert reason.code == "K01"
+    for words in ("had 10 partitions", "has 15 now", "kmigrate_offsets_topic__", "(`partitions`: 15)"):
+        assert words in reason.text
+    assert coordinator.agreed(replace(view, zk=None)).met, "after the finalization ZooKeeper may be off"
+    assert coordinator.answers_agree(view).met
+
+
+@pytest.mark.parametrize(
+    ("note", "counts", "to_note"),
+    [
+        (None, FIFTEEN | {30}, {OFFSETS.name: 15}),
+        ({}, FIFTEEN | {30}, {OFFSETS.name: 15}),
+        ({OFFSETS.name: 15}, FIFTEEN, {}),
+        ({OFFSETS.name: 10}, FIFTEEN | {10}, {}),
+        ({OFFSETS.name: 10}, TEN, {}),
+        ({OFFSETS.name: 10}, FIFTEEN, {OFFSETS.name: 15}),
+    ],
+)
+def test_a_count_is_noted_once_and_changes_only_if_all_brokers_certainly_use_another_one(
+    note: Mapping[str, int] | None, counts: frozenset[int], to_note: Mapping[str, int]
+) -> None:
+    assert coordinator.counts_to_note(noted(seen(dict.fromkeys(range(3), counts)), note)) == to_note
+
+
+def test_one_broker_that_may_use_the_old_count_keeps_the_note() -> None:
+    view = noted(seen({0: FIFTEEN, 1: FIFTEEN, 2: FIFTEEN | {10}}), {OFFSETS.name: 10})
+    assert coordinator.counts_to_note(view) == {}
+    assert coordinator.agreed(view).state is GateState.NEVER
+
+
+def test_a_missing_note_is_not_taken_for_an_unchanged_topic() -> None:
+    view = noted(seen({}), None)
+    assert [reason.code for reason in coordinator.noted(view).reasons] == ["K02"]
+    assert coordinator.noted(noted(view, {})).met
 
 
 def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:

@@ -76,6 +76,7 @@ def cluster(
         owner,
         3,
         None if offset is None else migration(offset),
+        partition_counts={},
     )
     view = ClusterView(
         moving=(),

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.znodes import EXPANSION, NOTES, WRITABLE, Operation
+from airflow_provider_kmigrate.clients.znodes import COUNTS, EXPANSION, NOTES, WRITABLE, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields
@@ -21,7 +21,7 @@ from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.sim_zookeeper import STATE, SimZooKeeper
 
-_OF_THE_CLUSTER = {*WRITABLE, *NOTES, EXPANSION, STATE}
+_OF_THE_CLUSTER = {*WRITABLE, *NOTES, EXPANSION, COUNTS, STATE}
 
 
 class SimSession(MemoryZooKeeper):

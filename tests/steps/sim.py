@@ -153,6 +153,8 @@ class SimCluster:
     in_transaction: set[str] = field(default_factory=set)  # groups with a commit in an open one
     added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
     expansion: bytes | None = None  # the note of an expansion of it
+    noted_counts: bytes | None = b"{}"  # the note of partition counts; a backup makes it
+    regular: bool = False  # leaders are so regular that brokers' answers fit the topic's count, whatever they use
     stored: tuple[dict[str, TopicMetadata], dict[str, TopicMetadata]] = field(default_factory=lambda: ({}, {}))  # on both sides
     kafka_tree: list[tuple[str, bytes | None]] = field(default_factory=lambda: [("/", None), ("/controller_epoch", b"3")])
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
@@ -169,6 +171,8 @@ class SimCluster:
         self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
         self.counts = {node.id: self.offsets_partitions for node in nodes}
+        if self.offsets_partitions:
+            self.noted_counts = json.dumps({OFFSETS.name: self.offsets_partitions}).encode()
         for number in range(12) if self.offsets_partitions else ():
             commit = {TopicPartition("t", 0): FetchedOffset(100 + number, number, f"of {number}")}
             self.offsets.setdefault(magnitude(f"team-{number}") % self.offsets_partitions, {})[f"team-{number}"] = commit
@@ -411,6 +415,7 @@ class SimCluster:
             registered=znodes.node_ids("registered", self.known) if self.known else frozenset(),
             unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
             expansion=znodes.expansion(self.expansion) if self.expansion else None,
+            partition_counts=znodes.partition_counts(self.noted_counts) if self.noted_counts else None,
         )
 
     def _partitions(self, in_sync: set[int]) -> tuple[Partition, ...]:
@@ -436,9 +441,10 @@ class SimCluster:
 
     def _coordinators(self) -> CoordinatorFacts:
         """Not by fingerprints: a broker that answers at all is known by what it read."""
+        also = {self.offsets_partitions} if self.regular else set()
         answering = [broker for broker in self.counts if self._up(broker) and broker not in self.unread_coordinators]
         return CoordinatorFacts(
-            {OFFSETS.name: {broker: frozenset({self.counts[broker]}) for broker in answering}},
+            {OFFSETS.name: {broker: frozenset({self.counts[broker], *also}) for broker in answering}},
             self._groups(),
         )
 

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_kmigrate.clients.znodes import EXPANSION, REGISTERED, ROLLED_BACK, UNFLAGGED, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import (
+    COUNTS,
+    EXPANSION,
+    REGISTERED,
+    ROLLED_BACK,
+    UNFLAGGED,
+    Create,
+    Delete,
+    Operation,
+    Set,
+)
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import Migration, ZkController
@@ -18,7 +28,13 @@ if TYPE_CHECKING:
 
 TOPIC = "/brokers/topics/t"
 STATE = f"{TOPIC}/partitions/0/state"
-_NOTES = {ROLLED_BACK: "note", REGISTERED: "known", UNFLAGGED: "unflagged", EXPANSION: "expansion"}  # in the cluster
+_NOTES = {
+    ROLLED_BACK: "note",
+    REGISTERED: "known",
+    UNFLAGGED: "unflagged",
+    EXPANSION: "expansion",
+    COUNTS: "noted_counts",
+}  # in the cluster
 
 
 @dataclass

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import coordinator, gates
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.migration.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, CoordinatorFacts, Fields
-from airflow_provider_kmigrate.core.plan import MIGRATION
+from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
 from airflow_provider_kmigrate.steps.catalog import build, run_plan, run_rollback
-from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import Soak, run_watch
-from tests.steps.phases import all_kraft, check_back, check_end, controllers, some_kraft
+from airflow_provider_kmigrate.steps.waits import Soak, require_rollback_assured, run_watch
+from tests.steps.phases import all_kraft, check_back, check_end, controllers, forward, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import BAKE
 
@@ -136,8 +136,12 @@ def test_a_leader_that_adds_no_broker_to_its_isrs_is_not_restarted_while_brokers
     assert any(text.startswith("Not restarting broker 0 now: [K01]") for text in said)
 
 
-def test_an_expansion_in_the_soak_is_reported_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "unexpanded", lambda *_: gates.MET)
+def hidden(brokers: int = 3) -> SimCluster:
+    """Leaders are so regular that an expansion shows in no broker's answer."""
+    return SimCluster(brokers, offsets_partitions=10, regular=True)
+
+
+def test_an_expansion_in_the_soak_is_reported_within_a_minute(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)
@@ -148,31 +152,114 @@ def test_an_expansion_in_the_soak_is_reported_within_a_minute(tmp_path: Path, mo
     assert 100.0 < cluster.clock.time - begun < 160.0
 
 
-def test_an_expansion_that_regular_leaders_hide_ends_a_soak_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
-    cluster = SimCluster(offsets_partitions=10)
+def test_an_expansion_that_regular_leaders_hide_ends_a_soak_too(tmp_path: Path) -> None:
+    cluster = hidden()
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)
-    expand_at(cluster, cluster.clock.time + 10.0)
-    with pytest.raises(Refused, match="had 10 partitions a while ago, and has 15 now"):
+    begun = cluster.clock.time
+    expand_at(cluster, begun + 100.0)
+    with pytest.raises(Refused, match="had 10 partitions when kmigrate last verified it, and has 15 now"):
         run_step(Soak(1000.0), context)
+    assert 100.0 < cluster.clock.time - begun < 160.0
 
 
-def test_a_first_observation_without_partitions_hides_no_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
+@pytest.mark.parametrize("phase", [controllers, some_kraft])
+def test_a_hidden_expansion_stops_the_next_process_of_a_roll_before_it_stops_a_broker(
+    tmp_path: Path, phase: Callable[[SimCluster, StepContext], None]
+) -> None:
+    """No process has seen both counts: the run's note has the one before."""
+    cluster = hidden()
+    phase(cluster, cluster.context(tmp_path))
+    cluster.offsets_partitions, before = 15, stops(cluster)
+    with pytest.raises(Refused, match=r"\[K01\].*had 10 partitions.*has 15 now.*kmigrate_offsets_topic__sim completes"):
+        run_step(
+            next_broker(cluster, BrokerMode.MIGRATION if phase is controllers else BrokerMode.KRAFT), cluster.context(tmp_path)
+        )
+    assert stops(cluster) == before
+    assert cluster.disasters == []
+
+
+@pytest.mark.parametrize("ask", [run_watch, require_rollback_assured, run_rollback])
+def test_watch_approval_and_rollback_of_any_process_see_a_hidden_expansion(
+    tmp_path: Path, ask: Callable[[StepContext], object]
+) -> None:
+    cluster = hidden()
+    all_kraft(cluster, cluster.context(tmp_path))
+    cluster.offsets_partitions, before = 15, stops(cluster)
+    with pytest.raises(Refused, match=r"\[K01\].*had 10 partitions"):
+        ask(cluster.context(tmp_path))
+    assert stops(cluster) == before
+
+
+def test_a_hidden_expansion_is_completed_by_the_dag_that_the_text_names_and_the_migration_goes_on(tmp_path: Path) -> None:
+    cluster = hidden()
+    run_plan(cluster.context(tmp_path), [step for step in MIGRATION if step.kind in {"preflight", "backup"}])
+    cluster.offsets_partitions = 15
+    with pytest.raises(Refused, match="K01"):
+        run_preflight(cluster.context(tmp_path))
+    run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 15})
+    assert set(cluster.counts.values()) == {15}
+    forward(cluster, cluster.context(tmp_path))
+    assert cluster.disasters == []
+    assert json.loads(cluster.noted_counts or b"") == {OFFSETS.name: 15}
+
+
+def test_an_expansion_of_kmigrate_that_was_undone_stays_one_that_no_restart_passes(tmp_path: Path) -> None:
+    """The topic keeps its partitions, and brokers use the old count."""
+    cluster = hidden()
+    context = cluster.context(tmp_path)
+    run_plan(context, [step for step in MIGRATION if step.kind in {"preflight", "backup"}])
+    run_plan(context, EXPANSION[: [step.kind for step in EXPANSION].index("expand") + 1], {"partitions": 20})
+    run_plan(cluster.context(tmp_path), EXPANSION, {"partitions": 20, "undo": True})
+    with pytest.raises(Refused, match="had 10 partitions"):
+        run_preflight(cluster.context(tmp_path))
+
+
+def test_a_count_that_all_brokers_certainly_use_is_noted_before_the_next_restart(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    controllers(cluster, cluster.context(tmp_path))
+    cluster.offsets_partitions = 15
+    cluster.counts = dict.fromkeys(cluster.counts, 15)  # every broker was restarted by hand
+    run_step(next_broker(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
+    assert json.loads(cluster.noted_counts or b"") == {OFFSETS.name: 15}
+
+
+def test_a_topic_that_is_made_during_the_migration_is_noted_before_the_next_restart(tmp_path: Path) -> None:
+    cluster = SimCluster(regular=True)
+    controllers(cluster, cluster.context(tmp_path))
+    cluster.offsets_partitions, cluster.counts = 10, dict.fromkeys(cluster.counts, 10)
+    run_step(next_broker(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
+    assert json.loads(cluster.noted_counts or b"") == {OFFSETS.name: 10}
+    cluster.offsets_partitions = 15
+    with pytest.raises(Refused, match="had 10 partitions"):
+        run_step(next_broker(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
+
+
+def test_without_the_note_no_broker_is_rolled_until_backup_is_cleared_but_one_is_rolled_back(tmp_path: Path) -> None:
+    """An older release began this migration, or somebody deleted the note."""
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
-    all_kraft(cluster, context)
-    expand_at(cluster, cluster.clock.time + 10.0)
-    begun, observe = cluster.clock.time, cluster.observe
+    some_kraft(cluster, context)
+    cluster.noted_counts = None
+    step = next_broker(cluster, BrokerMode.KRAFT)
+    step.patience = 30.0
+    with pytest.raises(TimedOut, match=r"\[K02\] kmigrate has not noted"):
+        run_step(step, context)
+    with pytest.raises(Unavailable, match="K02"):
+        run_watch(context)
+    run_backup(context)
+    assert isinstance(run_step(next_broker(cluster, BrokerMode.KRAFT), context), Done)
+    cluster.noted_counts = None
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)
 
-    def blind_at_first(what: Fields, *given: object) -> ClusterView:
-        view = observe(what, *given)  # type: ignore[arg-type]
-        return replace(view, partitions=None) if cluster.clock.time - begun < 1.0 else view
 
-    cluster.observe = blind_at_first  # type: ignore[method-assign]
-    with pytest.raises(Refused, match="had 10 partitions a while ago, and has 15 now"):
-        run_step(Soak(1000.0), context)
+def test_a_backup_waits_for_brokers_that_do_not_say_which_count_they_use(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10, unread_coordinators={2}, noted_counts=None)
+    cluster.noted_counts = None
+    with pytest.raises(Unavailable, match="K02"):
+        run_backup(cluster.context(tmp_path))
+    assert cluster.noted_counts is None
 
 
 def test_a_soak_goes_on_while_a_broker_does_not_report_its_coordinators_but_does_not_end_then(tmp_path: Path) -> None:
@@ -191,12 +278,11 @@ def test_a_soak_goes_on_while_a_broker_does_not_report_its_coordinators_but_does
     assert 130.0 < cluster.clock.time - begun < 140.0
 
 
-def test_a_soak_does_not_end_on_an_expansion_that_it_has_not_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_soak_does_not_end_on_an_expansion_that_it_has_not_read_yet(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)
     begun = cluster.clock.time
-    monkeypatch.setattr(coordinator, "unexpanded", lambda *_: gates.MET)
     expand_at(cluster, begun + 10.0)
     with pytest.raises(Refused, match="K01"):
         run_step(Soak(20.0), context)

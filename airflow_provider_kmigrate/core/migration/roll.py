@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import median
 
-from airflow_provider_kmigrate.core import gates, readiness
+from airflow_provider_kmigrate.core import coordinator, gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, misfiled, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, never, never_if, not_yet, not_yet_if, together, unmet
@@ -274,7 +274,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             _pass_gate(view, broker, target),
             no_reassignment(view),
             may_give_up(view, broker.id) if phase in _ISOLATED else may_stop(view, (broker.id,)),
-            MET if phase in _ISOLATED else gates.latency_recovered(view),
+            *(() if phase in _ISOLATED else (gates.latency_recovered(view), coordinator.noted(view))),
         )
     )
     # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.

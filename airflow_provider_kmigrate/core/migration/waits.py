@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
+from airflow_provider_kmigrate.core import coordinator, gates, readiness
 from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
-from airflow_provider_kmigrate.core import gates, readiness
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import (
@@ -323,6 +323,7 @@ def soaking(view: ClusterView, first: ClusterView) -> Gate:
             gates.no_group_without_coordinator(view),
             roll.in_sync(view),
             roll.no_broker_fenced(view),
+            coordinator.noted(view),
             readiness.as_gate(seldom),
         )
     )

@@ -174,7 +174,11 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
                 Severity.UNKNOWN
             )  # changed since it was created, and brokers may still use the number they are configured with
         for reason in verdict.reasons:
-            yield PreflightFinding(reason, severity, "KIP-895; GroupCoordinator startup")
+            yield PreflightFinding(reason, severity, _STARTUP)
+    yield from refused(coordinator.unexpanded(view).reasons, _STARTUP)
+
+
+_STARTUP = "KIP-895; GroupCoordinator startup"
 
 
 def _configured(facts: PreflightFacts, topic: CoordinatorTopic) -> dict[int, int]:

@@ -24,6 +24,7 @@ meanwhile: **Only as long as no broker restarts.**
 do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups that have two coordinators or none: stop their consumers now.
 do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
 do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
+do: Every broker has certainly restarted since kmigrate "last verified" it: delete the znode `/_kmigrate/partition-counts`, clear `backup` alone.
 do: Run preflight again, or clear the task that was refused.
 never: Restart only the broker that differs.
 source: measured
@@ -32,6 +33,7 @@ K02 The count of a coordinator topic is not known
 means: No number, or more than one, explains the answers of these brokers about `__consumer_offsets` or `__transaction_state`. Leaders that move meanwhile cause this.
 meanwhile: Yes. No broker is restarted before it is known.
 do: Wait until no leader moves; a step continues by itself. Clear `preflight`.
+do: kmigrate has not noted the counts (an older release began this migration): clear `backup` alone, not what follows it.
 do: May kmigrate's user DESCRIBE the groups and transactional ids `__coord_probe*`? Has a partition of the topic no leader?
 do: Several numbers fit: make sure that the topic was not expanded since these brokers started.
 never: Skip preflight, or expand the topic now.
