@@ -167,6 +167,7 @@ class Cause(StrEnum):
     GROUPS_STUCK = auto()  # groups that made progress before a restart do not after it
     COORDINATORS_NOT_ASKED = auto()  # a decision waits for nothing but them
     READINESS_NOT_ASKED = auto()  # a decision waits for nothing but what shows whether a rollback is assured
+    UNREAD_BROKER = auto()  # of one broker: it did not answer
     UNREAD_CONTROLLER = auto()  # of one controller
     UNREAD_PROCESS = auto()  # of one node, by its host
     UNREAD_FILES = auto()  # of one node, by its host
@@ -181,6 +182,7 @@ class Reason:
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
     node: str = ""  # such as "broker 1", if alarms and unread hosts of several must be distinguished; not kept in rows
+    certain: bool = False  # of what was not read: no later try reads it, until somebody removes the cause
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:

@@ -242,11 +242,22 @@ class Questions:
             question.future.cancel()  # a read that has not begun needs no thread any more
             why = f"no answer within {question.patience:g} s"
         except KMigrateError as error:
-            why = str(error)
+            return None, unread_because(question.reason, error)
         except Exception as error:  # noqa: BLE001 - one answer that we cannot read is unknown; it never ends the watch of the others
             _log.warning("%s: unexpected", question.reason.text, exc_info=error)
             why = f"an answer could not be read ({type(error).__name__}); the log has the details"
         return None, replace(question.reason, text=f"{question.reason.text}: {why}")
+
+
+def unread_because(reason: Reason, error: KMigrateError) -> Reason:
+    """What was not read, with the error's own code and remedy if it has them: a machine with another host key is M06, not U04.
+
+    `cause` and `node` stay, so that decisions see no difference.
+    """
+    own = next(iter(error.reasons), None)
+    if own is None:
+        return replace(reason, text=f"{reason.text}: {error}", certain=not error.retriable)
+    return replace(reason, code=own.code, text=f"{reason.text}: {own.text}", remedy=own.remedy, certain=not error.retriable)
 
 
 class HostObservations:
@@ -409,20 +420,18 @@ MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
 ENSEMBLE = Reason("U01", "ZooKeeper's servers did not report themselves", cause=Cause.UNREAD_SLOW)
 TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
 
-#: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
-OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_GROUPS})
 OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS, Cause.UNREAD_GROUPS})
 """Slow reads, which `Observer.observe` does not repeat when it reads the rest again."""
 
 
 def broker(node: NodeSpec) -> Reason:
     """R01: this broker did not answer."""
-    return Reason("R01", f"{_named(node)} did not answer")
+    return Reason("R01", f"{_named(node)} did not answer", cause=Cause.UNREAD_BROKER, node=node.name)
 
 
 def controller(node: NodeSpec) -> Reason:
     """G23: this controller did not answer."""
-    return Reason("G23", f"{_named(node)} did not answer", cause=Cause.UNREAD_CONTROLLER)
+    return Reason("G23", f"{_named(node)} did not answer", cause=Cause.UNREAD_CONTROLLER, node=node.name)
 
 
 def host(cause: Cause, node: NodeSpec) -> Reason:
@@ -437,7 +446,7 @@ def quorum(node: NodeSpec) -> Reason:
 
 def coordinators(what: str, node: NodeSpec) -> Reason:
     """U05: this broker did not report its coordinators (`what`: of which topic), or its groups."""
-    return Reason("U05", f"{_named(node)} did not report {what}", cause=Cause.UNREAD_COORDINATORS)
+    return Reason("U05", f"{_named(node)} did not report {what}", cause=Cause.UNREAD_COORDINATORS, node=node.name)
 
 
 def _named(node: NodeSpec) -> str:

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.groups.members import rolls_back, unread
 from airflow_provider_kmigrate.core.groups.move import Goal, held, moved, plan
 from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
-from airflow_provider_kmigrate.core.model import Fields, Reason
+from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.spark_jobs import stored
@@ -69,9 +69,9 @@ class _Forward(StepOperator):
         self._released = frozenset(context["params"].get(_RELEASE) or ())
         return super()._execute(context, progress)
 
-    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
+    def refused(self, context: Context, error: KMigrateError) -> None:
         """Store the reasons for the task that may roll the group back."""
-        context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
+        context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in error.reasons if reason.cause])
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """Skip if every group has left ZooKeeper; else release what the run releases, and do the step."""

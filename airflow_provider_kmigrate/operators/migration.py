@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
@@ -59,6 +59,7 @@ _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
 _TERMS = ("skip_failover", "accept_loss", "partitions", "undo")  # of the conf of a run: a rollback's, an expansion's
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
+_SHOWN = 1_000  # characters of an error in a message
 _OBSERVING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
@@ -465,17 +466,21 @@ class WatchOperator(StepOperator):
             raise
         except Exception as error:
             if self._ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
-                self.refused(context, getattr(error, "reasons", ()))
+                self._fail(context, error)
             raise
         self._report(context, ())
         return text
 
-    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """Report what the watch fails with; without reasons it is the watch itself that fails (T09), and no alarm ends."""
+    def refused(self, context: Context, error: KMigrateError) -> None:
+        """Report what the watch fails with."""
+        self._fail(context, error)
+
+    def _fail(self, context: Context, error: Exception) -> None:
+        """Report the reasons of an error. Without reasons it is the watch itself that fails (T09), and no alarm ends."""
+        reasons = getattr(error, "reasons", ())
         self._whole = self._whole and bool(reasons)
-        self._report(
-            context, reasons or (Reason("T09", "The watch failed before it could judge the cluster; its log has the error."),)
-        )
+        what = str(error)[:_SHOWN] if isinstance(error, KMigrateError) else f"{type(error).__name__}; its log has the error."
+        self._report(context, reasons or (Reason("T09", f"The watch failed before it could judge the cluster: {what}"),))
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Observe once, and judge alarms and deadlines."""

@@ -13,9 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.step_context import acting, asking, run_of, watching
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -90,8 +89,8 @@ class StepOperator(BaseOperator):
             return asking(self.cluster_file, context, self.log.info, over_waiting=self.over_waiting)
         return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed, over_waiting=self.over_waiting)
 
-    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
-        """Handle the reasons of a refusal; the task is about to fail."""
+    def refused(self, context: Context, error: KMigrateError) -> None:
+        """Handle a refusal, or another error that no retry cures; the task is about to fail."""
 
     def execute(self, context: Context) -> str:
         """Begin a try: the progress of an earlier try is continued, but its patience starts again."""
@@ -109,7 +108,7 @@ class StepOperator(BaseOperator):
             with self.step_context(context) as step_context:
                 decision = self.run_in(step_context, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
-            self.refused(context, error.reasons)
+            self.refused(context, error)
             raise AirflowFailException(str(error)) from None
         finally:
             self._stored.save(self._progress)

@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.zookeeper import Holding
+from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, GateState, unidentified, wrong_cluster
@@ -43,7 +44,6 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe.reads import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
 
@@ -572,9 +572,8 @@ class _Diary:
 
 
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
-    """Unread fields that a wait may be caused by; unresponsive nodes are named by the wait's own reasons."""
-    said = decision.reasons if isinstance(decision, Wait) else ()
-    return tuple(reason for reason in view.unknowns if said and reason.cause in OF_THE_CLUSTER and reason not in said)
+    """What was not read that a wait may be caused by, with the errors of machines and nodes."""
+    return why_unread(view, decision.reasons if isinstance(decision, Wait) else ())
 
 
 def _key(decision: Decision) -> object:

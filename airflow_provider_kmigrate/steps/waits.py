@@ -13,6 +13,7 @@ from typing import Self
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.metrics import gauges_of
 from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch, witness
+from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
@@ -378,7 +379,8 @@ def require_rollback_assured(context: StepContext) -> Readiness:
     note_readiness(context, found, "readiness")
     if ended(found.view) or (where(found.view).phase is Phase.FINALIZING and flags_taken_by_us(found.view)):
         return found.readiness
-    require_gate(readiness.as_gate(found.readiness.reasons))
+    gate = readiness.as_gate(found.readiness.reasons)
+    require_gate(replace(gate, reasons=(*gate.reasons, *why_unread(found.view, gate.reasons))))
     return found.readiness
 
 

@@ -31,6 +31,7 @@ UsePAM no
 PidFile none
 PasswordAuthentication no
 KbdInteractiveAuthentication no
+MaxStartups 100
 """
 
 

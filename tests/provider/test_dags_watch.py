@@ -157,10 +157,16 @@ def isolated(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterVie
 
 
 @pytest.mark.parametrize(
-    "error", [AuthenticationFailed("SASL PLAIN is refused"), Unavailable("no answer"), ValueError("a defect")]
+    ("error", "shown"),
+    [
+        (AuthenticationFailed("kafka1:9092: its certificate is not accepted"), "kafka1:9092: its certificate is not accepted"),
+        (Unavailable("no answer"), "no answer"),
+        (ValueError("a defect"), "ValueError; its log has the error"),
+    ],
+    ids=["tls", "unavailable", "defect"],
 )
-def test_a_watch_that_does_not_work_is_an_alarm_and_ends_none(
-    sim: Rehearsal, messages: list[str], run_dag: RunDag, error: Exception
+def test_a_watch_that_does_not_work_is_an_alarm_with_its_cause_and_ends_none(
+    sim: Rehearsal, messages: list[str], run_dag: RunDag, error: Exception, shown: str
 ) -> None:
     right = sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id].running
     node, dag, sent = lose_flag(sim), watching(sim), []
@@ -168,6 +174,7 @@ def test_a_watch_that_does_not_work_is_an_alarm_and_ends_none(
         sim.failure = failure
         tasks(run_dag(dag, logical_date=datetime(2026, 6, 1, 0, number, tzinfo=UTC)))
         sent.append(sorted(text[len("kmigrate: sim: ") :].split(":")[0] for text in messages))
+        assert not failure or all(shown in text for text in messages)
         messages.clear()
         node.running = right
     assert sent == [["alarm G05 begins", "alarm O06 begins"], ["alarm T09 begins"], [], ["an alarm has ended"] * 3]

@@ -21,12 +21,14 @@ from airflow.utils.session import create_session
 from airflow_provider_kmigrate.clients.connections import ssh_settings
 from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.model import Cause, Fields, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.hooks import ssh
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.hooks.ssh import SshPipe
+from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 from airflow_provider_kmigrate.spec import loads
 from tests.kit.sshd import HOST, Sshd, missing, running
 from tests.node.machine import AGENT, CLUSTER, NEW, Node
@@ -270,6 +272,58 @@ def test_the_connection_that_a_cluster_file_names_is_used(shared: Sshd, connecti
         pytest.raises(Refused, match=r"M03.*exit code 7: up to here"),
     ):
         tools.host(spec.brokers[0]).observe(spec.brokers[0]).process()
+
+
+SAYS = "read -r _; echo '{}'; sleep 60"
+SUDO = "echo 'sudo: a password is required' >&2; exit 1"
+OLD_AGENT = '{"v": 0, "id": null, "error": {"code": "protocol", "text": "the agent speaks protocol 0"}}'
+FULL = '{"v": 1, "id": 1, "error": {"code": "disk_full", "text": "/etc/kafka: no space left"}}'
+CUT = '{"v": 1, "id": 1, "error": {"code": "busy", "text": "another request acts on this broker"}}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "program", "found"),
+    [
+        ({"host_key": "other"}, ECHO, ("M06", "its host key is .* the known one is", True)),
+        ({"key_file": "other"}, ECHO, ("M06", "it does not accept the login", True)),
+        ({"key_file": "/no/such/key"}, ECHO, ("M06", "No such file", True)),
+        ({"private_key": "-----BEGIN-----"}, ECHO, ("N03", "cannot be used", True)),
+        ({"port": 1}, ECHO, ("U04", "127.0.0.1: no SSH connection: .*Unable to connect", False)),
+        ({"host": "no-such-host.invalid"}, ECHO, ("U04", "no-such-host.invalid: no SSH connection: .*not known", False)),
+        ({}, ("sh", "-c", SUDO), ("M03", "a password is required; sudo needs this line", True)),
+        ({}, ("sh", "-c", "echo 'kmigrate-node: not found' >&2; exit 127"), ("M03", "install the agent there", True)),
+        ({}, ("sh", "-c", SAYS.format(OLD_AGENT)), ("M03", "older than this kmigrate. Update the agent", True)),
+        ({}, ("sh", "-c", SAYS.format(FULL)), ("U04", "no space left", True)),
+        ({}, ("sh", "-c", SAYS.format(CUT)), ("U04", "another request acts on this broker", False)),
+        ({}, ("sh", "-c", SAYS.format("Welcome!")), ("U04", "what answers is no kmigrate-node", True)),
+        ({}, ("sleep", "60"), ("U04", "no answer within 1 s", False)),
+    ],
+)
+def test_an_observation_has_the_error_of_each_machine_that_was_not_read(
+    shared: Sshd,
+    connection: Callable[..., str],
+    fields: dict[str, Any],
+    program: tuple[str, ...],
+    found: tuple[str, str, bool],
+) -> None:
+    """The code is the error's own, so that whoever waits reads its remedy; causes and nodes are as for any unread machine."""
+    code, text, certain = found
+    known = {"host_key": Path(shared.other_key_file + ".pub").read_text(), "key_file": shared.other_key_file}
+    extra = {name: known.get(name, value) if value == "other" else value for name, value in fields.items()}
+    port, host = extra.pop("port", shared.port), extra.pop("host", HOST)
+    extra |= {"key_file": None} if "private_key" in extra else {}
+    connection("zk", "kmigrate_zookeeper", host="zk1")
+    connection("kf", "kafka", extra={"bootstrap.servers": "k:9092"})
+    connection("prod_ssh", **shared.fields(**extra) | {"port": port})
+    spec = loads(CLUSTER_FILE.replace("host: 127.0.0.1", f"host: {host}"))
+    with opened(settings_of(spec), spec.name, lambda settings, host: open_ssh(settings, host, program)) as tools:
+        observer = Observer(spec, tools, ObserverTimeouts(hosts=1.0 if program[0] == "sleep" else 60.0))
+        view = observer.observe(Fields.PROCESSES | Fields.FILES, spec.brokers)
+    assert {(reason.code, reason.node, reason.certain) for reason in view.unknowns} == {(code, "broker 0", certain)}
+    assert {reason.cause for reason in view.unknowns} == {Cause.UNREAD_PROCESS, Cause.UNREAD_FILES}
+    assert all(re.search(f"The host of broker 0 did not answer: .*{text}", reason.text) for reason in view.unknowns)
+    [shown] = why_unread(view, (Reason("U04", "The host of node 0 does not report its process as running."),))
+    assert (shown.code, shown.next_step) == (code, view.unknowns[0].next_step)
 
 
 def test_the_connection_chooses_neither_machine_nor_program(shared: Sshd) -> None:

@@ -196,6 +196,34 @@ def test_a_wait_says_why_something_of_the_cluster_was_not_read(tmp_path):
     assert not [line for line in said if "Controller 3000" in line], "controllers are not there yet for half of a migration"
 
 
+class OtherKey(Unread):
+    """The machine of broker 0 has another host key; its agent was asked for the process and for the files."""
+
+    gone = tuple(
+        Reason("M06", "The host of broker 0 did not answer: its host key is new", cause=cause, node="broker 0", certain=True)
+        for cause in (Cause.UNREAD_PROCESS, Cause.UNREAD_FILES)
+    )
+
+
+def test_a_wait_names_the_error_of_a_machine_once_and_what_to_do_about_it(tmp_path):
+    said: list[str] = []
+    context = replace(OtherKey().context(tmp_path), say=said.append)
+    with pytest.raises(TimedOut, match="its host key is new"):
+        run_step(Scripted(lambda _: Wait(WHY)), context)
+    [first, *_] = said
+    assert first.count("[M06]") == 1
+    assert "see M06 in the runbook" in first
+
+
+@pytest.mark.parametrize(("cause", "shown"), [(Cause.CONTROLLER_UNRESPONSIVE, True), (Cause.BROKER_UNRESPONSIVE, False)])
+def test_a_wait_for_a_node_carries_that_nodes_own_error(tmp_path, cause, shown):
+    said: list[str] = []
+    context = replace(Unread().context(tmp_path), say=said.append)
+    with pytest.raises(TimedOut):
+        run_step(Scripted(lambda _: Wait((Reason("G23", "It does not answer.", cause=cause),))), context)
+    assert ("Controller 3000 did not answer: refused" in said[0]) is shown
+
+
 def test_what_is_done_says_nothing_of_what_was_not_read(tmp_path):
     said: list[str] = []
     run_step(Scripted(lambda _: Done("all")), replace(Unread().context(tmp_path), say=said.append))
