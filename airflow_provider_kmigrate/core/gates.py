@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import isfinite
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
@@ -447,19 +448,29 @@ LEAST_RATE = 0.5  # of the records a second before; fewer acknowledgements show 
 def latency_recovered(view: ClusterView) -> Gate:
     """G42: the probe's records are acknowledged about as fast as before the first restart, in each of its partitions.
 
-    Met without a probe, and if it has ended (`probe_ended`): the audit behind the roll judges that.
+    Met without a probe in the cluster file. Y05 if it has one that has ended, or never began.
     """
     found = view.probe
-    if found is None or found.age > PROBE_GONE:
+    if found is None:
         return MET
+    if found.age > PROBE_GONE:
+        return not_yet(_probe_gone(found.age))
     if found.age > PROBE_FRESH:
-        text = f"The probe has measured nothing for {found.age:.0f} s; after {PROBE_GONE:.0f} s it is not waited for."
+        text = f"The probe has measured nothing for {found.age:.0f} s; after {PROBE_GONE:.0f} s it counts as ended."
         return not_yet(Reason("T01", text))
     if found.before is None:
         return not_yet(Reason("T01", "The probe measures the produce latency before the first restart."))
     slow = [text for name, before in sorted(found.before.items()) if (text := _slower(name, before, found.now.get(name)))]
     text = f"The produce latency of the probe is not back to what it was before the first restart: {summarize(slow)}."
     return not_yet_if(slow, Reason("G42", text))
+
+
+def _probe_gone(age: float) -> Reason:
+    ended = f"has ended: it has measured nothing for {age:.0f} s"
+    never = "never began, or this worker does not see its folder"
+    return Reason(
+        "Y05", f"The probe {ended if isfinite(age) else never}. No broker restarts: nothing shows whether records wait."
+    )
 
 
 def _slower(name: str, before: ProduceLatency, now: ProduceLatency | None) -> str:
@@ -469,13 +480,6 @@ def _slower(name: str, before: ProduceLatency, now: ProduceLatency | None) -> st
         return f"{name} acknowledges {rate:.1f} records a second, {before.rate:.1f} before"
     limit = LATENCY_TIMES * before.p95 + LATENCY_SECONDS
     return f"p95 of {name} is {now.p95:.3f} s, {before.p95:.3f} s before (limit {limit:.3f} s)" if now.p95 > limit else ""
-
-
-def probe_ended(view: ClusterView) -> str:
-    """The sentence that no figures of the probe are there to wait for; empty if there are some, or no probe."""
-    if view.probe is None or view.probe.age <= PROBE_GONE:
-        return ""
-    return " The probe's figures are missing or old: its produce latency was not waited for (Y05)."
 
 
 def slow_stop_limit(partitions: int) -> float:

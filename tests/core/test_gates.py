@@ -1,5 +1,6 @@
 """Each measured gate opens on the healthy view, closes on its disaster, and never opens on an unknown."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -85,7 +86,8 @@ CASES = [
     ),
     ("the probe has not measured before", gates.latency_recovered(replace(PRE, probe=ProbeFigures(1.0))), GateState.NOT_YET),
     ("figures of a while ago, though good", gates.latency_recovered(probed(age=10.1)), GateState.NOT_YET),
-    ("G42 the probe has ended", gates.latency_recovered(probed(age=60.1, rate=0.0)), GateState.MET),
+    ("Y05 the probe has ended", gates.latency_recovered(probed(age=60.1)), GateState.NOT_YET),
+    ("Y05 the probe never began", gates.latency_recovered(probed(age=math.inf)), GateState.NOT_YET),
     ("P06 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), GateState.MET),
     ("P06 controllers already wrote -1", gates.fresh_migration(PRE), GateState.MET),
     ("P06 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), GateState.NEVER),

@@ -178,11 +178,16 @@ def test_an_isolated_broker_is_restarted_however_slow_the_cluster_is():
     assert decide_restart(replace(cluster([MIG, MIG, ZK], FLAGGED, 90), probe=SLOW), 2, MIG).verb == "restart"
 
 
-def test_a_probe_that_has_ended_is_not_waited_for_and_the_restart_says_so():
-    decision = decide_restart(replace(PRE, probe=replace(SLOW, age=90.0)), 0, MIG)
-    assert decision.verb == "restart"
-    assert "Y05" in decision.text
-    assert "Y05" not in decide_restart(PRE, 0, MIG).text
+def test_a_probe_that_has_ended_holds_a_restart_though_its_last_figures_are_good():
+    quick = replace(SLOW, now=SLOW.before)
+    assert decide_restart(replace(PRE, probe=quick), 0, MIG).verb == "restart"
+    decision = decide_restart(replace(PRE, probe=replace(quick, age=90.0)), 0, MIG)
+    assert [reason.code for reason in decision.reasons] == ["Y05"]
+
+
+def test_an_isolated_broker_is_restarted_though_the_probe_has_ended():
+    isolated = cluster([MIG, MIG, ZK], FLAGGED, 90)
+    assert decide_restart(replace(isolated, probe=replace(SLOW, age=90.0)), 2, MIG).verb == "restart"
 
 
 def test_an_isolated_broker_is_restarted_whatever_others_compute_with():

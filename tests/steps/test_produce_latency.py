@@ -89,22 +89,33 @@ def test_the_first_restart_waits_until_the_probe_has_measured(tmp_path: Path) ->
     assert cluster.clock.time > measured
 
 
-def test_a_probe_that_dies_is_waited_for_a_minute_and_the_log_says_that_it_was_not_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last_written", "said"),
+    [
+        (-70.0, "The probe has ended: it has measured nothing for"),
+        (-math.inf, "The probe never began, or this worker does not see its folder"),
+    ],
+)
+def test_a_probe_that_ended_or_never_began_holds_every_restart_until_the_cluster_file_has_none(
+    tmp_path: Path, last_written: float, said: str
+) -> None:
     cluster = hurried(tmp_path, BrokerMode.MIGRATION)
-    died, said = cluster.clock.time, list[str]()
+    began = cluster.clock.time
 
-    def dying() -> ProbeFigures:
-        return ProbeFigures(cluster.clock.time - died + 11.0, QUICK, LATE)
+    def gone() -> ProbeFigures:
+        return ProbeFigures(cluster.clock.time - began - last_written, QUICK, QUICK)
 
-    assert isinstance(roll(probed(cluster, tmp_path, dying, said), 1, BrokerMode.MIGRATION), Done)
-    assert 40.0 < cluster.clock.time - died < 100.0
-    assert any("its produce latency was not waited for (Y05)" in text for text in said)
+    for broker in (1, 2):
+        with pytest.raises(TimedOut, match=rf"\[Y05\] {said}.*`probe: false`"):
+            roll(probed(cluster, tmp_path, gone), broker, BrokerMode.MIGRATION)
+    assert stops(cluster) == [0, 0]
+    for broker in (1, 2):
+        assert isinstance(roll(cluster.context(tmp_path), broker, BrokerMode.MIGRATION), Done)
 
 
-@pytest.mark.parametrize("figures", [None, ProbeFigures(math.inf)], ids=["no probe", "nothing to be read here"])
-def test_without_figures_nothing_waits(tmp_path: Path, figures: ProbeFigures | None) -> None:
+def test_a_cluster_file_without_a_probe_waits_for_none(tmp_path: Path) -> None:
     cluster = hurried(tmp_path, BrokerMode.MIGRATION)
-    context, began = replace(cluster.context(tmp_path), probe=lambda: figures), cluster.clock.time
+    context, began = replace(cluster.context(tmp_path), probe=lambda: None), cluster.clock.time
     assert isinstance(roll(context, 1, BrokerMode.MIGRATION), Done)
     assert cluster.clock.time - began < 15.0
 

@@ -282,7 +282,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate
     alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
-    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{gates.probe_ended(view)}{alarm}"
+    text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 

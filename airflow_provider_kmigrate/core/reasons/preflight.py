@@ -406,10 +406,11 @@ do: No brokers: give `--bootstrap`, or `--properties` with a JSON file.
 never: Delete the folder of one whose verdict is still needed, or edit its plan.
 
 Y05 The probe has ended
-means: What it did not observe since then is missing: the gates of this run stay INCONCLUSIVE (L05, L14).
-meanwhile: Yes; only the evidence is thinner.
-do: In a migration: mark this run as failed and start a new one. It finds what is done, soaks again, and has its own probe.
-do: Or, if clients or logs are audited too (`events`, `topics`): write `probe: false` and clear `audit` of the gate with *Downstream*.
+means: What it did not observe since then is missing: no broker restarts, because nothing shows whether records wait, and the gates of this run stay INCONCLUSIVE (L05, L14).
+meanwhile: Yes; only the evidence is thinner. A rollback does not wait for it.
+do: Mark this run as failed and start a new one, which finds what is done, soaks again, and has its own probe; or continue without one: `probe: false` under `audit`.
+do: Without one, a roll continues within minutes; a task that has failed must be cleared. At a gate, if clients or logs are audited too (`events`, `topics`), clear its `audit` with *Downstream*.
+do: It never began: clear `start_probe` instead. All workers must have the folder `audit.result`.
 do: Without Airflow: start the next one in another folder.
 never: Start it again in the same folder.
 
