@@ -39,6 +39,29 @@ def all_named(view: ClusterView) -> Gate:
     return not_yet_if(found, *found)
 
 
+def without_left(view: ClusterView, left: Collection[int]) -> ClusterView:
+    """The view as if these brokers had gone, with their replicas. One that the cluster file names stays: it is rolled back."""
+    gone = set(left) & set(view.unnamed_brokers())
+    if not gone:
+        return view
+    brokers = {number: _unlisted(broker, gone) for number, broker in view.brokers.items() if number not in gone}
+    rows = (
+        None
+        if view.partitions is None
+        else tuple(_without_replicas(row, gone) for row in view.partitions if set(row.replicas) - gone)
+    )
+    zk = view.zk and replace(view.zk, broker_ids=tuple(number for number in view.zk.broker_ids if number not in gone))
+    return replace(view, brokers=brokers, partitions=rows, zk=zk)
+
+
+def _unlisted(broker: Broker, gone: Collection[int]) -> Broker:
+    return broker if broker.listed_by is None else replace(broker, listed_by=broker.listed_by - set(gone))
+
+
+def _without_replicas(row: Partition, gone: Collection[int]) -> Partition:
+    return replace(row, replicas=tuple(n for n in row.replicas if n not in gone), isr=tuple(n for n in row.isr if n not in gone))
+
+
 def wrong_cluster(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     """I01 for each source that names another cluster id, G00 if no source names one; empty if all agree."""
     named = _named(view)

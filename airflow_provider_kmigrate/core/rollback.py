@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core import coordinator, equivalence, gates, readiness
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait, waits_for
 from airflow_provider_kmigrate.core.equivalence import Difference, DifferenceKind
 from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
@@ -141,11 +141,14 @@ class RollbackTerms:
     """What a rollback accepts.
 
     `failover` false: no new leader writes ZooKeeper again, so the dual-write need not be alive. `lossy`: the operator who asked
-    for that accepts to lose what ZooKeeper misses.
+    for that accepts to lose what ZooKeeper misses. `splits`: accepts that brokers restart although they disagree about coordinators,
+    which moves groups (K01). `left`: brokers that the cluster file does not name and that stay as they are (G36, G39).
     """
 
     failover: bool = True
     lossy: bool = False
+    splits: bool = False
+    left: frozenset[int] = frozenset()
 
     @property
     def accepts(self) -> bool:
@@ -156,8 +159,30 @@ class RollbackTerms:
 SAFE = RollbackTerms()
 
 
-def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
-    """G35: why the requested acceptance of a loss is not valid; None if it is, or none was requested."""
+def accepted_costs(view: ClusterView, terms: RollbackTerms) -> tuple[str, ...]:
+    """What the terms accept beyond a loss, in words, with what it costs; needs the partitions and the coordinators."""
+    costs = []
+    for number in sorted(terms.left):
+        rows = [row for row in view.partitions or () if number in row.replicas]
+        leads = summarize(row.name for row in rows if row.leader == number) or "no partition"
+        alone = [row.name for row in rows if row.replicas == (number,)]
+        only = f" It has the only replica of {summarize(alone)}." if alone else ""
+        costs.append(
+            f"Accepted: broker {number} stays as it is, and nothing waits for it. It leads {leads}, and has replicas of {len(rows)} partitions.{only} "
+            "If it runs in KRaft mode, the handover isolates it: what it acknowledges afterwards is lost."
+        )
+    if terms.splits:
+        found = coordinator.agreed(view).reasons
+        text = " ".join(reason.text for reason in found) or "Every broker uses the same counts now, so it changes nothing."
+        costs.append(f"Accepted: brokers restart although this moves groups to other coordinators, without their offsets. {text}")
+    return tuple(costs)
+
+
+def terms_error(accept_loss: str, cluster_id: str, *, failover: bool, accept_split_groups: str = "") -> Reason | None:
+    """G35: why the requested acceptance of a loss or of split groups is not valid; None if it is, or none was requested."""
+    if accept_split_groups not in ("", cluster_id):
+        text = f"`accept_split_groups` is {accept_split_groups!r}, not the cluster id {cluster_id!r}."
+        return Reason("G35", text)
     if not accept_loss or (accept_loss == cluster_id and not failover):
         return None
     wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, not the cluster id {cluster_id!r}"]
@@ -350,7 +375,9 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
     return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
 
 
-def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+def decide_roll_back(
+    view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode, terms: RollbackTerms = SAFE
+) -> Decision:
     """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
     if (ended := over(view) or _out_of_order(view, target)) is not None:
         return ended
@@ -358,7 +385,8 @@ def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, targ
     if broker_id in left:
         return decide_roll_back_left(view, broker_id)
     passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
-    decision = _back(view, view.broker(broker_id), target, together((passing, roll.may_stop(view, (broker_id,)))))
+    gate = together((passing, roll.may_stop(view, (broker_id,))))
+    decision = _back(view, view.broker(broker_id), target, gate, splits=terms.splits)
     if not left or not isinstance(decision, Wait):
         return decision
     text = (
@@ -415,11 +443,18 @@ def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
 
 
 def _back(
-    view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate, *, hangs: bool = False, but: Collection[int] = ()
+    view: ClusterView,
+    broker: Broker,
+    target: BrokerMode,
+    passing: Gate,
+    *,
+    hangs: bool = False,
+    but: Collection[int] = (),
+    splits: bool = False,
 ) -> Decision:
     """`hangs`: a broker that does not answer although its process runs is not starting, and is not waited for.
 
-    `but`: as in `coordinator.agreed`.
+    `but`: as in `coordinator.agreed`. `splits`: as in `RollbackTerms`.
     """
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and not hangs:
         return roll.unresponsive(broker)
@@ -429,8 +464,12 @@ def _back(
         return _down(broker, roll.STAGE[target])
     # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
     gate = together((passing, gates.process_known(broker), roll.no_reassignment(view)))
-    gate = coordinator.agreed(view, but) if gate.met else gate
+    agreed = coordinator.agreed(view, but) if gate.met else gate
+    asked = not waits_for(as_decision(agreed, ""), Cause.COORDINATORS_NOT_ASKED)
+    gate = gate if splits and asked else agreed
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."
+    if gate.met and not agreed.met:
+        text = f"{text} The run's conf accepts that groups move: {' '.join(reason.text for reason in agreed.reasons)}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
 

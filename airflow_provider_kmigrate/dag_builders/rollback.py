@@ -98,4 +98,18 @@ def _params(spec: ClusterSpec) -> dict[str, Param]:
             description="Only together with the box above, and only once `controller_failover.equivalence` has named what would be lost for good. To accept "
             f"that, enter the cluster id {spec.cluster_id}.",
         ),
+        "accept_split_groups": Param(
+            None,
+            type=["null", "string"],
+            title="Roll back although groups move to other coordinators",
+            description="Only if K01 holds the rollback: brokers use different counts of `__consumer_offsets`, and each restart moves groups, without their offsets. "
+            f"The plan names them. To accept that, enter the cluster id {spec.cluster_id}.",
+        ),
+        "leave_broker": Param(
+            None,
+            type=["null", "string"],
+            title="Brokers to leave as they are",
+            description="Only if a broker that the cluster file does not name (G36, G39) holds the rollback and cannot be stopped: its id, several with commas. The "
+            "plan says what it leads. In KRaft mode it is isolated by the handover.",
+        ),
     }

@@ -57,7 +57,14 @@ _RESTS_ON = "rests_on"  # the XCom of a readiness verdict that a finalization co
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
 _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
-_TERMS = ("skip_failover", "accept_loss", "partitions", "undo")  # of the conf of a run: a rollback's, an expansion's
+_TERMS = (
+    "skip_failover",
+    "accept_loss",
+    "accept_split_groups",
+    "leave_broker",
+    "partitions",
+    "undo",
+)  # of the conf of a run: a rollback's, an expansion's
 _OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _SHOWN = 1_000  # characters of an error in a message
 _OBSERVING = "#e6e6fa"
@@ -69,8 +76,8 @@ class MigrationStepOperator(StepOperator):
     """Run one step of the migration or of the rollback, by its name in `core.plan`.
 
     A node that the plan postpones (the ZooKeeper controller, the active KRaft controller) is skipped, and run by the task of the same step
-    without a node. The last step of a plan releases the cluster for other runs. The params `skip_failover` and `accept_loss` of the run
-    are a rollback's terms, `partitions` and `undo` an expansion's.
+    without a node. The last step of a plan releases the cluster for other runs. The params `skip_failover`,
+    `accept_loss`, `accept_split_groups` and `leave_broker` of the run are a rollback's terms, `partitions` and `undo` an expansion's.
 
     :param step: name of the step: a key of `steps.catalog.STEPS`.
     :param step_kwargs: arguments of the step, such as `{"node": 1, "target": "kraft"}`; without `node` it is run on whatever is left.
@@ -295,8 +302,8 @@ class RollbackPlanOperator(StepOperator):
         """List a rollback's steps. Refuses (G35) terms without effect; outside a migration also if no step is left."""
         from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 
-        terms_of(step_context.spec, arguments)  # refuses what would not be followed
-        found = planned_in_migration(step_context) if self.in_migration else planned(step_context)
+        terms = terms_of(step_context.spec, arguments)  # refuses what would not be followed
+        found = planned_in_migration(step_context) if self.in_migration else planned(step_context, terms)
         if found is None:
             return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
         steps, kept = found

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import REPAIRS, DualWriteRepair, elect_again
 from airflow_provider_kmigrate.steps.group_watch import GroupWatch
@@ -286,9 +287,21 @@ class RollBackBroker(RollBroker):
     recover_leader = staticmethod(rollback.recover)
     acts_elsewhere = RollBroker.acts_elsewhere | {Verb.RAISE, Verb.ROLL_BACK_OTHER}
 
+    def __init__(
+        self,
+        node: NodeSpec,
+        target: BrokerMode,
+        policy: Policy,
+        groups: GroupProgressSpec | None = None,
+        terms: RollbackTerms = SAFE,
+    ) -> None:
+        """As a roll; `terms`: what the run accepts."""
+        super().__init__(node, target, policy, groups)
+        self.terms = terms
+
     def decide_alone(self, view: ClusterView, before: ClusterView) -> Decision:
         """Decide the rollback of this broker, without the consumer groups."""
-        return rollback.decide_roll_back(view, before, self.node.id, self.target)
+        return rollback.decide_roll_back(view, before, self.node.id, self.target, self.terms)
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         """As a roll; and every broker's file while another one does not answer, since it may need its original before it can start."""

@@ -42,7 +42,7 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
     """
     module, make = STEPS[kind]
     step = make(import_module(f"{__package__}.{module}"), spec, arguments).resume(progress)
-    step.kind = kind
+    step.kind, step.left = kind, left_brokers(spec, arguments)
     return step
 
 
@@ -76,14 +76,27 @@ def _whole(name: str, asked: object) -> int:
 
 
 def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
-    """The terms of a rollback: `skip_failover`, and `accept_loss`, which names the cluster id.
+    """The terms of a rollback: `skip_failover`, `accept_loss` and `accept_split_groups`, which name the cluster id, and `leave_broker`.
 
-    Raises `Refused` (G35) if `accept_loss` would not take effect as written.
+    Raises `Refused` (G35, F09) for one that would not take effect as written.
     """
     failover, accepted = not arguments.get("skip_failover"), arguments.get("accept_loss") or ""
-    if (wrong := terms_error(accepted, spec.cluster_id, failover=failover)) is not None:
+    splits = arguments.get("accept_split_groups") or ""
+    if (wrong := terms_error(accepted, spec.cluster_id, failover=failover, accept_split_groups=splits)) is not None:
         raise Refused.because(wrong)
-    return RollbackTerms(failover, lossy=bool(accepted))
+    return RollbackTerms(failover, bool(accepted), bool(splits), left_brokers(spec, arguments))
+
+
+def left_brokers(spec: ClusterSpec, arguments: Arguments) -> frozenset[int]:
+    """The brokers of `leave_broker`, such as "7, 9". Raises `Refused` (F09) for no number, and for a broker of the cluster file."""
+    numbers = frozenset(
+        _whole("leave_broker", text) for text in str(arguments.get("leave_broker") or "").replace(",", " ").split()
+    )
+    if named := sorted(numbers & {node.id for node in spec.brokers}):
+        raise Refused.because(
+            Reason("F09", f"leave_broker names {join_ids(named)}, which the cluster file names: it is rolled back.")
+        )
+    return numbers
 
 
 def _broker(spec: ClusterSpec, asked: Arguments) -> NodeSpec:
@@ -139,7 +152,7 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] =
     "finalized": ("waits", lambda m, _spec, _asked: m.Finalized()),
     "restore flag": ("rollback", lambda m, spec, asked: m.RestoreFlag(_controller(spec, asked))),
     "controller failover": ("rollback", lambda m, spec, _: m.ControllerFailover(spec.controllers)),
-    "roll back broker": ("brokers", lambda m, spec, asked: m.RollBackBroker(*_roll(spec, asked))),
+    "roll back broker": ("brokers", lambda m, spec, asked: m.RollBackBroker(*_roll(spec, asked), terms_of(spec, asked))),
     "equivalent after failover": (
         "rollback", lambda m, spec, asked: m.equivalent_after_failover(spec.policy.copy_timeout, terms_of(spec, asked))
     ),
@@ -243,8 +256,7 @@ def run_rollback(context: StepContext, arguments: Arguments = _NONE) -> Done:
     `arguments`: the terms, as a run's conf has them. Raises as its steps do. Killed and run again, it observes the cluster and does
     what is left.
     """
-    terms_of(context.spec, arguments)  # refuses what would not be followed
-    steps, _ = _without_loop(context, "plan")
+    steps, _ = _without_loop(context, "plan", terms_of(context.spec, arguments))
     end = run_plan(context, after_approval(ROLLBACK), arguments)
     context.fence.release()
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
@@ -272,6 +284,6 @@ def _run_row(context: StepContext, row: PlanStep, arguments: Arguments) -> objec
     return [run_step(_step_on(context, row.kind, asked, node), context) for node in nodes][-1]
 
 
-def _without_loop(context: StepContext, kind: str) -> Any:
+def _without_loop(context: StepContext, kind: str, *terms: RollbackTerms) -> Any:
     module, name = _WITHOUT_LOOP[kind]
-    return getattr(import_module(f"{__package__}.{module}"), name)(context)
+    return getattr(import_module(f"{__package__}.{module}"), name)(context, *terms)

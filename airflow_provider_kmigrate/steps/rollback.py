@@ -26,13 +26,16 @@ from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
 
-def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Report and return the rollback's steps, and what is kept, lost and was changed; checks that it is possible, changes nothing.
+def planned(context: StepContext, terms: RollbackTerms = SAFE) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Report and return the rollback's steps, and what is kept, lost, was changed, and is accepted; checks that it is possible, changes nothing.
 
     Raises `Refused` if no rollback is possible, an original that it needs is missing or altered, or the backup is not writable;
     `Unavailable` if that cannot be determined.
     """
-    view = context.observer.observe(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
+    accepting = Fields.PARTITIONS | Fields.COORDINATORS if terms.left or terms.splits else Fields(0)
+    fields = Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA
+    whole = context.observer.observe(fields | accepting)
+    view = gates.without_left(whole, terms.left)
     ended = rollback.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
@@ -45,6 +48,7 @@ def planned(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if steps:
         _refuse_missing_prerequisites(context, view)
     kept, changed = _kept(context, view) if steps else ((), ())
+    kept = (*kept, *rollback.accepted_costs(whole, terms)) if steps else kept
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         context.say(text)
     rows = [[each.what, str(each), each.held] for each in changed]

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, GateState, unidentified, wrong_cluster
+from airflow_provider_kmigrate.core.gates import Gate, GateState, unidentified, without_left, wrong_cluster
 from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
@@ -172,6 +172,7 @@ class Step(ABC):
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
     kind: str = ""  # its name in `core.plan`; empty: it was not built by it
+    left: frozenset[int] = frozenset()  # brokers that a rollback leaves as they are: observed as if they had gone
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
 
@@ -353,10 +354,10 @@ class StepRunner:
 
     def _observe(self) -> ClusterView:
         step, observer = self._step, self._context.observer
-        view = observer.observe(step.fields, step.nodes, step.groups)
+        view = without_left(observer.observe(step.fields, step.nodes, step.groups), step.left)
         more = step.expensive_fields(view)
         nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
-        view = observer.observe(step.fields | more, nodes, step.groups) if more else view
+        view = without_left(observer.observe(step.fields | more, nodes, step.groups), step.left) if more else view
         view = with_backup(self._context, step.fields | more, view)
         return replace(view, probe=self._context.probe()) if step.fields & Fields.PROBE else view
 

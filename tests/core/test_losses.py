@@ -7,7 +7,8 @@ import pytest
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core import rollback as back_plan
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.model import TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.gates import without_left
+from airflow_provider_kmigrate.core.model import Broker, Partition, TopicMetadata, ZkController
 from airflow_provider_kmigrate.core.rollback import RollbackTerms
 from tests.core.back_views import (
     ALL_MIG,
@@ -23,7 +24,7 @@ from tests.core.back_views import (
     unresponsive,
     with_quorum,
 )
-from tests.core.views import MIG, ZK, cluster, migration, with_zk
+from tests.core.views import MIG, ZK, cluster, computing, migration, with_zk
 
 COPYING = cluster([MIG] * 3, UP3, -1)
 COPYING = with_zk(COPYING, controller=ZkController(3000, 5, ephemeral=False))
@@ -173,3 +174,47 @@ def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, 
     reason = rollback.terms_error(accepted, "id", failover=failover)
     assert (reason is not None) == bool(message)
     assert reason is None or (reason.code == "G35" and message in reason.text)
+
+
+def with_stranger(view):
+    """Broker 7, which the cluster file does not name, leads a partition and is the only replica of another one."""
+    brokers = {number: replace(broker, listed_by=frozenset({0, 1, 2, 7})) for number, broker in view.brokers.items()}
+    rows = (*view.partitions, Partition("orders", 0, 7, (7, 0, 1), (7, 0, 1)), Partition("alone", 0, 7, (7,), (7,)))
+    min_insync = {**(view.min_insync or {}), "orders": 2, "alone": 1}
+    return replace(view, brokers={**brokers, 7: Broker(7, named=False)}, partitions=rows, min_insync=min_insync)
+
+
+def test_a_broker_that_is_left_as_it_is_holds_no_rollback():
+    view = with_stranger(handed_over([MIG] * 3))
+    assert shape(rollback.decide_roll_back(view, view, 0, ZK)) == (Wait, "G36")
+    left = without_left(view, {7})
+    assert shape(rollback.decide_roll_back(left, left, 0, ZK)) == (Act, "restart")
+    assert [row.replicas for row in left.partitions if row.topic == "orders"] == [(0, 1)]
+    assert without_left(view, {0}) is view, "one that the cluster file names is rolled back"
+    assert without_left(view, {8}) is view
+
+
+def test_what_it_costs_to_leave_a_broker_is_said_before():
+    (cost,) = back_plan.accepted_costs(with_stranger(ALL_MIG), RollbackTerms(left=frozenset({7})))
+    assert "broker 7 stays as it is" in cost
+    assert "It leads orders-0, alone-0, and has replicas of 2 partitions. It has the only replica of alone-0." in cost
+    assert "the handover isolates it" in cost
+
+
+def test_a_rollback_that_accepts_split_groups_restarts_brokers_that_disagree_and_names_why():
+    view = computing(handed_over([MIG] * 3), {0: 50, 1: 50, 2: 25})
+    assert shape(rollback.decide_roll_back(view, view, 0, ZK))[:2] == (Refuse, "K01")
+    decision = rollback.decide_roll_back(view, view, 0, ZK, RollbackTerms(splits=True))
+    assert shape(decision) == (Act, "restart")
+    assert "accepts that groups move" in decision.text
+    unread = replace(view, coordinators=None)
+    assert isinstance(rollback.decide_roll_back(unread, unread, 0, ZK, RollbackTerms(splits=True)), Wait), (
+        "read first, then named"
+    )
+
+
+@pytest.mark.parametrize(("accepted", "is_valid"), [("", True), ("id", True), ("yes", False)])
+def test_split_groups_are_accepted_by_the_cluster_id_only(accepted, is_valid):
+    reason = rollback.terms_error("", "id", failover=True, accept_split_groups=accepted)
+    assert (reason is None) is is_valid
+    assert reason is None or reason.code == "G35"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +10,9 @@ import pytest
 
 from airflow_provider_kmigrate.clients import partition_states
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode, PartitionMetadata, TopicMetadata
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Fields, PartitionMetadata, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps import brokers
@@ -348,3 +348,47 @@ def test_no_broker_is_rolled_back_while_partitions_move(
     cluster.moving = ()
     run_rollback(cluster.context(tmp_path))
     check_back(cluster)
+
+
+class WithStranger(SimCluster):
+    """Broker 7 joins once every broker is in migration mode, and the cluster file does not name it."""
+
+    joined: bool = False
+
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().observe(what, nodes, groups)
+        return replace(view, brokers={**view.brokers, 7: Broker(7, named=False)}) if self.joined else view
+
+
+def test_a_rollback_goes_on_without_a_broker_that_it_was_asked_to_leave(tmp_path: Path) -> None:
+    cluster = WithStranger()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    cluster.joined = True
+    with pytest.raises(TimedOut, match="G39"):
+        run_rollback(cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    run_rollback(context, {"leave_broker": "7"})
+    assert any("broker 7 stays as it is" in text for text in context.journal.facts["kept"])
+    assert cluster.disasters == []
+    assert all(node.running == node.text for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER)
+
+
+@pytest.mark.parametrize(("asked", "text"), [("x", "must be a whole number"), ("0", "which the cluster file names")])
+def test_only_brokers_that_the_cluster_file_does_not_name_are_left(tmp_path: Path, asked: str, text: str) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    with pytest.raises(Refused, match=text):
+        run_rollback(cluster.context(tmp_path), {"leave_broker": asked})
+
+
+def test_a_rollback_that_accepts_split_groups_goes_on_where_brokers_disagree(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=5)
+    all_in_migration(cluster, cluster.context(tmp_path))
+    cluster.offsets_partitions = 10
+    with pytest.raises(Refused, match="K01"):
+        run_rollback(cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    run_rollback(context, {"accept_split_groups": cluster.spec.cluster_id})
+    assert any("groups move" in disaster for disaster in cluster.disasters), "what was accepted"
+    assert any("accepts that groups move" in text for _, text in context.journal.lines)
+    assert where(cluster.observe(EVERYTHING)).phase is Phase.ZOOKEEPER

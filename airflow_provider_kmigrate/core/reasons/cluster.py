@@ -224,8 +224,8 @@ do: A stalled dual-write after one lost its flag: start the rollback ([section 1
 do: R12 beside it: see there first.
 never: Mark the task as success: its controller keeps the flag.
 
-G35 accept_loss is not valid
-means: The conf has an `accept_loss` that is not the cluster id, or one without `skip_failover`. It would have no effect, and the rollback would stop at the loss, perhaps hours from now.
+G35 What the conf accepts is not valid
+means: The conf has an `accept_loss` or `accept_split_groups` that is not the cluster id, or an `accept_loss` without `skip_failover`. It would have no effect, and the rollback would stop at what it accepts, perhaps hours from now.
 meanwhile: Yes. Nothing was changed.
 do: Start a new run with the conf that the text names, or without `accept_loss`: `controller_failover.equivalence` then names what would be lost ([section 11](#11-rollback)).
 never: Accept a loss before it is named.
@@ -236,6 +236,7 @@ meanwhile: Yes: it serves. No broker is restarted while it is there, in a rollba
 do: Stop what starts brokers, such as an autoscaler; then add this broker to the cluster file and clear `backup`, which saves its original.
 do: Or decommission it: move its partitions away with `kafka-reassign-partitions.sh`, then stop it.
 do: It has gone, and is still listed: its ZooKeeper session ends within 18 s. The task continues by itself.
+do: It cannot be stopped, and a rollback must go on: start a new run of the rollback with *Brokers to leave as they are*. Its plan says what that costs.
 never: Stop it before its partitions have moved (B4b), or let a broker of another mode join.
 source: measured: half backed-out first roll
 
@@ -262,7 +263,7 @@ G39 A broker beside KRaft that the cluster file does not name
 means: It joined while KRaft owns the cluster: an autoscaler or a replaced machine started it. It has no original, so no rollback can put it back on ZooKeeper, and the handover would isolate it.
 meanwhile: Yes: it serves. No node is restarted while it is there, in the soak, the finalization and a rollback either.
 do: Stop what starts brokers, such as an autoscaler; then move this broker's partitions away with `kafka-reassign-partitions.sh`, and stop it.
-do: In a rollback: the same. The task waits, and continues by itself once no broker lists it.
+do: In a rollback: the same. The task waits, and continues by itself once no broker lists it. It cannot be stopped: start a new run with *Brokers to leave as they are*; its plan says what that costs.
 do: It must stay: finish or roll back the migration first, without it.
 never: Add it to the cluster file now, or continue with a rollback while it leads partitions.
 

@@ -26,6 +26,7 @@ do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_t
 do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
 do: Every broker has certainly restarted since kmigrate "last verified" it: delete the znode `/_kmigrate/partition-counts`, clear `backup` alone.
 do: Run preflight again, or clear the task that was refused.
+do: A rollback that cannot wait: run it with `accept_split_groups` ([section 11](#11-rollback)).
 never: Restart only the broker that differs.
 source: measured
 
