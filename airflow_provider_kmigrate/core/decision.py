@@ -44,6 +44,7 @@ class Verb(StrEnum):
     REFLAG = "reflag"  # start a controller with its flag restored
     PROVISION = "provision"
     STOP = "stop"
+    STOP_BROKER = "stop broker"  # one that hangs, for a handover
     WIPE = "wipe"
     ELECT = "elect"  # leaders of partitions
     RESTART_LEADER = "restart leader"  # the one that adds a broker to none of its ISRs

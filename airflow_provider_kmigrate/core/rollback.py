@@ -528,34 +528,50 @@ def decide_handover(
 ) -> tuple[Decision, HandoverProgress]:
     """Stop the controllers, then hand the cluster over to ZooKeeper: one decision, so that nothing is between the two.
 
-    Without a quorum no ISR shrinks: a broker that dies stops the writes to its partitions, and one in migration mode that starts waits
-    for the quorum. So from the stop that ends the quorum on no broker is waited for. What cannot go on, because a controller's machine
-    does not answer, goes back: the stopped controllers start again, and the handover begins anew once all is well.
+    Without a quorum no ISR shrinks. So a broker that dies then stops the writes to its partitions; and if its machine comes back, it waits
+    for the quorum, still named as leader. Handed over like that, ZooKeeper's controller takes it for alive, and the other replicas
+    truncate to what its disk kept of its log: acknowledged records are lost (measured, after a power cut). So if the handover cannot go on
+    without a quorum, whatever the reason, the stopped controllers start again: they take a broker that came back out of its ISRs first
+    (measured). The handover begins again once all is well. Where too few controllers can start, brokers that do not answer are stopped
+    first, so that the new controller takes them out.
     """
     progress = progress.observe(view)
-    decision = _decide_handover(view, progress, terms)
-    stuck = lost_quorum(view) and terms.failover and not isinstance(decision, Act) and not _only_time_must_pass(decision)
+    decision = _decide_handover(view, progress, terms, roll.may_stop(view, ()))
+    stuck = lost_quorum(view) and not isinstance(decision, Act) and not _only_time_must_pass(decision)
     progress = replace(progress, stuck=progress.stuck.observe(view.taken_at, there=stuck))
-    at_once = isinstance(decision, Refuse)
-    if not stuck or progress.returns >= MAX_RETURNS or not (at_once or progress.stuck.expired(view.taken_at)):
+    if not stuck or not (isinstance(decision, Refuse) or progress.stuck.expired(view.taken_at)):
         return decision, progress
-    if not (numbers := controllers_to_start_again(view)):
-        return decision, progress
-    text = (
-        f"The handover cannot go on, and without a quorum no broker that fails leaves an ISR: {_reasons_in_short(decision)} Starting "
-        f"controllers {join_ids(numbers)} again."
-    )
-    returned = replace(progress, stuck=HoldTimer(STUCK_FOR), returns=progress.returns + 1)
-    return Act(Verb.START, text, _controllers(numbers)), returned
+    returns = terms.failover and progress.returns < MAX_RETURNS
+    if numbers := controllers_to_start_again(view) if returns else ():
+        text = f"The handover cannot go on, and nothing may stay without a quorum. {_reasons_in_short(decision)} Starting controllers {join_ids(numbers)} again."
+        returned = replace(progress, stuck=HoldTimer(STUCK_FOR), returns=progress.returns + 1)
+        return Act(Verb.START, text, _controllers(numbers)), returned
+    if hanging := brokers_to_stop(view):
+        text = f"No quorum can be had, and broker {hanging[0]} hangs without one: it is stopped for the handover, and starts again behind it."
+        return Act(Verb.STOP_BROKER, text, f"broker {hanging[0]}"), progress
+    return _decide_handover(view, progress, terms, silent_brokers_gone(view)), progress
 
 
-def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: RollbackTerms) -> Decision:
+def brokers_to_stop(view: ClusterView) -> tuple[int, ...]:
+    """Brokers whose processes run and do not answer: they were started without a quorum."""
+    named = (broker for broker in view.brokers.values() if broker.named and broker.mode is None)
+    return tuple(sorted(broker.id for broker in named if broker.process.state is ProcessState.RUNNING))
+
+
+def silent_brokers_gone(view: ClusterView) -> Gate:
+    """R03: ZooKeeper lists no broker that does not answer, so that its new controller takes none for alive."""
+    silent = (broker for broker in view.brokers.values() if broker.named and broker.mode is None)
+    return together(not_yet_if(broker.in_zookeeper is not False, *roll.session_not_over(broker).reasons) for broker in silent)
+
+
+def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: RollbackTerms, brokers: Gate) -> Decision:
+    """`brokers`: whether they can spare the controllers while KRaft owns the cluster."""
     # 1. No rollback any more, or ZooKeeper is not readable.
     if (ended := over(view)) is not None:
         return ended
     # 2. Controllers that run, or that would start with their machines.
     if left := controllers_to_stop(view):
-        return _stop(view, left, progress.before, terms)
+        return _stop(view, left, progress.before, terms, brokers)
     # 3. Handed over already. A controller whose machine does not answer has no part in it any more.
     if not kraft_owns(view) and view.migration is None and gates.states_in_reach(view).met:
         return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
@@ -563,7 +579,7 @@ def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: Rollb
     first = progress.all_down or view
     gate = together(
         (
-            _kraft_broker_left(view),
+            _no_broker_needs_them(view, brokers),
             controllers_down(view),
             nothing_ended(view),
             migration_still(view, first),
@@ -577,10 +593,10 @@ def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: Rollb
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 
-def _stop(view: ClusterView, left: tuple[int, ...], before: ClusterView, terms: RollbackTerms) -> Decision:
+def _stop(view: ClusterView, left: tuple[int, ...], before: ClusterView, terms: RollbackTerms, brokers: Gate) -> Decision:
     """Stop these controllers, once no broker needs them and nothing would be lost with them (G33)."""
     stopping = [view.controllers[number] for number in left]
-    gate = together((_no_broker_needs_them(view), *map(_known, _concerned(view))))
+    gate = together((_no_broker_needs_them(view, brokers), *map(_known, _concerned(view))))
     gate = before_stop(view, before, terms) if gate.met else gate
     strangers = [strange for controller in stopping if (strange := config_matrix.not_its_process(controller)) is not None]
     if gate.met and strangers:
@@ -642,7 +658,7 @@ def compares_before_stop(view: ClusterView) -> bool:
     """Whether only the comparison is left to allow the next stop: then it is worth reading both sides whole."""
     left = any(not controller.down for controller in view.controllers.values())
     known = together(map(_known, _concerned(view)))
-    return left and over(view) is None and known.met and _no_broker_needs_them(view).met
+    return left and over(view) is None and known.met and _no_broker_needs_them(view, roll.may_stop(view, ())).met
 
 
 def _concerned(view: ClusterView) -> list[Controller]:
@@ -659,22 +675,17 @@ def _known(controller: Controller) -> Gate:
     return MET if controller.down else gates.process_known(controller)
 
 
-def _kraft_broker_left(view: ClusterView) -> Gate:
-    kraft = view.in_mode(BrokerMode.KRAFT)
-    return never_if(kraft, kraft_left(kraft))
-
-
-def _no_broker_needs_them(view: ClusterView) -> Gate:
-    if not (gate := _kraft_broker_left(view)).met or lost_quorum(view):
-        # Without a quorum a broker that does not answer may wait for it, and one in ZooKeeper mode gets its controller by the handover.
-        return gate
-    plain, owned = view.in_mode(BrokerMode.ZOOKEEPER), kraft_owns(view)
+def _no_broker_needs_them(view: ClusterView, brokers: Gate) -> Gate:
+    """`brokers`: as in `_decide_handover`."""
+    kraft, plain, owned = view.in_mode(BrokerMode.KRAFT), view.in_mode(BrokerMode.ZOOKEEPER), kraft_owns(view)
+    if kraft:
+        return never(kraft_left(kraft))
     if plain and owned:
         text = f"Brokers run in ZooKeeper mode while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
     # operator rolls back.
-    return roll.may_stop(view, ()) if owned else MET
+    return brokers if owned else MET
 
 
 def _only_time_must_pass(decision: Decision) -> bool:

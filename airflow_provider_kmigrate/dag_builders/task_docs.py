@@ -108,9 +108,8 @@ _ROLLBACK = {
     "handover.transaction": "Stops the controllers, once no broker needs them and one more comparison shows that ZooKeeper holds all that KRaft holds: "
     "standbys one by one, then the last ones of the quorum together, and watches `/migration` for 2 s. Then it hands the cluster over to ZooKeeper in one transaction. "
     "`/controller_epoch` rises above every epoch that KRaft wrote; `/migration` and `/controller` are deleted, and saved into the backup before. If ZooKeeper "
-    "owns the cluster already, the remains of an earlier attempt are deleted.\n\n**No controller** runs for about 10 s; clients continue. A broker that fails "
-    "meanwhile is not waited for: the ZooKeeper controller takes it out of the ISRs. If the machine of a controller fails meanwhile, the others start again, and the task "
-    "waits for that machine. **Behind this task the migration cannot continue before this rollback has ended.**",
+    "owns the cluster already, the remains of an earlier attempt are deleted.\n\n**No controller** runs for about 10 s; clients continue. If a broker or a machine "
+    "fails meanwhile, the controllers start again within seconds, and the handover begins again once all is well. **Behind this task the migration cannot continue before this rollback has ended.**",
     "handover.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
     "missing. A broker that is stopped before it names the controller would wait 300 s.",
     "to_zookeeper.broker": "Restarts this broker with its original file, byte for byte, as soon as every partition can spare it. Done when it "

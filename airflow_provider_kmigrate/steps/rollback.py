@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOu
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, start, stop
+from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, ours, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
@@ -162,7 +162,8 @@ class Handover(Step):
     max_acts = 2 * rollback.MAX_RETURNS
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
-        self.nodes, self._terms = controllers, terms
+        self.nodes = self._controllers = controllers
+        self._terms = terms
         self._moved: MovedSince | None = None
         self._progress: HandoverProgress | None = None
 
@@ -177,6 +178,7 @@ class Handover(Step):
         self._moved = moved_since(self._moved, view, first)
         progress = replace(self._progress or HandoverProgress(first), before=self._moved.old)
         decision, self._progress = rollback.decide_handover(view, progress, self._terms)
+        self.nodes = self._controllers if self._progress.stuck.since is None else ()  # then the brokers' processes count, too
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -184,28 +186,37 @@ class Handover(Step):
         match act.verb:
             case Verb.STOP:
                 context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
-                numbers = rollback.controllers_to_stop(
-                    context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM | Fields.NODES, self.nodes)
-                )
-                self._at_once(context, numbers, _stop_controller)
+                self._at_once(context, rollback.controllers_to_stop, _stop_controller)
             case Verb.START:
-                numbers = rollback.controllers_to_start_again(
-                    context.observer.observe(Fields.CONTROLLERS | Fields.NODES, self.nodes)
-                )
-                self._at_once(context, numbers, start)
+                self._at_once(context, rollback.controllers_to_start_again, start)
+            case Verb.STOP_BROKER:
+                self._stop_broker(context)
             case Verb.HANDOVER:
                 _hand_over(context, self.name)
             case _:
                 super().act(context, act)
 
-    def _at_once(self, context: StepContext, numbers: Collection[int], act: Callable[[StepContext, NodeSpec], object]) -> None:
-        """Act on these controllers at the same time. A machine that does not answer is left to the next observation."""
-        nodes = [node for node in self.nodes if node.id in numbers]
+    def _at_once(
+        self,
+        context: StepContext,
+        choose: Callable[[ClusterView], Collection[int]],
+        act: Callable[[StepContext, NodeSpec], object],
+    ) -> None:
+        """Act on controllers at the same time. A machine that does not answer is left to the next observation."""
+        numbers = choose(context.observer.observe(self.fields, self._controllers))
+        nodes = [node for node in self._controllers if node.id in numbers]
         errors = context.at_once([partial(act, context, node) for node in nodes])
         for error in filter(None, errors):
             if not isinstance(error, Unavailable | TimedOut):
                 raise error
             context.say(f"{error} The next observation decides what follows.")
+
+    def _stop_broker(self, context: StepContext) -> None:
+        """Stop the first broker that hangs; the steps behind the handover start it."""
+        number = rollback.brokers_to_stop(context.observer.observe(self.fields))[:1]
+        for node in context.spec.brokers:
+            if node.id in number and ours(context, self.name, node).met:
+                context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
 
 
 def _stop_controller(context: StepContext, node: NodeSpec) -> None:

@@ -410,16 +410,25 @@ def handover_over_time(views, terms=rollback.SAFE):
     return decisions, progress
 
 
-def test_without_a_quorum_no_broker_is_waited_for():
-    """A broker in migration mode that starts waits for the quorum, and no ISR shrinks: only the handover ends both."""
-    dead = without_quorum((MIG, MIG, None))
-    assert shape(handover_decision(dead, dead)) == (Act, "stop")
-    stopped = without_quorum((MIG, MIG, None), running=())
-    assert shape(handover_decision(later(stopped), stopped)) == (Act, "handover")
-    plain = without_quorum((MIG, MIG, ZK), running=())  # its machine came back with an earlier disk
-    assert shape(handover_decision(later(plain), plain)) == (Act, "handover")
-    quorum = equal(later(cluster([MIG, MIG, None], UP3, 50), offset=60))
-    assert shape(handover_decision(quorum, cluster([MIG, MIG, None], UP3, 50)))[:2] == (Wait, "R01")
+@pytest.mark.parametrize("running", [(3000,), ()])
+@pytest.mark.parametrize("mode", [None, ZK])
+def test_without_a_quorum_no_broker_that_went_down_is_handed_over(running, mode):
+    """It is still named as leader: the other replicas would truncate to what its disk kept (measured). The quorum takes it out first."""
+    view = without_quorum((MIG, MIG, mode), running=running)
+    decisions, _ = handover_over_time([later(view, seconds) for seconds in (0.0, 2.0, 4.0)])
+    assert (Act, "start") in decisions
+    assert not {(Act, "stop"), (Act, "handover")} & set(decisions)
+
+
+def test_a_broker_that_hangs_is_stopped_for_the_handover_if_no_quorum_can_be_had():
+    """Registered, it would be taken for alive; stopped, ZooKeeper's controller takes it out of its ISRs."""
+    hanging = without_quorum((MIG, MIG, None), running=())
+    hanging = with_broker(hanging, 2, process=Process(ProcessState.RUNNING, 7, 1.0), in_zookeeper=True)
+    no_controllers = rollback.RollbackTerms(failover=False)
+    assert handover_over_time([later(hanging, s) for s in (0.0, 4.0)], no_controllers)[0][-1] == (Act, "stop broker")
+    for registered, expected in ((True, (Wait, "R03")), (None, (Wait, "R03")), (False, (Act, "handover"))):
+        stopped = with_broker(hanging, 2, process=DOWN, in_zookeeper=registered)
+        assert handover_over_time([later(stopped, s) for s in (0.0, 4.0)], no_controllers)[0][-1] == expected
 
 
 def test_controllers_start_again_if_the_handover_cannot_go_on_without_a_quorum():

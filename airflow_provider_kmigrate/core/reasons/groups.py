@@ -19,14 +19,13 @@ intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m a
 intro: groups, and of copying their offsets.
 
 K01 A broker uses another count of __consumer_offsets
-means: That broker computes a group's coordinator with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
+means: That broker computes coordinators with another number of partitions than the topic has. After a restart brokers disagree: groups are consumed twice, not at all, or lose their offsets. The log names the groups.
 meanwhile: **Only as long as no broker restarts.**
-do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups that have two coordinators or none: stop their consumers now.
+do: Restart no broker, and stop what restarts them (patches, auto-healing). Groups with two coordinators or none: stop their consumers.
 do: No broker has restarted since the expansion: run the DAG `kmigrate_offsets_topic__<cluster>`. `partitions`: the topic's own count, or a higher multiple of the one that brokers use: then fewer groups stop.
 do: Brokers differ already: stop the groups that the log names. Restart every broker with its present file, one after the other. Then run the DAG `kmigrate_offsets_repair__<cluster>`: it gives each group the newest offset of both partitions.
 do: Every broker has certainly restarted since kmigrate "last verified" it: delete the znode `/_kmigrate/partition-counts`, clear `backup` alone.
-do: Run preflight again, or clear the task that was refused.
-do: A rollback that cannot wait: run it with `accept_split_groups` ([section 11](#11-rollback)).
+do: Run preflight again, or clear the refused task. A rollback that cannot wait: run it with `accept_split_groups` ([section 11](#11-rollback)).
 never: Restart only the broker that differs.
 source: measured
 
