@@ -51,6 +51,9 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
 RETRIED: Final = {"retries": 1, "retry_delay": timedelta(seconds=15)}
 """Default arguments of the tasks that act."""
 
+UNPAUSED: Final = {"is_paused_upon_creation": False}
+"""Arguments of a DAG that rolls back, whatever Airflow's default: a run that somebody needs must not stay queued. It asks before it acts."""
+
 AFTER_SKIPS: Final[Mapping[str, Any]] = {"trigger_rule": TriggerRule.NONE_FAILED}
 """Arguments of a task that runs although one before it was skipped (a postponed node, an unwanted step); a failed one stops it."""
 

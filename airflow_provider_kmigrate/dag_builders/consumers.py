@@ -17,7 +17,14 @@ from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
-from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, ASKED_WITH_PLAN, RETRIED, approval_param, cluster_dag
+from airflow_provider_kmigrate.dag_builders.chaining import (
+    AFTER_SKIPS,
+    ASKED_WITH_PLAN,
+    RETRIED,
+    UNPAUSED,
+    approval_param,
+    cluster_dag,
+)
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator, asked_of
 from airflow_provider_kmigrate.operators.groups import (
@@ -196,6 +203,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         max_active_tasks=1,
         params=_rollback_params(spec, groups),
         default_args=RETRIED,
+        **UNPAUSED,
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
         approve = ApproveGroupsRollbackOperator(task_id="approve", **asked_of(spec, "plan"))

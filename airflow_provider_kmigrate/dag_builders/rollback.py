@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     ASKED_WITH_PLAN,
     RETRIED,
+    UNPAUSED,
     StageTasks,
     approval_param,
     approved,
@@ -52,7 +53,8 @@ def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
     approve = partial(ApproveRollbackOperator, **asked_of(spec, ROLLBACK[0].full_id()))
-    with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, params=_params(spec), default_args=RETRIED) as dag:
+    given: dict[str, Any] = {"params": _params(spec), "default_args": RETRIED, **UNPAUSED}
+    with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, **given) as dag:
         chain_plan(spec, ROLLBACK, approve, partial(_given, spec), _around(spec))
         # `evidence` between them ends whatever the answer is
         dag.task_dict[APPROVE] >> dag.task_group.children["controller_failover"]

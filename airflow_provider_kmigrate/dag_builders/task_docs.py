@@ -56,10 +56,13 @@ _DOCS = {
     "It waits in the triggerer and holds no worker. The time already soaked survives restarts of both.",
     "approve": "Shows the evidence and asks an operator to approve the **point of no return**. Answer under *Required Actions*. "
     "It changes nothing while it waits.\n\n**Stay in dual-write** fails this task and changes nothing. To be asked again with "
-    "fresh evidence, clear `before_approval` and its downstream tasks.\n\n**Roll back** skips the finalization; `start_rollback` starts the "
+    "fresh evidence, start a new run.\n\n**Roll back** skips the finalization; `start_rollback` starts the "
     "rollback, which gets the lock of this run.",
     "start_rollback": "Starts `kmigrate_rollback__<cluster>` and hands the lock of this run over to it, if that was the answer to the request. "
-    "It asks no second time. Its DAG must not be paused.\n\n**Skipped:** the answer was another one.",
+    "It asks no second time. While its DAG is paused, or another run of it is under way, nothing is handed over and this task fails.\n\n"
+    "**Skipped:** the answer was another one.",
+    "rollback_started": "Waits until the run of `kmigrate_rollback__<cluster>` has begun. It owns the cluster meanwhile, also while it is queued.\n\n"
+    "**Skipped:** the answer was another one.",
     "leftovers": "Lists what migrations and rollbacks have left on the machines, in ZooKeeper and on Airflow's machines. It changes nothing.",
     "clean_up": "Removes what the request showed, for good. If anything is different by now, it removes nothing and fails (H06): run `leftovers` again.",
     "stop_after": "Waits until an approver lets the migration continue, as `stop_after` in the cluster file says. Answer under *Required "
@@ -91,7 +94,7 @@ _ROLLBACK = {
     "plan": "Lists each step of the rollback from the cluster's present phase, and checks the original of every broker that has another file. "
     "It changes nothing. **Failed** with P12: the migration is finalized; a rollback is not possible.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
-    "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
+    "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, start a new run.",
     "evidence.taken": "The evidence for the audit after the rollback was taken, or could not be. The rollback continues in both cases: it does not "
     "depend on Spark. Without evidence `audit_after_rollback` fails in the end.\n\n**No minute to lose:** mark this task as success, without its upstream "
     "tasks. The rollback begins at once.",
@@ -156,7 +159,7 @@ _EXPANSION = {
     "plan": "Checks whether the topic may be expanded to the run's `partitions`. Lists the groups that move and must stop, and each step. It changes "
     "nothing. **Failed:** the log names the obstacle, and the numbers that are allowed.",
     "approve": "Shows the plan and asks an operator. Answer under *Required Actions*; it changes nothing while it waits.\n\n"
-    "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, clear `plan` and its downstream tasks.",
+    "**Leave as it is** fails this task and changes nothing. To be asked again with a fresh plan, start a new run.",
     "moving_groups.stopped": "Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a group that "
     "moves: **stop their consumers now**. The log names those that are left. All other groups continue.",
     "moving_groups.export": "Saves the offsets of every group that moves, with leader epochs, metadata and commit times, in two files of the backup, each with its "
@@ -195,7 +198,9 @@ _STOPS = {
     "dual_write_lag": ("G07",),
     "equivalence": ("E01", "E02", "E08"),
     "soak": ("T01", "G07", "G21", "K01", "O01", "O06", "O07"),
-    "approve": ("H06", "H10"),
+    "approve": ("H06", "H10", "H11"),
+    "start_rollback": ("H11",),
+    "rollback_started": ("H11",),
     "stop_after": ("H10",),
     "controller": ("G34", "H06", "T07", "R12"),
     "active_last": ("G34", "R12"),

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, StopPoint
 from airflow_provider_kmigrate.core.gates import mover
@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import (
     ApproveFinalizationOperator,
     ContinueOperator,
+    RollbackStartedOperator,
     StartRollbackOperator,
     asked_of,
 )
@@ -149,18 +150,13 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
 
 
 def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
-    """The request, and beside it the task that starts the rollback if that is the answer."""
+    """The request, and beside it the tasks that start the rollback if that is the answer."""
     evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
     shown = [*_SHOWN.values(), *([_VERDICT] if spec.audit else [])]
     asked = ApproveFinalizationOperator(
         task_id=task_id, evidence=evidence, evidence_tasks=shown, rollback_task=_START_ROLLBACK, **asked_of(spec)
     )
-    starts = StartRollbackOperator(
-        task_id=_START_ROLLBACK,
-        cluster=spec.name,
-        cluster_file=spec.path,
-        answered_by=task_id,
-        **AFTER_SKIPS,
-    )
-    asked.set_downstream(starts)
+    given = {"cluster": spec.name, "answered_by": task_id, **AFTER_SKIPS}
+    starts = StartRollbackOperator(task_id=_START_ROLLBACK, cluster_file=spec.path, **given)
+    chain(asked, starts, RollbackStartedOperator(task_id="rollback_started", **given))
     return asked

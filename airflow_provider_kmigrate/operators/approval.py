@@ -6,6 +6,7 @@ migration under way (`core.approval`); the journal says who answered what, when 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Context, Param
+from airflow.sdk import BaseOperator, Context, Param
 from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, St
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, note_approval, shown_now
+from airflow_provider_kmigrate.hooks.dag_runs import state_of, why_no_run_begins, why_paused, why_queued
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
 from airflow_provider_kmigrate.operators.step import CONTINUE, END, EXPAND, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
 from airflow_provider_kmigrate.steps.journal import format_reasons
@@ -38,7 +40,7 @@ The answers:
 
 * **{yes}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
   checked again; the task waits while anything is worse.
-* **{no}**: change nothing. This run ends. To be asked again with fresh evidence, clear `before_approval` and its downstream tasks.
+* **{no}**: change nothing. This run ends. To be asked again with fresh evidence, start a new run.
 """
 
 _OFFER = f"""\
@@ -84,8 +86,16 @@ What migrations and rollbacks of **cluster {name}** (`{cluster_id}`) have left b
 """
 
 _WHO = """
-Who may answer: {users}. {required} different approvers must approve. Other users' answers do not count.
+Who may answer: {users}. {required} different approvers must approve. Other users' answers do not count.{reason} If an answer does not count, the
+log of this task says why, and the request stays open.
 """
+
+_STALE = (
+    "This run has asked before, and Airflow would show that text again instead of what is observed now. Start a new run of this DAG: it "
+    "does only what is left, and asks with the present text."
+)
+_REASON = " An answer needs a reason."
+_WHY = "Why you answer so. It is written into the journal of the run."
 
 
 class _ApproveOperator(HITLOperator):
@@ -125,26 +135,39 @@ class _ApproveOperator(HITLOperator):
         evidence_tasks: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        self.cluster_id, self.cluster_file, self.approvers = cluster_id, cluster_file, approvers
+        self.cluster, self.cluster_id, self.cluster_file, self.approvers = cluster, cluster_id, cluster_file, approvers
         self.rehearsal, self.evidence_tasks = rehearsal, tuple(evidence_tasks)
         places = {"name": cluster, "cluster_id": cluster_id, "yes": self.yes, "no": self.no, **words}
         texts = {"subject": self.question.format(**places), "body": self.text.format(**places) + self._who()}
         asked = {**texts, "options": [self.no, *self.others, self.yes], "retries": 0}
-        super().__init__(**{**asked, **self._airflows_own(), **kwargs})
+        form = {"reason": Param(None, type=["null", "string"], title="Reason", description=_WHY)}
+        # `kwargs` has the DAG's params: Airflow's metaclass puts them there, and they would replace the form's
+        super().__init__(**{**asked, **self._airflows_own(), **kwargs, "params": form})
 
     def _airflows_own(self) -> dict[str, Any]:
-        """What Airflow itself does for approvers: it shows a form, refuses the answers of others, and ends a request that is too old."""
-        text = "Why you answer so. It is written into the journal of the run."
-        form = {"params": {"reason": Param(None, type=["null", "string"], title="Reason", description=text)}}
+        """What Airflow itself does for approvers: it refuses the answers of others, and ends a request that is too old."""
         if self.approvers is None:
-            return form
+            return {}
         users = [{"id": user, "name": user} for user in self.approvers.users]
-        return {**form, "assigned_users": users, "response_timeout": timedelta(seconds=self.approvers.expires)}
+        return {"assigned_users": users, "response_timeout": timedelta(seconds=self.approvers.expires)}
 
     def _who(self) -> str:
         if self.approvers is None:
             return ""
-        return _WHO.format(users=", ".join(self.approvers.users), required=min(self.required, self.approvers.required))
+        places = {"users": ", ".join(self.approvers.users), "required": min(self.required, self.approvers.required)}
+        return _WHO.format(**places, reason=_REASON if self.approvers.reason else "")
+
+    @property
+    def serialized_params(self) -> dict[str, dict[str, Any]]:
+        """The form. If a reason is required, the page sends no answer without one; `execute_complete` judges what others send."""
+        form: dict[str, dict[str, Any]] = super().serialized_params
+        if self.approvers and self.approvers.reason:
+            field = form["reason"]
+            return {"reason": {**field, "schema": {**field["schema"], "type": "string", "minLength": 1}}}
+        return form
+
+    def validate_params_input(self, params_input: Mapping[str, Any]) -> None:
+        """Accept any: a client of Airflow's API may send what the form would not, and its answer must not fail the task."""
 
     def execute(self, context: Context) -> Any:
         """Ask for approval, unless it was given beforehand."""
@@ -152,6 +175,15 @@ class _ApproveOperator(HITLOperator):
         if (given := self.given(context, shown)) is not None:
             return self._approved(context, given, self.yes)
         self._keep(context, Approval(shown, ()))
+        return self._ask(context)
+
+    def _ask(self, context: Context) -> Any:
+        """Ask, unless the page would show another text: Airflow keeps the first one of a run's request, whatever is cleared (H06)."""
+        store: Any = context["task_state_store"]
+        text = approval.digest(self.body)
+        if store.get("text", text) != text:
+            raise AirflowFailException(format_reasons((Reason("H06", _STALE),)))
+        store.set("text", text, retention=NEVER_EXPIRE)
         return super().execute(context)
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
@@ -178,8 +210,7 @@ class _ApproveOperator(HITLOperator):
         approves = answer.option != self.no
         if why := approval.not_counting(answer, self.approvers, before.answers, approves=approves):
             self._note(context, "answer refused", f"{answer} {why}")
-            self.log.warning("The answer does not count; asking again. %s", why)
-            return super().execute(context)
+            return self._ask_again(context, f"The answer does not count; asking again. {why}")
         if not approves:
             self._note(context, "answered", str(answer))
             raise AirflowFailException(self.refused)
@@ -189,8 +220,14 @@ class _ApproveOperator(HITLOperator):
         if answer.option == self.yes and self._missing(given):
             self._note(context, "answered", f"{answer}; another approver must approve.")
             self._keep(context, given)
-            return super().execute(context)
+            return self._ask_again(context, f"{answer.name} has approved; another approver must.")
         return self._approved(context, given, answer.option)
+
+    def _ask_again(self, context: Context, why: str) -> Any:
+        """Ask with the same request. Its page keeps its text (Airflow never changes it), so the log and the message say `why`."""
+        self.log.warning(why)
+        self.body = f"{why}\n\n{self.body}"
+        return super().execute(context)
 
     def _missing(self, given: Approval) -> bool:
         """Whether another approver must approve."""
@@ -228,7 +265,7 @@ class _ApproveOperator(HITLOperator):
 def _answer(payload: Any) -> ApproverAnswer:
     """The answer in what Airflow's operator returns."""
     by, at = payload["responded_by_user"] or {}, payload["responded_at"]
-    reason = (payload["params_input"] or {}).get("reason") or ""
+    reason = str((payload["params_input"] or {}).get("reason") or "")
     return ApproverAnswer(
         payload["chosen_options"][0], str(by.get("id", "")), by.get("name", "an unnamed user"), at.isoformat(), reason
     )
@@ -238,12 +275,13 @@ class ApproveFinalizationOperator(_ApproveOperator):
     """Ask an administrator before the point of no return. Further arguments as `_ApproveOperator`'s.
 
     :param evidence: Markdown with what was observed, such as what earlier tasks returned; its templates are rendered.
-    :param rollback_task: id of a `StartRollbackOperator` behind it; the request then also offers to roll back.
+    :param rollback_task: id of a `StartRollbackOperator` behind it; the request then also offers to roll back. It is not made while the
+        DAG of the rollback is paused (H11).
     """
 
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
     question, text = "Finalize the migration of Kafka cluster {name} to KRaft?", _BODY
-    refused = "Left in dual-write: nothing was changed. Clear before_approval to be asked again."
+    refused = "Left in dual-write: nothing was changed. Start a new run to be asked again."
     required = 2
 
     def __init__(self, *, evidence: str, rollback_task: str = "", **kwargs: Any) -> None:
@@ -252,13 +290,22 @@ class ApproveFinalizationOperator(_ApproveOperator):
             self.others, self.text = (ROLL_BACK,), _BODY + _OFFER
         super().__init__(**{"words": {"evidence": evidence}, **kwargs})
 
+    def _ask(self, context: Context) -> Any:
+        """Ask, if a run of the rollback would begin."""
+        if self.rollback_task:
+            _refuse_if(why_paused(context["ti"], rollback_dag(self.cluster)))
+        return super()._ask(context)
+
     def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
         """Return the answer; if it is to roll back, skip all that follows but the task that starts the rollback."""
         found = super()._approved(context, given, option)
         if option == ROLL_BACK:
             ti: Any = context["ti"]
             ti.xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=found)  # Airflow stores no return value of a task that skips others
-            behind = self.get_flat_relative_ids(upstream=False) - {self.rollback_task}
+            starts = self.get_dag().get_task(self.rollback_task)  # type: ignore[union-attr]
+            behind = (
+                self.get_flat_relative_ids(upstream=False) - {self.rollback_task} - starts.get_flat_relative_ids(upstream=False)
+            )
             raise DownstreamTasksSkipped(tasks=sorted(behind))  # type: ignore[no-untyped-call]
         return found
 
@@ -286,7 +333,7 @@ class ApproveRollbackOperator(_ApproveOperator):
     """
 
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
-    refused = "Left as it is: nothing was changed. To be asked again, clear `plan` and its downstream tasks."
+    refused = "Left as it is: nothing was changed. To be asked again, start a new run."
     question, text = "Roll Kafka cluster {name} back to ZooKeeper?", _PLAN + _ANSWERS
     over_waiting = True
 
@@ -340,7 +387,7 @@ class ApproveCleanUpOperator(_ApproveOperator):
 
     yes, no = REMOVE, KEEP
     question, text = "Remove what is left of the migration of Kafka cluster {name}?", _CLEAN_UP
-    refused = "Nothing was removed. To be asked again, clear `leftovers` and its downstream tasks."
+    refused = "Nothing was removed. To be asked again, start a new run."
 
     def __init__(self, *, left: str, **kwargs: Any) -> None:
         super().__init__(**{"words": {"left": left}, **kwargs})
@@ -349,8 +396,8 @@ class ApproveCleanUpOperator(_ApproveOperator):
 class StartRollbackOperator(TriggerDagRunOperator):
     """Start the rollback DAG, with this run's lock, if the answer to the request was to roll back; skipped otherwise.
 
-    Killed, it leaves nothing to stop: run again, it finds the lock handed over and the run started. Unpause the rollback DAG before: a run
-    of a paused DAG waits.
+    Refused (H11), and nothing is handed over, if a run of that DAG would stay queued. Killed, it leaves nothing to stop: run again, it finds
+    the lock handed over and the run started. `RollbackStartedOperator` behind it checks that the run has begun.
 
     :param cluster: name of the cluster.
     :param cluster_file: path of the cluster file. (templated)
@@ -360,20 +407,73 @@ class StartRollbackOperator(TriggerDagRunOperator):
     template_fields: Sequence[str] = (*TriggerDagRunOperator.template_fields, "cluster_file")
 
     def __init__(self, *, cluster: str, cluster_file: str, answered_by: str, **kwargs: Any) -> None:
-        super().__init__(**{"trigger_dag_id": f"kmigrate_rollback__{cluster}", "skip_when_already_exists": True, **kwargs})
+        super().__init__(**{"trigger_dag_id": rollback_dag(cluster), "skip_when_already_exists": True, **kwargs})
         self.cluster_file, self.answered_by = cluster_file, answered_by
 
     def execute(self, context: Context) -> Any:
         """Hand the cluster over to a new run of the rollback; skipped after any other answer."""
-        given = approval_of(context, self.answered_by)
-        if given is None or given.answers[-1].option != ROLL_BACK:
-            raise AirflowSkipException("The answer was not to roll back.")
-        self.trigger_run_id = f"approved__{given.answers[-1].at}"
+        given, ti = _answered_to_roll_back(context, self.answered_by), context["ti"]
+        run = _started_by(given, self.trigger_dag_id)
+        if state_of(ti, run):
+            self.log.info("Run %s is there already.", run)
+            return None
+        _refuse_if(why_no_run_begins(ti, self.trigger_dag_id))
+        self.trigger_run_id = run.partition("/")[2]
         try:
-            hand_over(self.cluster_file, context, f"{self.trigger_dag_id}/{self.trigger_run_id}", given)
+            hand_over(self.cluster_file, context, run, given)
         except KMigrateError as error:
             raise AirflowFailException(str(error)) from None
         return super().execute(context)
+
+
+class RollbackStartedOperator(BaseOperator):
+    """Wait until the run of the rollback that a `StartRollbackOperator` made has begun; skipped after any other answer than to roll back.
+
+    Fails (H11) with what keeps the run queued. Cleared, it looks again. Killed, it leaves nothing to stop: it only reads.
+
+    :param cluster: name of the cluster.
+    :param answered_by: id of the task that asked.
+    """
+
+    WITHIN = 120.0  # seconds
+
+    def __init__(self, *, cluster: str, answered_by: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster, self.answered_by = cluster, answered_by
+
+    def execute(self, context: Context) -> str:
+        """Look every few seconds."""
+        run = _started_by(_answered_to_roll_back(context, self.answered_by), rollback_dag(self.cluster))
+        end = time.monotonic() + self.WITHIN
+        while why := why_queued(context["ti"], run):
+            if time.monotonic() > end:
+                _refuse_if(f"{why} It owns the cluster, and begins by itself then.")
+            self.log.info("Waiting for at most %.0f s. %s", self.WITHIN, why)
+            time.sleep(min(5.0, self.WITHIN))
+        return f"Run {run} has begun."
+
+
+def rollback_dag(cluster: str) -> str:
+    """The id of the DAG that rolls a cluster back."""
+    return f"kmigrate_rollback__{cluster}"
+
+
+def _answered_to_roll_back(context: Context, task: str) -> Approval:
+    """The answer that `task` of this run got. Skips this task if it was not to roll back."""
+    given = approval_of(context, task)
+    if given is None or given.answers[-1].option != ROLL_BACK:
+        raise AirflowSkipException("The answer was not to roll back.")
+    return given
+
+
+def _started_by(given: Approval, dag_id: str) -> str:
+    """The run of a DAG that an answer starts: there is one for each answer."""
+    return f"{dag_id}/approved__{given.answers[-1].at}"
+
+
+def _refuse_if(why: str) -> None:
+    if why:
+        raise AirflowFailException(format_reasons((Reason("H11", why),)))
 
 
 def asked_of(spec: ClusterSpec, plan_of: str = "") -> dict[str, Any]:

@@ -68,10 +68,30 @@ class Browser:
         """Open a file as a window of this width and this preference of colours shows it."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.navigate(path.absolute().as_uri())
+
+    def navigate(self, url: str) -> None:
+        """Open an address; returns at the page's load event."""
         loaded = self._loaded
-        self.call("Page.navigate", url=path.absolute().as_uri())
+        self.call("Page.navigate", url=url)
         while self._loaded == loaded:
             self._next("the page's load event")
+
+    def wait_for(self, expression: str, within: float = 30.0) -> Any:
+        """The value of a JavaScript expression, as soon as it is one that counts as true; a page that builds itself needs that."""
+        deadline = time.monotonic() + within
+        while not (value := self.value(expression)):
+            assert time.monotonic() < deadline, f"waited {within:.0f} s for {expression}; the page: {self.text()[-3000:]}"
+            time.sleep(0.1)
+        return value
+
+    def text(self) -> str:
+        """What the page shows."""
+        return str(self.value("document.body.innerText"))
+
+    def type(self, text: str) -> None:
+        """Type into the element that has the focus, as a keyboard does."""
+        self.call("Input.insertText", text=text)
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression comes to."""

@@ -23,6 +23,7 @@ os.environ |= {
 
 import pytest
 from airflow.sdk import DAG, Variable
+from fastapi.testclient import TestClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -84,6 +85,34 @@ def run_dag(known: Callable[[DAG], None]) -> Callable[..., Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "sleep", Sleep())
             return dag.test(**arguments)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def api(airflow_db: None) -> Iterator[TestClient]:
+    """Airflow's API, as its pages use it."""
+    from airflow.api_fastapi.app import create_app
+
+    with TestClient(create_app(apps="core")) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def continue_run(run_dag: Callable[..., Any]) -> Callable[..., Any]:
+    """Continue a run whose tasks were cleared or marked meanwhile, as Airflow's scheduler does; returns it at its end."""
+    from airflow.models.dagrun import DagRun
+
+    def run(dag: DAG, earlier: Any) -> Any:
+        def begun(*, dag: Any, session: Any, **_: Any) -> Any:
+            again = session.get(DagRun, earlier.id)
+            again.dag, again.state = dag, "running"
+            session.commit()
+            return again
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("airflow.models.dagrun.get_or_create_dagrun", begun)
+            return run_dag(dag)
 
     return run
 

@@ -214,12 +214,14 @@ def test_an_audit_that_grows_too_old_while_a_window_is_awaited_finalizes_nothing
 
 @pytest.mark.slow
 def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
-    rehearse: Callable[..., Rehearsal], run_dag: RunDag
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag, known: Callable[[DAG], None]
 ) -> None:
     from airflow_provider_kmigrate.dag_builders import folder  # noqa: PLC0415
 
     sim = rehearse()
-    dag = folder.dags_of(sim.path.parent)["kmigrate_zk_to_kraft__sim"]
+    dags = folder.dags_of(sim.path.parent)
+    dag = dags["kmigrate_zk_to_kraft__sim"]
+    known(dags["kmigrate_rollback__sim"])
     with Person(dag.dag_id, STAY).at_work() as person:
         run = run_dag(dag)
     states = tasks(run)
@@ -227,6 +229,7 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     assert not sim.cluster.finalized
     assert {task for task, state in states.items() if state == "upstream_failed"} == {
         "start_rollback",
+        "rollback_started",
         *(f"finalize.controller_300{node}" for node in range(3)),
         "finalize.active_last",
         "finalize.finalized",

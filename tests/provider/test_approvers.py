@@ -6,15 +6,13 @@ import dataclasses
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.api_fastapi.app import create_app
-from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.trigger import handle_event_submit
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseNotifier, Context, Param
@@ -24,15 +22,18 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.hooks import notify
 from airflow_provider_kmigrate.hooks.approval import demand_answer
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.operators import approval as operators
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
+from tests.provider.airflow_tasks import clear, pause, token_of
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import tasks
+from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
@@ -42,13 +43,6 @@ TWO = ApproverSpec(("ann", "bob"), required=2, reason=True)
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def api(airflow_db: None) -> Iterator[TestClient]:
-    """Airflow's API, as its pages use it."""
-    with TestClient(create_app(apps="core")) as client:
-        yield client
-
-
 class Users(Person):
     """Users of Airflow who answer one after another through its API, each as soon as the request waits; `statuses`: what it said."""
 
@@ -56,6 +50,7 @@ class Users(Person):
         super().__init__(dag_id, "")
         self._api, self._left = api, list(answers)
         self.statuses: list[int] = []
+        self.beside: dict[str, Any] = {}  # what a client of the API sends that is not in the form
 
     def _answer(self) -> None:
         with create_session() as session:
@@ -70,9 +65,8 @@ class Users(Person):
             self.statuses.append(self._patch(path, *self._left.pop(0)))
 
     def _patch(self, path: str, user: str, option: str, reason: str) -> int:
-        token = self._api.app.state.auth_manager.generate_jwt(SimpleAuthManagerUser(username=user, role="admin"))  # type: ignore[attr-defined]
-        said = {"chosen_options": [option], "params_input": {"reason": reason or None}}
-        return self._api.patch(path, json=said, headers={"Authorization": f"Bearer {token}"}).status_code
+        said = {"chosen_options": [option], "params_input": {"reason": reason or None, **self.beside}}
+        return self._api.patch(path, json=said, headers={"Authorization": f"Bearer {token_of(self._api.app, user)}"}).status_code
 
 
 def gate(approvers: ApproverSpec, sim: Rehearsal, **arguments: Any) -> DAG:
@@ -153,6 +147,54 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
 
 
+def test_an_answer_with_fields_that_the_form_does_not_have_is_judged_and_fails_nothing(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
+) -> None:
+    dag = gate(TWO, sim)
+    given = [("ann", FINALIZE, ""), ("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
+    with Users(api, dag.dag_id, given).at_work() as users:
+        users.beside = {"ticket": ["OPS-1"]}
+        run = run_dag(dag)
+    assert (users.statuses, tasks(run)["act"]) == ([200] * 3, "success")
+    assert "(ann) gave no reason" in journal(tmp_path, "answer refused")[0]["text"]
+
+
+def test_a_message_says_why_an_answer_did_not_count_and_who_has_approved(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag
+) -> None:
+    """The page cannot: Airflow keeps the first text of a request."""
+    SENT.clear()
+    notifier = ClusterNotifier((MAIL,), "", "asks: {{ task.subject }}", "{{ task.body }}")
+    dag = gate(TWO, sim, notifiers=[notifier])
+    with Users(api, dag.dag_id, [("ann", FINALIZE, " "), ("ann", FINALIZE, "all is well"), ("bob", STAY, "no")]).at_work():
+        run_dag(dag)
+    first, refused, second = (body for _, _, body in SENT)
+    assert "does not count" not in first.split("Who may answer")[0]
+    assert refused.startswith("The answer does not count; asking again. ")
+    assert "ann (ann) gave no reason" in refused
+    assert second.startswith("ann has approved; another approver must.")
+
+
+def test_a_cleared_request_is_asked_again_only_with_the_text_that_its_page_shows(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, continue_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow keeps a request's first text, whatever is cleared: an approver would approve what was observed weeks ago."""
+    dag = gate(ONE, sim)
+    observed = iter(["healthy", "healthy", "healthy for longer"])
+    dag.get_task("soak").python_callable = lambda: next(observed)  # type: ignore[attr-defined]
+    with Users(api, dag.dag_id, [("ann", STAY, "")]).at_work():
+        run = run_dag(dag)
+    clear(api, run, "soak")
+    with Users(api, dag.dag_id, [("ann", STAY, "not yet")]).at_work() as users:
+        again = continue_run(dag, run)
+    assert (users.statuses, tasks(again)["approve"]) == ([200], "failed"), "the same evidence: asked again"
+    clear(api, run, "soak")
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work() as users:
+        again = continue_run(dag, run)
+    assert (users.statuses, tasks(again)["approve"]) == ([], "failed"), "other evidence: not asked"
+    assert "Start a new run of this DAG" in capsys.readouterr().out
+
+
 def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
     dag = gate(TWO, sim)
     with Users(api, dag.dag_id, [("ann", FINALIZE, "all is well"), ("bob", STAY, "")]).at_work():
@@ -162,8 +204,9 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
 
 @pytest.mark.parametrize("user", ["bob", "ann"])
 def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
-    api: TestClient, sim: Rehearsal, run_dag: RunDag, user: str
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, known: Callable[[DAG], None], user: str
 ) -> None:
+    known(folder.dags_of(sim.path.parent)[ROLLBACK_ID])
     dag = gate(TWO, sim, rollback_task="start_rollback")
     with dag:
         start_rollback = PythonOperator(task_id="start_rollback", python_callable=demanded_back, trigger_rule="none_failed")
@@ -172,6 +215,31 @@ def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
     with Users(api, dag.dag_id, given).at_work():
         run = run_dag(dag)
     assert tasks(run) == {"soak": "success", "approve": "success", "act": "skipped", "start_rollback": "success"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_no_request_that_offers_a_rollback_is_made_while_its_dag_is_paused_or_unknown(
+    api: TestClient,
+    sim: Rehearsal,
+    run_dag: RunDag,
+    known: Callable[[DAG], None],
+    *,
+    capsys: pytest.CaptureFixture[str],
+    is_known: bool,
+) -> None:
+    dag = gate(ONE, sim, rollback_task="start_rollback")
+    if is_known:
+        known(folder.dags_of(sim.path.parent)[ROLLBACK_ID])
+        pause(api, ROLLBACK_ID, paused=True)
+    else:
+        dag.get_task("approve").cluster = "unknown"  # type: ignore[attr-defined]
+    with dag:
+        dag.get_task("approve").set_downstream(PythonOperator(task_id="start_rollback", python_callable=demanded_back))
+    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work() as users:
+        run = run_dag(dag)
+    assert (users.statuses, tasks(run)["approve"]) == ([], "failed")
+    log = capsys.readouterr().out
+    assert ("H11" in log, f"The DAG {ROLLBACK_ID} is paused" in log) == (True, is_known)
 
 
 def demanded_back(**context: Any) -> None:

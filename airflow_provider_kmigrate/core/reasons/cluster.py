@@ -326,9 +326,9 @@ never: Do the next step by hand.
 H06 No valid approval
 means: The approval was skipped or marked as success, is too old, or is of another run, another migration or other evidence than now; or a node, a file or an original that the approved readiness rested on has changed.
 meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
-do: Clear the skipped task, or `before_approval` (with an audit `audit_before_approval`), with *Downstream*. Read the new evidence, and answer `approve`.
-do: An approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
-do: A rollback: clear `plan` with *Downstream*; a clean-up: `leftovers`. Then answer `approve`.
+do: Start a new run of the same DAG. It does only what is left, and asks with fresh evidence; a migration soaks again. Read it, and answer `approve`.
+do: `approve` was skipped or marked as success, or an approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
+do: It says that this run has asked before: only a new run helps. Airflow keeps the first text of a request, whatever is cleared.
 never: Mark `approve` or `finalize.*` as success: it does not count as an answer.
 
 H07 The kill switch could not be read
@@ -351,6 +351,14 @@ meanwhile: Yes: nothing was changed, and the request still waits.
 do: Have an approver answer: `approvers.users` in the cluster file lists the ids of their users, as Airflow's auth manager has them.
 do: A reason is required: answer again, with the field *Reason* filled in.
 never: Add yourself to `approvers` to get past it. Approve with another user's login.
+
+H11 No run of the rollback would begin
+means: The DAG of the rollback is paused, or another run of it is under way. A new run would own the cluster, stay queued, and do nothing.
+meanwhile: Yes: nothing changes the cluster. After `start_rollback` the queued run owns it; before, nothing was handed over.
+do: It is paused: `airflow dags unpause -y kmigrate_rollback__<cluster>`, then clear the task that failed: `approve`, `start_rollback` or `rollback_started`.
+do: Another run is under way: answer its request, wait for its end, or mark it failed. Then clear the task that failed.
+do: Airflow does not answer, or the scheduler begins no run: check `airflow jobs check` and the API server, then clear the task that failed.
+never: Break the lock of the queued run. Pause the DAG again before `plan` of its run has begun.
 
 P The phase
 about: the phase of the migration
