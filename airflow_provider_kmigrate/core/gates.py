@@ -29,7 +29,18 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, permit, refusal, unnamed_brokers, where
+from airflow_provider_kmigrate.core.phase import (
+    Intent,
+    PhasePermit,
+    WayBack,
+    ended,
+    kraft_owns,
+    permit,
+    refusal,
+    unflagged,
+    unnamed_brokers,
+    where,
+)
 from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
@@ -159,6 +170,34 @@ def permitted(view: ClusterView, intent: Intent, *, done: bool = False) -> Gate:
     return Gate(GateState.NEVER if allowed is PhasePermit.REFUSE else GateState.NOT_YET, refusal(position, intent))
 
 
+def may_roll_back(view: ClusterView) -> Gate:
+    """P12 once the migration is finalized, P04 or P05 while a malformed znode hides who owns the cluster, U01 while ZooKeeper is not read."""
+    position = where(view)
+    match position.way_back:
+        case WayBack.ENDED:
+            text = "The migration is finalized: a rollback to ZooKeeper is not possible."
+            return never(Reason("P12", text, cause=Cause.FINALIZED))
+        case WayBack.BLOCKED:
+            return never(*position.reasons)
+        case WayBack.UNREAD:
+            return not_yet(*position.reasons)
+    return MET
+
+
+def is_beside_kraft(view: ClusterView, broker: Broker) -> bool:
+    """Whether a broker that does not answer was started in ZooKeeper mode beside KRaft, so that only its roll brings it back.
+
+    After the end also one that is down, and would start in such a mode. Before, such a one waits for its operator as any other does.
+    """
+    runs, stage = broker.process.state is ProcessState.RUNNING, stage_on_disk(broker.files)
+    if broker.mode is not None or not broker.named:
+        return False
+    if ended(view):
+        down = broker.process.state is ProcessState.STOPPED
+        return bool(runs and broker.in_zookeeper) or (down and stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION})
+    return bool(runs and broker.in_zookeeper and stage is FileStage.ZOOKEEPER and kraft_owns(view))
+
+
 def process_known(node: Broker | Controller) -> Gate:
     """The host says that the node's process runs; only then will it also stop and start the right one."""
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
@@ -243,7 +282,7 @@ def _flagged(view: ClusterView, controller: int) -> Gate:
     if not seen.answers or seen.migration_flag is None:
         return not_yet(Reason("G23", f"Controller {controller} does not answer.", cause=Cause.CONTROLLER_UNRESPONSIVE))
     text = f"Controller {controller} runs without the migration flag."
-    return never_if(not seen.migration_flag, Reason("G05", text, cause=Cause.UNFLAGGED_CONTROLLER))
+    return MET if seen.migration_flag else never(unflagged(view, text))
 
 
 def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:

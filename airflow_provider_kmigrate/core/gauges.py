@@ -15,13 +15,14 @@ from airflow_provider_kmigrate.core.cluster import Policy
 from airflow_provider_kmigrate.core.decision import Decision, Refuse, Wait
 from airflow_provider_kmigrate.core.gates import all_kraft, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import ASIDE, Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessLevel, RollbackPart
 
 #: Phases in the order of the migration from 0; those that must never be, and an unknown one, are below 0.
 PHASES: Final[Mapping[Phase, int]] = {
-    **{phase: number for number, phase in enumerate(list(Phase)[: list(Phase).index(Phase.UNKNOWN)])},
+    **{phase: number for number, phase in enumerate(phase for phase in Phase if phase not in {*ASIDE, Phase.ENDED})},
+    Phase.ENDED: 7,  # as `finalizing`: the number of `finalized` stays
     Phase.UNKNOWN: -1,
     Phase.STALE: -2,
     Phase.SPLIT: -3,

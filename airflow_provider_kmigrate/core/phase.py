@@ -1,17 +1,31 @@
-"""Where a cluster is between ZooKeeper and KRaft, and what may be done there.
+"""Where a cluster is between ZooKeeper and KRaft, whether there is a way back, and what may be done there.
 
-Two things are kept apart: the *phase*, always inferred from what the cluster shows (`where`), and the *intent* of a step. `TABLE`
-says for each pair whether that kind of step may act, has nothing to do, must wait or must be refused. It is total, so no pair is
-unforeseen. A phase that claims something of all brokers is only given when every broker was seen.
+An observation is reduced to a few facts (`_Facts`), and `_ROWS` is the one table over them: its first row that holds gives the *phase*,
+the *way back* and the reasons, and its last row always holds. Everything else is read from that row: `ended`, `still_open`, the alarms,
+whether a rollback may begin (`gates.may_roll_back`), and in `TABLE` for each *intent* of a step whether it may act, has nothing to do, must
+wait or must be refused. No state is unforeseen. A phase that claims something of all brokers is only given when every broker was seen.
+
+What a leader without the flag does depends on the ZkMigrationState in the metadata log (ActivationRecordsGenerator, 3.9):
+
+* PRE_MIGRATION: it finalizes nothing. It copies nothing, and registers no broker in migration mode (ClusterControlManager). A successor with
+  the flag begins again, also if another one had claimed /controller and was in the middle of the copy.
+* MIGRATION: it writes POST_MIGRATION at its election, which ends the migration for good.
+* POST_MIGRATION, and NONE of a quorum that never migrates: nothing. A later leader with the flag ignores its flag, or exits.
+
+MIGRATION begins with the record that ends the copy, a moment before /migration shows an offset. A leader that dies in that moment leaves
+what looks like PRE_MIGRATION; then the copy never comes, and a rollback loses nothing, since ZooKeeper has everything that was copied. So a
+migration has ended only if /migration shows its copy or a broker runs in KRaft mode: in PRE_MIGRATION controllers register none.
 
 Sources: KIP-866 as shipped in 3.9 (KRaftMigrationDriver), and the states seen on real brokers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -36,11 +50,22 @@ class Phase(StrEnum):
     HYBRID = "hybrid"  # some brokers KRaft, some still ZooKeeper brokers in migration mode
     DUAL_WRITE = "dual-write, all brokers KRaft"
     FINALIZING = "finalizing"  # some controllers already without the flag, none of them active yet
-    FINALIZED = "finalized"  # no rollback any more
+    ENDED = "finalized, nodes left"  # one without the flag leads; others still have it, or brokers do not answer
+    FINALIZED = "finalized"  # on every node
     UNKNOWN = "unknown"
     STALE = "stale /migration"  # ZooKeeper owns the cluster, but /migration is of an earlier migration
     SPLIT = "split"  # a broker in ZooKeeper mode beside a KRaft controller that owns the cluster
     LEFT_BEHIND = "left behind"  # finalized with a ZooKeeper-mode broker left
+
+
+class WayBack(StrEnum):
+    """What an observation shows of the way back to ZooKeeper."""
+
+    OPEN = "open"  # the migration is proven not to be finalized, or there is none
+    UNPROVEN = "not proven"  # nothing shows a finalization, and no leader with the flag that dual-writes rules it out
+    UNREAD = "not read"  # ZooKeeper did not answer
+    BLOCKED = "blocked"  # a malformed znode: who owns the cluster is not known
+    ENDED = "ended"  # finalized, even if a broker or a flag is left behind: no dual-write and no rollback any more
 
 
 class Intent(StrEnum):
@@ -65,30 +90,33 @@ class PhasePermit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPosition:
-    """The phase, and the sentences that led to it."""
+    """The phase, the sentences that led to it, and the way back."""
 
     phase: Phase
     reasons: tuple[Reason, ...] = ()
+    way_back: WayBack = WayBack.OPEN
 
 
 ASIDE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})
 """Phases that are not in the order of the migration."""
+MUST_NOT_BE = ASIDE - {Phase.UNKNOWN}
+"""Those of them that are an alarm."""
 
 #: For each intent, one letter a phase, in the order of `Phase`: A act, D done, W wait, R refuse. Of the last three only this is
 #: allowed: to roll a broker that is isolated or was left behind, at once. A cluster with one left behind has passed the steps
 #: before that roll, so a whole run gets there.
-_ROWS = {
-    Intent.PROVISION: "AADDDDDDD WRRD",
-    Intent.TO_MIGRATION: "RAADDDDDD WRAD",
-    Intent.COPY: "RRWWDDDDD WRRD",
-    Intent.TO_KRAFT: "RRRWAADDD WRRA",
-    Intent.SOAK: "RRRRRRADD WRRR",
-    Intent.FINALIZE: "RRRRRRAAD WRRR",
+_PERMITS = {
+    Intent.PROVISION: "AADDDDDDDD WRRD",
+    Intent.TO_MIGRATION: "RAADDDDDDD WRAD",
+    Intent.COPY: "RRWWDDDDDD WRRD",
+    Intent.TO_KRAFT: "RRRWAADDDD WRRA",
+    Intent.SOAK: "RRRRRRADDD WRRR",
+    Intent.FINALIZE: "RRRRRRAAAD WRRR",
 }
 _LETTERS = {"A": PhasePermit.ACT, "D": PhasePermit.DONE, "W": PhasePermit.WAIT, "R": PhasePermit.REFUSE}
 TABLE: dict[tuple[Phase, Intent], PhasePermit] = {
     (phase, intent): _LETTERS[letter]
-    for intent, row in _ROWS.items()
+    for intent, row in _PERMITS.items()
     for phase, letter in zip(Phase, row.replace(" ", ""), strict=True)
 }
 
@@ -120,88 +148,200 @@ def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
     return (Reason("P01", text), *position.reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the table needs of an observation.
+
+    `kraft`, `migrating`, `plain`, `unresponsive`: whether a broker is in that mode, or in none. `left`: the brokers in a ZooKeeper mode,
+    also those that only ZooKeeper lists. `copied`: /migration shows a finished copy. `owner`: of /controller, "kraft", "zookeeper" or none.
+    `leads`: whether the quorum's leader has the flag; None: no leader, or its flag is not known. `bare`: controllers that answer without
+    the flag; `all_bare`: all do. `written`: the leader has written /migration since its election.
+    """
+
+    view: ClusterView
+    kraft: bool
+    migrating: bool
+    plain: bool
+    unresponsive: bool
+    left: tuple[int, ...]
+    malformed: tuple[Reason, ...]
+    copied: bool
+    owner: str
+    leads: bool | None
+    bare: tuple[int, ...]
+    all_bare: bool
+    written: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether a controller without the flag was elected after the copy. If ZooKeeper owns the cluster, the copy is an earlier migration's."""
+        return (self.leads is False or self.all_bare) and (self.kraft or (self.copied and self.owner == "kraft"))
+
+    @property
+    def proof(self) -> WayBack:
+        """Whether the migration is proven to be open: nothing was copied, or a leader with the flag has dual-written since its election.
+
+        A finalized quorum never writes /migration again, whichever controller leads it.
+        """
+        dual_written = self.copied and self.owner == "kraft" and self.written and self.leads
+        return WayBack.OPEN if dual_written or not (self.copied or self.kraft) else WayBack.UNPROVEN
+
+
+def _facts(view: ClusterView) -> _Facts:
+    owner = "kraft" if kraft_owns(view) else "zookeeper" if zookeeper_controller(view) is not None else ""
+    listed = (broker.id for broker in view.brokers.values() if broker.mode is None and broker.named and broker.in_zookeeper)
+    bare = tuple(sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False))
+    migration, quorum = view.migration, view.quorum
+    return _Facts(
+        view,
+        kraft=bool(view.in_mode(BrokerMode.KRAFT)),
+        migrating=bool(view.in_mode(BrokerMode.MIGRATION)),
+        plain=bool(view.in_mode(BrokerMode.ZOOKEEPER)),
+        unresponsive=bool(view.in_mode(None)),
+        left=tuple(sorted({*view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION), *listed})),
+        malformed=malformed(view.zk) if view.zk else (),
+        copied=migration is not None and migration.metadata_offset > 0,
+        owner=owner,
+        leads=leader_flag(view),
+        bare=bare,
+        all_bare=bool(bare) and len(bare) == len(view.controllers),
+        written=quorum is not None and migration is not None and migration.metadata_epoch == quorum.leader_epoch,
+    )
+
+
+class _Row(NamedTuple):
+    """One row of the table: the phase and its reasons if it `holds`; `way_back`: None for `_Facts.proof`."""
+
+    phase: Phase
+    way_back: WayBack | None
+    holds: Callable[[_Facts], object]
+    reasons: Callable[[_Facts], tuple[Reason, ...]]
+
+
+def _none(_facts: _Facts) -> tuple[Reason, ...]:
+    return ()
+
+
+def _unread(facts: _Facts) -> tuple[Reason, ...]:
+    return (Reason("U01", "ZooKeeper could not be read."), *facts.view.unknowns)
+
+
+def _left_behind(facts: _Facts) -> tuple[Reason, ...]:
+    text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(facts.left)}."
+    return (Reason("P02", text, cause=Cause.LEFT_BEHIND),)
+
+
+def _stale(facts: _Facts) -> tuple[Reason, ...]:
+    offset = facts.view.migration.metadata_offset if facts.view.migration else None
+    text = f"/migration holds offset {offset}, but ZooKeeper controller {zookeeper_controller(facts.view)} owns the cluster."
+    return (Reason("P06", text),)
+
+
+def _without_owner(_facts: _Facts) -> tuple[Reason, ...]:
+    return (Reason("P05", "/controller is absent."),)
+
+
+def _split(facts: _Facts) -> tuple[Reason, ...]:
+    plain = facts.view.in_mode(BrokerMode.ZOOKEEPER)
+    text = f"Brokers run in ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
+    return (_isolated(facts, text),)
+
+
+def _isolated(facts: _Facts, text: str) -> Reason:
+    """P07. Another reason comes first if it has one: a leader without the flag registers no broker in migration mode."""
+    reason = Reason("P07", text)
+    return replace(reason, remedy="") if facts.malformed or facts.leads is False else reason
+
+
+def _without_copy(_facts: _Facts) -> tuple[Reason, ...]:
+    return (Reason("P09", "A broker runs in KRaft mode, but /migration shows no finished copy."),)
+
+
+def _finalizing(facts: _Facts) -> tuple[Reason, ...]:
+    text = f"Controllers that answer without the migration flag: {join_ids(facts.bare)}."
+    return (Reason(_flag_code(facts.view, Phase.FINALIZING), text),)
+
+
+def _down(facts: _Facts) -> tuple[Reason, ...]:
+    return unresponsive_brokers(facts.view)
+
+
+def _answers(facts: _Facts) -> bool:
+    return any(controller.answers for controller in facts.view.controllers.values())
+
+
+_ROWS = (
+    _Row(Phase.LEFT_BEHIND, WayBack.ENDED, lambda f: f.over and f.left, _left_behind),
+    _Row(Phase.ENDED, WayBack.ENDED, lambda f: f.over and (f.unresponsive or not f.all_bare), _down),
+    _Row(Phase.FINALIZED, WayBack.ENDED, lambda f: f.over, _none),
+    _Row(Phase.UNKNOWN, WayBack.UNREAD, lambda f: f.view.zk is None, _unread),
+    _Row(Phase.UNKNOWN, WayBack.BLOCKED, lambda f: f.malformed, lambda f: f.malformed),
+    _Row(Phase.STALE, None, lambda f: f.copied and f.owner == "zookeeper", _stale),
+    _Row(Phase.UNKNOWN, None, lambda f: f.copied and not f.owner and not f.kraft, _without_owner),
+    _Row(Phase.SPLIT, None, lambda f: f.plain and (f.owner == "kraft" or f.kraft), _split),
+    _Row(Phase.HYBRID, None, lambda f: f.copied and f.kraft and f.migrating, _none),
+    _Row(Phase.HYBRID, None, lambda f: f.copied and f.unresponsive and (f.kraft or f.migrating), _down),
+    _Row(Phase.UNKNOWN, None, lambda f: f.copied and f.unresponsive, _down),
+    _Row(Phase.DUAL_WRITE_ZOOKEEPER, None, lambda f: f.copied and f.migrating, _none),
+    _Row(Phase.FINALIZING, None, lambda f: f.copied and f.bare, _finalizing),
+    _Row(Phase.DUAL_WRITE, None, lambda f: f.copied, _none),
+    _Row(Phase.UNKNOWN, None, lambda f: f.kraft, _without_copy),
+    _Row(Phase.FIRST_ROLL, None, lambda f: f.migrating and (f.plain or f.unresponsive), _down),
+    _Row(Phase.COPY, None, lambda f: f.migrating, _none),
+    _Row(Phase.UNKNOWN, None, lambda f: f.unresponsive and not f.plain, _down),
+    _Row(Phase.PRE_MIGRATION, None, _answers, _down),
+    _Row(Phase.ZOOKEEPER, None, lambda _: True, lambda f: (*_down(f), *_unreached(f.view))),
+)
+"""The first row that holds. A broker in KRaft mode counts as a copy, since /migration may be gone with ZooKeeper after the end."""
+
+
 @lru_cache(maxsize=4)  # one decision asks some eight times
 def where(view: ClusterView) -> ClusterPosition:
-    """The phase that the view shows; `Phase.UNKNOWN` with reasons if it does not show one."""
-    for rule in (_finalized, _unread_or_stale, _split, _dual_write, _before_copy):
-        position = rule(view)
-        if position is not None:
-            return position
-    return _before_kraft(view)
+    """The phase that the view shows, `Phase.UNKNOWN` with reasons if it does not show one, and the way back."""
+    facts = _facts(view)
+    row = next(row for row in _ROWS if row.holds(facts))
+    return ClusterPosition(row.phase, row.reasons(facts), row.way_back or facts.proof)
 
 
 def alarms(view: ClusterView) -> tuple[Reason, ...]:
     """Alarms for states that no step may leave: report them at once; the operator must act."""
     position = where(view)
-    never = position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND} else ()
-    return (*_unflagged_alarm(view), *never)
+    return (*_unflagged_alarm(view, position), *(position.reasons if position.phase in MUST_NOT_BE else ()))
 
 
-def _finalized(view: ClusterView) -> ClusterPosition | None:
-    everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
-    if not _copied(view) or not (everywhere or _leads_with_flag(view) is False) or not _kraft_had_it(view):
-        return None
-    if left := view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION):
-        text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(left)}."
-        return ClusterPosition(Phase.LEFT_BEHIND, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
-    if not everywhere:
-        return None
-    unresponsive = unresponsive_brokers(view)
-    return ClusterPosition(Phase.UNKNOWN if unresponsive else Phase.FINALIZED, unresponsive)
+def _unflagged_alarm(view: ClusterView, position: ClusterPosition) -> tuple[Reason, ...]:
+    """Nothing after the end, since it has happened, nor beside a stale /migration: there every controller must be stopped."""
+    bare = _facts(view).bare
+    others = any(controller.migration_flag for controller in view.controllers.values())
+    begun = others or kraft_owns(view) or view.in_mode(BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    if not bare or not begun or position.way_back is WayBack.ENDED or position.phase is Phase.STALE:
+        return ()
+    return (unflagged(view, f"Controllers without the migration flag: {join_ids(bare)}."),)
 
 
-def _unread_or_stale(view: ClusterView) -> ClusterPosition | None:
-    if view.zk is None:
-        return ClusterPosition(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
-    if unreadable := malformed(view.zk):
-        return ClusterPosition(Phase.UNKNOWN, unreadable)
-    migration, controller = view.migration, view.zk.controller
-    if migration is None or migration.metadata_offset <= 0 or kraft_owns(view):
-        return None
-    if isinstance(controller, ZkController):
-        text = f"/migration holds offset {migration.metadata_offset}, but ZooKeeper controller {controller.broker_id} owns the cluster."
-        return ClusterPosition(Phase.STALE, (Reason("P06", text),))
-    return None if _kraft_had_it(view) else ClusterPosition(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
+def isolated(view: ClusterView, text: str) -> Reason:
+    """P07 for a broker that was started in ZooKeeper mode beside KRaft; P02 after the end: what brings it back is another roll."""
+    return Reason("P02", text, cause=Cause.LEFT_BEHIND) if ended(view) else _isolated(_facts(view), text)
 
 
-def _split(view: ClusterView) -> ClusterPosition | None:
-    plain = view.in_mode(BrokerMode.ZOOKEEPER)
-    if not plain or not _kraft_had_it(view):
-        return None
-    text = f"Brokers run in ZooKeeper mode while a KRaft controller owns the cluster: {join_ids(plain)}."
-    return ClusterPosition(Phase.SPLIT, (Reason("P07", text),))
+def leader_flag(view: ClusterView) -> bool | None:
+    """Whether the quorum's leader has the migration flag; None if there is no leader, or its flag is unknown."""
+    return view.controller(view.quorum.leader_id).migration_flag if view.quorum else None
 
 
-def _dual_write(view: ClusterView) -> ClusterPosition | None:
-    if not _copied(view):
-        return None
-    kraft, migrating = view.in_mode(BrokerMode.KRAFT), view.in_mode(BrokerMode.MIGRATION)
-    if view.in_mode(None) and not (kraft and migrating):
-        return ClusterPosition(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, unresponsive_brokers(view))
-    if migrating:
-        return ClusterPosition(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
-    if without := _without_flag(view):
-        text = f"Controllers that answer without the migration flag: {join_ids(without)}."
-        return ClusterPosition(Phase.FINALIZING, (Reason("G05", text),))
-    return ClusterPosition(Phase.DUAL_WRITE)
+def unflagged(view: ClusterView, text: str) -> Reason:
+    """Why controllers without the flag are a danger, under the code of what gives it back here.
+
+    G05, or G43 if kmigrate's own finalization took the flags and stands half-way, or G44 if no controller ever had one.
+    """
+    position = where(view)
+    code = "G44" if view.zk is not None and view.zk.migration is None else _flag_code(view, position.phase)
+    reason = Reason(code, text, cause=Cause.UNFLAGGED_CONTROLLER)
+    return replace(reason, remedy="") if position.way_back is WayBack.BLOCKED else reason
 
 
-def _before_copy(view: ClusterView) -> ClusterPosition | None:
-    if view.in_mode(BrokerMode.KRAFT):
-        text = "A broker runs in KRaft mode, but /migration shows no finished copy."
-        return ClusterPosition(Phase.UNKNOWN, (Reason("P09", text),))
-    if not view.in_mode(BrokerMode.MIGRATION):
-        return None
-    under_way = view.in_mode(BrokerMode.ZOOKEEPER, None)
-    return ClusterPosition(Phase.FIRST_ROLL if under_way else Phase.COPY, unresponsive_brokers(view))
-
-
-def _before_kraft(view: ClusterView) -> ClusterPosition:
-    if view.brokers and len(view.in_mode(None)) == len(view.brokers):
-        return ClusterPosition(Phase.UNKNOWN, unresponsive_brokers(view))
-    if any(controller.answers for controller in view.controllers.values()):
-        return ClusterPosition(Phase.PRE_MIGRATION, unresponsive_brokers(view))
-    return ClusterPosition(Phase.ZOOKEEPER, (*unresponsive_brokers(view), *_unreached(view)))
+def _flag_code(view: ClusterView, phase: Phase) -> str:
+    return "G43" if phase is Phase.FINALIZING and flags_taken_by_us(view) else "G05"
 
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
@@ -212,33 +352,9 @@ def _unreached(view: ClusterView) -> tuple[Reason, ...]:
     return (_unresponsive(text),)
 
 
-def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
-    migrating = view.in_mode(BrokerMode.MIGRATION)
-    if where(view).phase is Phase.LEFT_BEHIND or (ended(view) and not migrating):
-        return ()  # it has happened; the flag would change nothing now
-    without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
-    if not without or not (with_flag or migrating):
-        return ()
-    return (Reason("G05", f"Controllers without the migration flag: {join_ids(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
-
-
-def _copied(view: ClusterView) -> bool:
-    if view.zk is None:  # gone after finalization; KRaft brokers cannot exist without a finished copy
-        return bool(view.in_mode(BrokerMode.KRAFT))
-    return view.migration is not None and view.migration.metadata_offset > 0
-
-
 def ended(view: ClusterView) -> bool:
-    """Whether the finalization has happened, even if a broker or a flag is left behind: no dual-write and no rollback any more.
-
-    A leader without the flag is enough: once elected it has finalized a migration whose copy was over, at once (measured).
-    """
-    return where(view).phase in {Phase.FINALIZED, Phase.LEFT_BEHIND} or (_leads_with_flag(view) is False and _kraft_had_it(view))
-
-
-def _leads_with_flag(view: ClusterView) -> bool | None:
-    """Whether the quorum's leader has the migration flag; None if there is no leader, or its flag is unknown."""
-    return view.controller(view.quorum.leader_id).migration_flag if view.quorum else None
+    """Whether the finalization has happened, even if a broker or a flag is left behind: no dual-write and no rollback any more."""
+    return where(view).way_back is WayBack.ENDED
 
 
 def ending(view: ClusterView) -> bool:
@@ -248,22 +364,12 @@ def ending(view: ClusterView) -> bool:
 
 def flags_taken_by_us(view: ClusterView) -> bool:
     """Whether kmigrate's own finalization, by our note, took every missing flag."""
-    return view.zk is not None and set(_without_flag(view)) <= view.zk.unflagged
+    return view.zk is not None and set(_facts(view).bare) <= view.zk.unflagged
 
 
 def still_open(view: ClusterView) -> bool:
-    """Whether the migration is proven not to be finalized.
-
-    Proof: a leader with the flag has dual-written since its election, or no copy was ever finished. A finalized quorum never
-    writes /migration again, whichever controller leads it, with or without the flag. Without proof it is unknown.
-    """
-    if view.zk is None or isinstance(view.zk.migration, Malformed):
-        return False
-    if not _copied(view):
-        return not view.in_mode(BrokerMode.KRAFT)
-    migration, quorum = view.migration, view.quorum
-    writes = quorum is not None and migration is not None and migration.metadata_epoch == quorum.leader_epoch
-    return kraft_owns(view) and writes and _leads_with_flag(view) is True
+    """Whether the migration is proven not to be finalized. Without proof it is unknown."""
+    return where(view).way_back is WayBack.OPEN
 
 
 def kraft_owns(view: ClusterView) -> bool:
@@ -276,15 +382,6 @@ def zookeeper_controller(view: ClusterView) -> int | None:
     """The broker that is the ZooKeeper controller; None if KRaft owns the cluster, or the owner is not known."""
     controller = view.zk.controller if view.zk else None
     return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
-
-
-def _kraft_had_it(view: ClusterView) -> bool:
-    """Whether KRaft owns the cluster or a broker; otherwise a /migration with a copy may be of an earlier migration."""
-    return kraft_owns(view) or bool(view.in_mode(BrokerMode.KRAFT))
-
-
-def _without_flag(view: ClusterView) -> list[int]:
-    return sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False)
 
 
 def unresponsive_brokers(view: ClusterView) -> tuple[Reason, ...]:

@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, malformed, where, zookeeper_controller
+from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, where, zookeeper_controller
 from airflow_provider_kmigrate.core.text import cell, join_ids, summarize, unlinked
 
 
@@ -164,8 +164,8 @@ def _reasons(view: ClusterView, ask: ReadinessAsk, part: RollbackPart) -> Iterat
 
 
 def _depends(view: ClusterView) -> bool:
-    """Whether there is something to roll back, and a rollback is not over yet."""
-    return where(view).phase is not Phase.ZOOKEEPER and not ended(view)
+    """Whether there is something to roll back, and it is not refused whatever else holds."""
+    return where(view).phase is not Phase.ZOOKEEPER and gates.may_roll_back(view).state is not GateState.NEVER
 
 
 def gate(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> Gate:
@@ -323,16 +323,8 @@ def _ago(seconds: float) -> str:
 
 
 def _open(view: ClusterView, _ask: ReadinessAsk) -> Gate:
-    if ended(view):
-        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
-        return never(Reason("P12", text, cause=Cause.FINALIZED))
-    if view.zk is None:
-        return not_yet(Reason("U01", "ZooKeeper could not be read."), *view.unknowns)
-    unreadable = malformed(view.zk)
-    if unreadable:
-        return never(*unreadable)
-    position = where(view)
-    return not_yet_if(position.phase is Phase.UNKNOWN, *position.reasons)
+    position, possible = where(view), gates.may_roll_back(view)
+    return not_yet_if(position.phase is Phase.UNKNOWN, *position.reasons) if possible.met else possible
 
 
 def _alarms(view: ClusterView, _ask: ReadinessAsk) -> Gate:

@@ -33,7 +33,13 @@ from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, never_if, not_yet, not_yet_if, together, unmet
 from airflow_provider_kmigrate.core.migration import recovery, roll, waits
-from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller, unseen
+from airflow_provider_kmigrate.core.migration.controllers import (
+    end_unseen,
+    give_flag_back,
+    keeps_flag,
+    unresponsive_controller,
+    unseen,
+)
 from airflow_provider_kmigrate.core.migration.recovery import HoldTimer, Recovered, Recoveries, out_of_isrs
 from airflow_provider_kmigrate.core.model import (
     Broker,
@@ -51,7 +57,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, malformed, where, zookeeper_controller
+from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, still_open, where, zookeeper_controller
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
@@ -62,13 +68,10 @@ MAX_RETURNS = 3  # times in one run; each costs a start of the controllers
 
 def over(view: ClusterView) -> Decision | None:
     """The refusal once no rollback is possible, a wait if that is unknown, None while it is possible."""
-    if ended(view):
-        text = "The migration is finalized: a rollback to ZooKeeper is not possible."
-        return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
-    if view.zk is None:
-        return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
-    unreadable = malformed(view.zk)
-    return Refuse(unreadable) if unreadable else None
+    possible = gates.may_roll_back(view)
+    if possible.met:
+        return None
+    return Refuse((*possible.reasons, *where(view).reasons)) if ended(view) else unmet(possible)
 
 
 def names_the_controller(view: ClusterView) -> Gate:
@@ -104,8 +107,8 @@ def controller_down(controller: Controller) -> Gate:
 
 
 def nothing_ended(view: ClusterView) -> Gate:
-    """R12: no stopped controller has final properties: one that led with them has finalized, and no other node could report it."""
-    controllers = [controller for _, controller in sorted(view.controllers.items())] if kraft_owns(view) else []
+    """R12: after a copy no stopped controller has final properties: if it led with them it has finalized, and no other node could report it."""
+    controllers = [] if still_open(view) or not kraft_owns(view) else [one for _, one in sorted(view.controllers.items())]
     final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
     if final:
         return never(unseen(view, final[0]))
@@ -324,11 +327,7 @@ def decide_restore_flag(view: ClusterView, controller_id: int) -> Decision:
         return _brought_back(view, controller)
     if not controller.answers:
         return Wait((unresponsive_controller(controller),))
-    gate = together((gates.quorum_leads(view), gates.controllers_answer(view, controller_id)))
-    if not gate.met:
-        return unmet(gate)
-    text = f"Controller {controller_id} is a standby without the migration flag: if elected, it would finalize."
-    return end_unseen(view, controller) or Act(Verb.RESTART, text)
+    return give_flag_back(view, controller)
 
 
 def _brought_back(view: ClusterView, controller: Controller) -> Decision:

@@ -27,7 +27,16 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     Reason,
 )
-from airflow_provider_kmigrate.core.phase import Phase, alarms, flags_taken_by_us, kraft_owns, unnamed_brokers, where
+from airflow_provider_kmigrate.core.phase import (
+    Phase,
+    alarms,
+    ended,
+    flags_taken_by_us,
+    isolated,
+    kraft_owns,
+    unnamed_brokers,
+    where,
+)
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
@@ -129,18 +138,18 @@ def _brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]
 
 
 def _unresponsive(view: ClusterView, name: str, broker: Broker, acts: KnownActs) -> Reason:
-    """P07 for a broker whose file and registration are of a ZooKeeper broker beside KRaft; else R01."""
+    """P07 for a broker of ZooKeeper mode beside KRaft, P02 after the end; else R01."""
     known = _known(view, name, broker, acts)
-    alone = stage_on_disk(broker.files) is FileStage.ZOOKEEPER and broker.in_zookeeper
-    if alone and kraft_owns(view):
-        text = f"Broker {broker.id} was started in ZooKeeper mode, while KRaft owns the cluster, and does not answer."
-        return Reason("P07", f"{text} {known}")
+    if gates.is_beside_kraft(view, broker):
+        starts = "would start" if broker.process.state is ProcessState.STOPPED else "was started"
+        text = f"Broker {broker.id} {starts} in ZooKeeper mode, while KRaft owns the cluster, and does not answer."
+        return isolated(view, f"{text} {known}")
     return Reason("R01", f"Broker {broker.id} does not answer. {known}", cause=Cause.BROKER_UNRESPONSIVE)
 
 
 def _controllers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]:
     expected = where(view).phase is not Phase.ZOOKEEPER or view.migration is not None
-    code = "G40" if finalized_by_files(view) else "G23"
+    code = "G40" if ended(view) or finalized_by_files(view) else "G23"
     for controller in view.controllers.values() if expected else ():
         if not controller.answers:
             name = f"controller {controller.id}"

@@ -30,6 +30,7 @@ EXPECTED: Final[Mapping[Phase, frozenset[int]]] = {
     Phase.HYBRID: frozenset({1}),
     Phase.DUAL_WRITE: frozenset({1}),
     Phase.FINALIZING: frozenset({1, 3}),
+    Phase.ENDED: frozenset({1, 3}),
     Phase.FINALIZED: frozenset({3}),
 }
 

@@ -41,10 +41,13 @@ class ProvisionController(NodeStep):
 
     def act(self, context: StepContext, act: Act) -> None:
         """Write the file, format an empty directory, start: as far as the verb asks. Formatting is fenced."""
-        if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
+        if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART, Verb.REFLAG, Verb.PROVISION}:
             super().act(context, act)
-        if act.verb is Verb.REFLAG:
+        if act.verb in {Verb.RESTART, Verb.REFLAG}:
             forget_unflagged(context, self.node.id)
+        if act.verb is Verb.RESTART:
+            apply(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
+            return
         if act.verb is not Verb.START:
             install(context, self.node, FileStage.CONTROLLER_MIGRATION)
         if act.verb is Verb.PROVISION:

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.model import Malformed, ZkController
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, alarms, ended, permit, refusal, where
-from tests.core.views import BARE, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_zk
+from tests.core.views import BARE, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
 
 SEEN = [
     ("plain", cluster([ZK, ZK, ZK]), Phase.ZOOKEEPER),
@@ -27,9 +27,24 @@ SEEN = [
     ("finalized, ZooKeeper switched off", replace(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), zk=None), Phase.FINALIZED),
     ("finalized with a broker left", cluster([KRAFT, KRAFT, MIG], BARE, 90), Phase.LEFT_BEHIND),
     ("finalized by a leader without the flag", cluster([KRAFT, KRAFT, MIG], (False, True, True), 90), Phase.LEFT_BEHIND),
-    ("the same, every broker KRaft", cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), Phase.FINALIZING),
+    ("the same, every broker KRaft", cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), Phase.ENDED),
     ("led without the flag, nothing copied yet", cluster([MIG, MIG, ZK], (False, True, True), -1), Phase.FIRST_ROLL),
-    ("finalized, one broker unseen", cluster([KRAFT, KRAFT, None], BARE, 90), Phase.UNKNOWN),
+    ("finalized, one broker unseen", cluster([KRAFT, KRAFT, None], BARE, 90), Phase.ENDED),
+    (
+        "finalized, one broker started on ZooKeeper again, which does not answer",
+        with_broker(cluster([KRAFT, KRAFT, None], BARE, 90), 2, in_zookeeper=True),
+        Phase.LEFT_BEHIND,
+    ),
+    (
+        "finalized, /migration cleaned up",
+        with_zk(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), migration=None, controller=None),
+        Phase.FINALIZED,
+    ),
+    (
+        "led without the flag in the middle of the copy",
+        with_zk(cluster([MIG, MIG, MIG], (False, True, True), -1), controller=ZkController(3000, 5, ephemeral=False)),
+        Phase.COPY,
+    ),
     ("a plain broker under KRaft", cluster([MIG, MIG, ZK], FLAGGED, 90), Phase.SPLIT),
     ("left over from a rollback", with_zk(cluster([ZK, ZK, ZK]), migration=migration(97)), Phase.STALE),
     (
@@ -74,8 +89,8 @@ REASONS = {
     "a standby without the flag": ["G05"],
     "finalized with a broker left": ["P02"],
     "finalized by a leader without the flag": ["P02"],
-    "the same, every broker KRaft": ["G05"],
     "finalized, one broker unseen": ["R01"],
+    "finalized, one broker started on ZooKeeper again, which does not answer": ["P02"],
     "a plain broker under KRaft": ["P07"],
     "left over from a rollback": ["P06"],
     "left over from a rollback, new controllers without the flag": ["P06"],
@@ -104,6 +119,8 @@ def test_it_has_ended_once_a_leader_had_no_flag_though_brokers_or_flags_are_left
         "finalized by a leader without the flag",
         "the same, every broker KRaft",
         "finalized, one broker unseen",
+        "finalized, one broker started on ZooKeeper again, which does not answer",
+        "finalized, /migration cleaned up",
     }
 
 
@@ -124,7 +141,7 @@ def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but
 
 def test_finalization_acts_only_with_every_broker_on_kraft():
     acting = {phase for (phase, intent), allowed in TABLE.items() if intent is Intent.FINALIZE and allowed is PhasePermit.ACT}
-    assert acting == {Phase.DUAL_WRITE, Phase.FINALIZING}
+    assert acting == {Phase.DUAL_WRITE, Phase.FINALIZING, Phase.ENDED}
 
 
 @pytest.mark.parametrize("intent", Intent)

@@ -260,7 +260,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("malformed /migration", zk(migration=Malformed("/migration", "")), ["P06"]),
     ("fresh /migration", zk(migration=Migration(-1, -1, -1, -1)), []),
     ("controller was in a quorum", controller_files(NodeFiles(meta={"/kraft": {}}, has_metadata_log=True)), ["G04"]),
-    ("controller without the flag", controller_answers(flag=False), ["G05"]),
+    ("controller without the flag", controller_answers(flag=False), ["G44"]),
     ("controller of an earlier run with the flag", controller_answers(flag=True), []),
     (
         "controllers unresponsive",

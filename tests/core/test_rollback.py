@@ -71,7 +71,7 @@ from tests.core.views import (
     [
         (FINAL, (Refuse, "P12")),
         (cluster([KRAFT, KRAFT, MIG], (False, False, False), 50), (Refuse, "P12", "P02")),
-        (cluster([KRAFT] * 3, (False, True, True), 50), (Refuse, "P12", "G05")),  # the leader, 3000, has no flag
+        (cluster([KRAFT] * 3, (False, True, True), 50), (Refuse, "P12")),  # the leader, 3000, has no flag
         (replace(DUAL, zk=None), (Wait, "U01")),
         (with_zk(DUAL, migration=Malformed("/migration", "")), (Refuse, "P04")),
         (with_zk(DUAL, controller=Malformed("/controller", "")), (Refuse, "P05")),

@@ -51,7 +51,7 @@ def test_when_the_next_window_opens(windows, clock, opens):
 
 @pytest.mark.parametrize("phase", Phase)
 def test_only_the_beginning_of_a_restart_that_can_wait_waits(phase):
-    urgent = phase in {Phase.SPLIT, Phase.LEFT_BEHIND, Phase.FINALIZING, Phase.FINALIZED}
+    urgent = phase in {Phase.SPLIT, Phase.LEFT_BEHIND, Phase.FINALIZING, Phase.ENDED, Phase.FINALIZED}
     decided = {verb: in_window(Act(verb, "why"), phase, NIGHT, at("12:00")) for verb in Verb}
     waiting = {verb: decision for verb, decision in decided.items() if not isinstance(decision, Act)}
     assert set(waiting) == (set() if urgent else {Verb.RESTART})

@@ -111,6 +111,7 @@ class SimCluster:
     offset: int | None = None  # /migration; None: absent
     kraft_owns: bool = False
     finalized: bool = False
+    copy_fails: bool = False  # a leader that has claimed the cluster does not come to the end of its copy
     registered: set[int] = field(default_factory=set)  # registered with the controllers; sticks
     live_groups: tuple[str, ...] = ()
     moving: tuple[str, ...] = ()  # partitions under reassignment
@@ -192,7 +193,7 @@ class SimCluster:
             self.counts[node.id] = self.offsets_partitions
         if node.role is NodeRole.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
-            mine.log, mine.copied = True, mine.copied or self.kraft_owns
+            mine.log, mine.copied = True, mine.copied or (self.kraft_owns and self._copied)
             self.offset = -1 if self.offset is None else self.offset
             if not self.kraft_owns and self.offset > 0:
                 self.disasters.append("topics deleted: an empty log under a /migration with a copy")
@@ -271,13 +272,14 @@ class SimCluster:
             self.lead(up[0].id)
 
     def lead(self, controller: int) -> None:
-        """It is elected; without the flag it finalizes at once, whatever modes the brokers have."""
+        """It is elected. Without the flag it finalizes at once a migration whose copy is over, whatever modes the brokers have."""
         self.leader, self.epoch, self.led = controller, self.epoch + 1, True
         if self.kraft_owns:
             self.controller_epoch += 1
             self.state_epoch = self.epoch
         if (
             self.kraft_owns
+            and self._copied
             and not self.finalized
             and self.nodes[NodeRole.CONTROLLER, controller].stage is FileStage.CONTROLLER_FINAL
         ):
@@ -286,23 +288,32 @@ class SimCluster:
             self.disasters += [f"finalized with broker {broker} left behind" for broker in left]
 
     def _register(self) -> None:
-        """Brokers that have the controllers in their files find them whenever a majority is up, and stay registered."""
-        if self._majority():
+        """Brokers that have the controllers in their files find them whenever one with the flag leads, and stay registered."""
+        if self._majority() and (
+            self.kraft_owns or self.nodes[NodeRole.CONTROLLER, self.leader].stage is FileStage.CONTROLLER_MIGRATION
+        ):
             modes = {b.id: self.nodes[b.role, b.id].stage for b in self.spec.brokers}
             self.registered |= {broker for broker, stage in modes.items() if stage in {FileStage.MIGRATION, FileStage.KRAFT}}
 
     def _takeover(self) -> None:
         flagged = all(self.nodes[n.role, n.id].stage is FileStage.CONTROLLER_MIGRATION for n in self.spec.controllers)
-        if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
+        if flagged and not (self.kraft_owns and self._copied) and self.registered == set(range(self.brokers)):
             plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is FileStage.ZOOKEEPER]
             self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
             quorum = [self.nodes[n.role, n.id] for n in self.spec.controllers]
             if any(mine.copied for mine in quorum):
                 self.disasters.append("topics deleted: the log of an earlier copy took the cluster over")
+            self.kraft_owns, self.zookeeper_controller = True, -1
+            self.controller_epoch += 1
+            if self.copy_fails:
+                return
+            self.offset, self.ahead, self.state_epoch = 50, 3, self.epoch
             for mine in quorum:
                 mine.copied = mine.log
-            self.kraft_owns, self.offset, self.ahead = True, 50, 3
-            self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
+
+    @property
+    def _copied(self) -> bool:
+        return (self.offset or 0) > 0
 
     def _replicas(self, partition: int) -> tuple[int, ...]:
         return _replicas(partition, self.brokers)
@@ -313,7 +324,7 @@ class SimCluster:
         self.mortal.step()
         self.observations += 1
         self.clock.time += 0.1
-        if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
+        if self.kraft_owns and not self.finalized and self.offset is not None and self._copied and self.led:
             self._dual_write(self.offset)
         # Once for each observation: a search makes a million of them.
         up = frozenset(b.id for b in self.spec.brokers if self._up(b.id))

@@ -72,6 +72,6 @@ def test_a_watch_in_the_middle_of_a_finalization_fails_only_if_that_stays_half_w
     for controller in cluster.observe(None).controllers.values():
         if controller.migration_flag is False:
             note_unflagged(context, controller.id)
-    with pytest.raises(Unavailable, match="G05") as later:
+    with pytest.raises(Unavailable, match="G43") as later:
         run_watch(context)
     assert later.value.retriable, "the task observes again, twice"

@@ -9,15 +9,18 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install, note_unflagged
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
-from airflow_provider_kmigrate.steps.waits import Soak
-from tests.steps.phases import all_kraft, finalization_begun
+from airflow_provider_kmigrate.steps.waits import Soak, run_watch
+from tests.steps.phases import all_kraft, check_back, finalization_begun, forward, some_in_migration
 from tests.steps.sim import SimCluster
 
 
@@ -28,6 +31,7 @@ def finalized_but_one(folder: Path) -> SimCluster:
     all_kraft(cluster, context)
     last = cluster.spec.controllers[2]
     for node in cluster.spec.controllers[:2]:
+        note_unflagged(context, node.id)
         install(context, node, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
@@ -130,3 +134,52 @@ def test_a_finalization_that_was_begun_needs_no_second_soak_until_the_flag_is_gi
     run_step(RestoreFlag(standby), cluster.context(tmp_path))
     assert json.loads(cluster.unflagged or b"") == []
     assert not cluster.finalized
+
+
+def led_without_the_flag(folder: Path, *, claimed: bool) -> SimCluster:
+    """Another tool took a standby's flag, and it is elected before the copy is over; `claimed`: /controller names KRaft already."""
+    cluster = SimCluster(meddled=True, copy_fails=claimed)
+    some_in_migration(cluster, cluster.context(folder))
+    if claimed:
+        for node in cluster.spec.brokers:
+            run_step(RollBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), cluster.context(folder))
+    node = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    install(cluster.context(folder), node, FileStage.CONTROLLER_FINAL)
+    cluster.stop(node)
+    cluster.start(node)
+    cluster.lead(node.id)
+    cluster.copy_fails = False
+    return cluster
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(tmp_path: Path, *, claimed: bool) -> None:
+    cluster = led_without_the_flag(tmp_path, claimed=claimed)
+    view = cluster.observe(0)
+    assert (where(view).phase, kraft_owns(view), cluster.finalized) == (
+        Phase.COPY if claimed else Phase.FIRST_ROLL,
+        claimed,
+        False,
+    )
+    with pytest.raises(Refused) as refused:
+        run_watch(cluster.context(tmp_path))
+    assert "No rollback is possible" not in str(refused.value)
+    assert {reason.code for reason in refused.value.reasons if reason.code in {"P12", "G05"}} == {"G05"}
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_the_migration_goes_on_once_its_controllers_got_their_flag_back(tmp_path: Path, *, claimed: bool) -> None:
+    cluster = led_without_the_flag(tmp_path, claimed=claimed)
+    forward(cluster, cluster.context(tmp_path))
+    assert where(cluster.observe(0)).phase is Phase.FINALIZED
+    assert cluster.disasters == []
+
+
+def test_a_new_run_gives_every_flag_back_that_another_tool_took_before_it_finalizes(tmp_path: Path) -> None:
+    cluster = SimCluster(meddled=True)
+    finalization_begun(cluster, cluster.context(tmp_path))
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), cluster.context(tmp_path))
+    assert where(cluster.observe(0)).phase is Phase.DUAL_WRITE

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage, in_res
 from airflow_provider_kmigrate.core.gates import together, unmet
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read
-from airflow_provider_kmigrate.core.phase import Intent, Phase, ended, ending, kraft_owns, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Phase, ended, ending, flags_taken_by_us, kraft_owns, still_open, where
 from airflow_provider_kmigrate.core.text import join_ids
 
 _HANGS = (
@@ -63,9 +63,9 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
         return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
-    if ending(view):
+    if ended(view) or (ending(view) and flags_taken_by_us(view)):
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
-    return unmet(gates.all_flagged(view))
+    return give_flag_back(view, controller)
 
 
 def _restart(view: ClusterView, controller: Controller) -> Decision | None:
@@ -107,6 +107,27 @@ def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
         return None
     found = misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_MIGRATION)
     return (end_unseen(view, controller) if isinstance(found, Act) else None) or found
+
+
+def give_flag_back(view: ClusterView, controller: Controller) -> Decision:
+    """Restart a controller that answers without the flag; not if the migration may be over, or the quorum cannot spare it.
+
+    Refused if no controller ever had the flag: this quorum never migrates (ZkMigrationState NONE), and exits with it.
+    """
+    if view.zk is not None and view.zk.migration is None:
+        return unmet(gates.all_flagged(view))
+    gate = together((gates.quorum_leads(view), gates.controllers_answer(view, controller.id)))
+    if not gate.met:
+        return unmet(gate)
+    leads = view.quorum is not None and view.quorum.leader_id == controller.id
+    text = (
+        "is the active controller, before the end of the copy"
+        if leads
+        else "is a standby: if elected after the copy, it would finalize"
+    )
+    return end_unseen(view, controller) or Act(
+        Verb.RESTART, f"Controller {controller.id} runs without the migration flag and {text}."
+    )
 
 
 def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | None:

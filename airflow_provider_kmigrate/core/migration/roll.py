@@ -47,6 +47,8 @@ from airflow_provider_kmigrate.core.phase import (
     alarms,
     ended,
     kraft_owns,
+    leader_flag,
+    unflagged,
     where,
     zookeeper_controller,
 )
@@ -184,8 +186,8 @@ def _in_target_mode(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 
 def _first_roll_over(view: ClusterView, target: BrokerMode) -> bool:
-    """Whether the finalization left brokers behind, which only the second roll recovers: the first has nothing left to do."""
-    return target is BrokerMode.MIGRATION and where(view).phase is Phase.LEFT_BEHIND
+    """Whether the finalization left nodes behind, which only the second roll recovers: the first has nothing left to do."""
+    return target is BrokerMode.MIGRATION and where(view).phase in {Phase.LEFT_BEHIND, Phase.ENDED}
 
 
 def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -231,11 +233,26 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode, before
         return Done("The migration is finalized; only the second roll recovers a broker that was left behind.")
     if _in_target_mode(view, broker_id, target):
         return settled(view, broker, target)
+    if target is (BrokerMode.KRAFT if ended(view) else BrokerMode.MIGRATION) and gates.is_beside_kraft(view, broker):
+        return _brought_back(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
         return _stopped(view, broker, target)
     if broker.mode is None:
         return unresponsive(broker)
     return _ready(view, broker, target, before)
+
+
+def _brought_back(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    flag = _leader_flagged(view) if target is BrokerMode.MIGRATION else MET
+    gate = together((flag, may_give_up(view, broker.id)))
+    text = f"Broker {broker.id} does not answer and has a file of ZooKeeper mode beside KRaft: it restarts in {target} mode."
+    return Act(Verb.RESTART, text) if gate.met else unmet(gate)
+
+
+def _leader_flagged(view: ClusterView) -> Gate:
+    """G05 if the active controller has no flag: it registers no broker in migration mode (ClusterControlManager, 3.9)."""
+    text = "The active controller runs without the migration flag."
+    return never(unflagged(view, text)) if leader_flag(view) is False else MET
 
 
 def unresponsive(broker: Broker) -> Wait:
@@ -289,7 +306,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
 def _no_danger(view: ClusterView, phase: Phase) -> Gate:
     # This very roll recovers a left-behind or isolated broker; its own alarm and, once finalized, the flags must not stop it.
     others = [] if phase in _ISOLATED else [reason for reason in alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
-    flags = MET if phase is Phase.LEFT_BEHIND else gates.all_flagged(view)
+    flags = {Phase.LEFT_BEHIND: MET, Phase.SPLIT: _leader_flagged(view)}.get(phase) or gates.all_flagged(view)
     return together((never_if(others, *others), flags))
 
 

@@ -50,7 +50,7 @@ _ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals an
 
 
 #: Phases in which a restart is urgent: a broker is isolated, or some controllers run without the flag already.
-_URGENT = frozenset({Phase.SPLIT, Phase.LEFT_BEHIND, Phase.FINALIZING, Phase.FINALIZED})
+_URGENT = frozenset({Phase.SPLIT, Phase.LEFT_BEHIND, Phase.FINALIZING, Phase.ENDED, Phase.FINALIZED})
 #: Phase -> its key in `deadlines` of the cluster file.
 _KEYS = {
     Phase.PRE_MIGRATION: "pre_migration",
@@ -60,6 +60,7 @@ _KEYS = {
     Phase.HYBRID: "second_roll",
     Phase.DUAL_WRITE: "dual_write",
     Phase.FINALIZING: "finalize",
+    Phase.ENDED: "finalize",
 }
 
 
@@ -452,6 +453,6 @@ def describe_phase(view: ClusterView, now: float) -> str:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
         since = f", {(now - view.migration.created_at) / 3600:.1f} h after the controllers started{behind}"
-    if ended(view) and phase is Phase.FINALIZING:
-        since = ": a controller without the flag leads, so it is finalized and a rollback is not possible (P12); `finalize` removes the remaining flags"
+    if phase is Phase.ENDED:
+        since = ": a controller without the flag leads, so a rollback is not possible (P12); `finalize` does what is left"
     return f"The cluster is in phase '{phase}'{since}. Brokers: {counted or 'none answers'}."

@@ -82,13 +82,13 @@ source: measured
 G05 A controller runs without the migration flag
 means: The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).
 meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
-do: Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.
-do: Who leads? `kafka-metadata-quorum.sh --bootstrap-controller $C describe --status` (`LeaderId`).
-do: Another controller leads: give this one the flag back (its file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))). Restart only this one. Clear the failed task.
-do: This one leads: read `/migration` twice. It grows: as in 3, now. It does not grow: the cluster **is** finalized; continue with P02.
-do: Controllers that never had the flag: stop them, empty their directories (G04), clear `preflight`.
+do: Clear `controllers.provision_N` of this controller without *Downstream*: it restarts it with the flag, alone, as soon as the others answer. Or start the rollback, which does that first.
+do: The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
+do: The task waits with R12: see there. By hand: install its file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
+do: It leads, and the copy is not over: nothing is finalized, and the copy goes on once the flag is back. A copy was over: the cluster **is** finalized; continue with P02.
+do: Find out what wrote its file, such as configuration management, and stop that.
 never: Restart, stop or kill another controller or a broker before the flag is back: that is a failover.
-source: KAFKA-20960
+source: KAFKA-20960; ActivationRecordsGenerator (3.9): only ZkMigrationState MIGRATION is finalized
 
 G07 The dual-write lags or does not move
 means: ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.
@@ -294,6 +294,22 @@ do: The load is higher than when the run began, and stays so: mark this run as f
 do: To continue without a probe: `probe: false` under `audit`.
 never: Mark the task as success: the next restart takes capacity from a cluster that is slow already.
 
+G43 The finalization stands half-way
+means: kmigrate's own `finalize` took the flag from these controllers, and did not end. Any election may finalize now.
+meanwhile: **No.** It serves, but the next failover decides whether a rollback is possible.
+do: Is `finalize` running? Do nothing. Did it stop half-way? Clear its failed task, or start the rollback.
+do: Which it will be is your choice as long as a controller with the flag leads (`kafka-metadata-quorum.sh --bootstrap-controller $C describe --status`). Afterwards only the first is possible.
+never: Restart, stop or kill another controller or a broker meanwhile: that is a failover.
+source: KAFKA-20960
+
+G44 Controllers that never had the migration flag
+means: A KRaft controller runs, and /migration does not exist: none was ever elected with the flag. Such a quorum is a new cluster of its own (ZkMigrationState NONE), and exits if it gets the flag.
+meanwhile: Yes. ZooKeeper owns the cluster.
+do: Stop these controllers, empty their directories (G04), and clear `preflight`.
+do: `/migration` was deleted by hand while brokers are in migration or KRaft mode: get help before any controller restarts (P09).
+never: Give them the flag.
+source: ActivationRecordsGenerator (3.9)
+
 H Who owns the cluster
 about: who owns the cluster (the fence)
 when: all the way
@@ -408,7 +424,8 @@ source: measured
 P07 A broker in ZooKeeper mode beside KRaft
 means: KRaft owns the cluster, and this broker is isolated and does not notice it: what it acknowledges with acks=1 is lost (measured).
 meanwhile: **No.** An alarm.
-do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*.
+do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*, in a rollback `to_migration.broker_N` with it.
+do: G05 beside it: the flag first. A leader without it registers no broker in migration mode.
 do: The log waits with S02, because this broker is isolated: do it by hand. Install its `migration` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), stop the broker (10 s are normal), start it.
 do: When it is back in every ISR, clear the task.
 never: Stop another broker or a controller first.

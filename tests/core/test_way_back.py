@@ -1,0 +1,113 @@
+"""The way back over all states: no alarm and no readiness names an act that refuses there, and "lost" is said only where no act is left."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from airflow_provider_kmigrate.core import rollback, watch
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse
+from airflow_provider_kmigrate.core.migration import controllers, roll
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.phase import alarms, ended, where
+from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk, ReadinessLevel, judge
+from airflow_provider_kmigrate.core.watch import KnownActs
+from tests.core.any_state import Kafka, draw
+from tests.seeds import seeds
+
+STATES = 500  # of each seed, in a second or two
+CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
+
+
+def rolls_back(view: ClusterView) -> bool:
+    return not isinstance(rollback.over(view), Refuse) and bool(rollback.plan(view))
+
+
+def flag_comes_back(view: ClusterView) -> bool:
+    """Whether some step gives every controller that answers without the flag its flag back, now or after a wait."""
+    bare = [number for number, controller in view.controllers.items() if controller.migration_flag is False]
+    return all(not isinstance(decision, Refuse | Done) for number in bare for decision in [restored(view, number)])
+
+
+def restored(view: ClusterView, number: int) -> Decision:
+    forward = controllers.decide_provision(view, number, CLUSTER)
+    return rollback.decide_restore_flag(view, number) if isinstance(forward, Refuse | Done) else forward
+
+
+def goes_on(view: ClusterView, target: BrokerMode) -> bool:
+    """Whether the roll into this mode has something to do for a broker that is not in it, and refuses none of them."""
+    left = [broker for broker in view.brokers.values() if broker.mode not in {target, BrokerMode.KRAFT}]
+    decisions = [roll.decide_restart(view, broker.id, target) for broker in left]
+    return not any(isinstance(decision, Refuse) for decision in decisions) and not all(
+        isinstance(decision, Done) for decision in decisions
+    )
+
+
+def finalizes(view: ClusterView) -> bool:
+    return not any(isinstance(controllers.decide_finalize(view, view, number), Refuse) for number in view.controllers)
+
+
+ACTS = {
+    r"rollback": rolls_back,
+    r"provision_": flag_comes_back,
+    r"first_roll": lambda view: goes_on(view, BrokerMode.MIGRATION),
+    r"second_roll": lambda view: goes_on(view, BrokerMode.KRAFT),
+    r"finalize": finalizes,
+    r"with the flag|the flag in its file": lambda view: not ended(view),
+}
+"""What the next step of a reason may name, and whether that act has something to do in a state, and does not refuse."""
+
+
+def refusing(view: ClusterView, reason: Reason) -> list[str]:
+    """The acts that the reason names although they refuse here."""
+    return [name for name, works in ACTS.items() if re.search(name, reason.next_step) and not works(view)]
+
+
+def reported(view: ClusterView, verdict: Readiness) -> Iterator[Reason]:
+    at_once, acts = watch.at_once(view, 86_400.0, 0.0), KnownActs()
+    staying = watch.if_it_stays(view, acts)
+    yield from (*alarms(view), *at_once, *staying, *watch.beside(staying, verdict, acts), *watch.lost(verdict))
+    yield from (each.reason for each in verdict.reasons)
+
+
+def faults(view: ClusterView) -> set[str]:
+    """What an operator is told wrongly in this state."""
+    verdict = judge(view, ReadinessAsk(), 0.0)
+    found = {
+        f"{reason.code} in '{where(view).phase}' names {name}"
+        for reason in reported(view, verdict)
+        for name in refusing(view, reason)
+    }
+    if verdict.level is ReadinessLevel.LOST and rolls_back(view):
+        found.add("lost, and a rollback is possible")
+    return found
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_no_alarm_and_no_readiness_names_an_act_that_refuses_in_that_state(seed: int) -> None:
+    random, found = Random(seed), Counter[str]()  # noqa: S311
+    for _ in range(STATES):
+        found.update(faults(draw(random)))
+    assert not found
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_no_way_back_is_said_only_where_kafka_has_ended_the_migration(seed: int) -> None:
+    random, found, ends = Random(seed), Counter[str](), 0  # noqa: S311
+    for _ in range(STATES):
+        kafka = Kafka(random)
+        view = kafka.walk(random.randint(4, 24))
+        ends += ended(view)
+        verdict = judge(view, ReadinessAsk(), 0.0)
+        if kafka.state != "POST_MIGRATION":
+            if ended(view) or verdict.level is ReadinessLevel.LOST:
+                found[f"no way back in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
+            if isinstance(rollback.over(view), Refuse):
+                found[f"the rollback refuses in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
+        found.update(faults(view))
+    assert not found
+    assert ends, "some of them have ended"
