@@ -21,7 +21,7 @@ from typing import Any
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.old_application import OldApplication
-from benchmarks.rehearsal import Rehearsal, stalls_by_act
+from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
 from benchmarks.spark_side import SparkSide
 from tests.kit.fleet import Fleet
 from tests.kit.load import summary_of
@@ -172,7 +172,7 @@ def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
         "failed_tasks": [task for task, state in dag["tasks"].items() if state not in {"success", "skipped"}],
         "reasons": seen["reasons"],
         "violations": seen["violations"],
-        "stalls": stalls_by_act(workload, rehearsal.journal()),
+        "stalls": stalls_by_act(slow_records(workload), rehearsal.journal()),
     }
 
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rehearsal import Rehearsal, stalls_by_act
+from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
 from tests.kit.load import stalls_between, summary_of
 
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, with any tool
@@ -49,7 +49,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
         workload.stop()
         seen = summary_of(workload)
-        by_act = stalls_by_act(workload, done["acts"] if kind == "floor" else rehearsal.journal())
+        by_act = stalls_by_act(slow_records(workload), done["acts"] if kind == "floor" else rehearsal.journal())
         stalls = stalls_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {
         "seconds": done["seconds"],

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.core.events import Slow
+from airflow_provider_kmigrate.core.events import Slow, SlowRecord
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -302,23 +302,41 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(30)
 
 
-def stalls_by_act(workload: Workload, journal: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each act of the journal the slowest record sent between it and the next one, in ms, and the time above 100 ms."""
-    slow = [
-        (r.t_sent_ms, r.latency_us / 1000)
-        for event in workload.reading().events
-        if isinstance(event, Slow)
-        for r in event.records
-    ]
+_AFTER_STEP_S = 10.0  # what a step may still cause: a controller gives a broker up after 9 s (broker.session.timeout.ms)
+NO_ACT = "between the acts"
+
+
+def stalls_by_act(slow: Sequence[SlowRecord], journal: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each act of the journal the slowest record that it may have delayed, in ms, and the time above 100 ms; last the row `NO_ACT`.
+
+    An act has the records sent from its beginning to 10 s after its step was done, or to the next act. All others are of the last row: what
+    delayed them is no act, but Spark's audit, the start of a streaming job, or the machine.
+    """
     acts = [line for line in journal if line["kind"] == "act"]
-    ends = [*(line["at"] for line in acts), float("inf")][1:]
-    return [_stall(line, end, slow) for line, end in zip(acts, ends, strict=True)]
+    begins = [*(line["at"] for line in acts), float("inf")]
+    stalls, left = [], list(slow)
+    for act, next_act in zip(acts, begins[1:], strict=True):
+        until = _effect_ends(act, next_act, journal)
+        mine = [record for record in left if act["at"] <= record.t_sent_ms / 1000 < until]
+        left = [record for record in left if not act["at"] <= record.t_sent_ms / 1000 < until]
+        stalls.append(_stall(act["step"], mine))
+    return [*stalls, _stall(NO_ACT, left)]
 
 
-def _stall(act: dict[str, Any], end: float, slow: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    mine = [latency for sent, latency in slow if act["at"] <= sent / 1000 < end]
-    over = sum(latency - 100 for latency in mine) / 1000
-    return {"step": act["step"], "longest_ms": round(max(mine, default=0.0), 1), "over_100ms_record_s": round(over, 1)}
+def slow_records(workload: Workload) -> list[SlowRecord]:
+    """Every record of the load that its producer noted as slow."""
+    return [record for event in workload.reading().events if isinstance(event, Slow) for record in event.records]
+
+
+def _effect_ends(act: dict[str, Any], next_act: float, journal: Sequence[dict[str, Any]]) -> float:
+    done = (line["at"] for line in journal if line["kind"] == "done" and line["step"] == act["step"] and line["at"] >= act["at"])
+    return min(next_act, min(done, default=float("inf")) + _AFTER_STEP_S)
+
+
+def _stall(step: str, records: Sequence[SlowRecord]) -> dict[str, Any]:
+    latencies = [record.latency_us / 1000 for record in records]
+    over = sum(latency - 100 for latency in latencies) / 1000
+    return {"step": step, "longest_ms": round(max(latencies, default=0.0), 1), "over_100ms_record_s": round(over, 1)}
 
 
 def _remove(folder: Path) -> None:
