@@ -518,7 +518,9 @@ class HandoverProgress:
     returns: int = 0
 
     def observe(self, view: ClusterView) -> HandoverProgress:
-        """Add one observation."""
+        """Add one observation; without ZooKeeper it shows nothing that a later one could be compared with."""
+        if view.zk is None:
+            return self
         return replace(self, all_down=(self.all_down or view) if controllers_down(view).met else None)
 
 

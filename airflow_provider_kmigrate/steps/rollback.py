@@ -103,9 +103,16 @@ class RestoreFlag(NodeStep):
         return rollback.decide_restore_flag(view, self.node.id)
 
     def act(self, context: StepContext, act: Act) -> None:
-        """Write the controller's file with the flag, and start or restart it."""
+        """Write the controller's file with the flag, and start or restart it, if it may still get the flag.
+
+        An election since the decision may have finalized the migration; a flag that is written then would hide it.
+        """
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(context, act)
+        again = rollback.decide_restore_flag(context.observer.observe(self.fields, self.nodes), self.node.id)
+        if not isinstance(again, Act) or again.verb is not act.verb:
+            context.say(f"{self.node.name} does not get its flag now: the cluster has changed since the decision.")
+            return
         forget_unflagged(context, self.node.id)
         if act.verb is Verb.START:  # it may have lost the flag before it went down
             install(context, self.node, FileStage.CONTROLLER_MIGRATION)
@@ -118,6 +125,7 @@ class ControllerFailover(Step):
     name = "controller failover"
     fields = CONTROLLER_DOWN_FIELDS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
+    acts_again = True
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
@@ -160,6 +168,7 @@ class Handover(Step):
     interval = 0.5
     patience = 600.0
     max_acts = 2 * rollback.MAX_RETURNS
+    acts_again = True
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
         self.nodes = self._controllers = controllers

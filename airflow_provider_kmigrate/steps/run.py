@@ -43,7 +43,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, Unreachable, WrongCluster
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
 
@@ -172,6 +172,7 @@ class Step(ABC):
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
     kind: str = ""  # its name in `core.plan`; empty: it was not built by it
+    acts_again: bool = False  # decides again, from a new observation, after an act whose machine stopped answering
     left: frozenset[int] = frozenset()  # brokers that a rollback leaves as they are: observed as if they had gone
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
@@ -229,6 +230,7 @@ class NodeStep(Step):
 
     doing: str  # begins the step's name
     acts_elsewhere: frozenset[Verb] = frozenset()
+    acts_again = True
 
     def __init__(self, node: NodeSpec) -> None:
         self.node, self.nodes = node, (node,)
@@ -444,7 +446,12 @@ def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, dia
         step.act(context, decision)
     except KMigrateError as error:
         context.journal.write("failed", step.name, f"{decision.named}: {error}")
-        raise
+        tried = 1 + diary.times(decision)
+        if not isinstance(error, Unreachable) or not step.acts_again or tried >= step.max_acts or diary.waited() >= step.patience:
+            raise
+        diary.tried(decision)
+        context.say(f"{error} Whether it was done is not known: observing again.")
+        return
     diary.acted(decision, context.clock.monotonic() - started)
 
 
@@ -552,8 +559,12 @@ class _Diary:
         except OSError:
             return None
 
+    def tried(self, decision: Act) -> None:
+        """Count an act of which it is not known whether it was done."""
+        self._acts.append(decision.named)
+
     def times(self, decision: Act) -> int:
-        """How often this run did this act."""
+        """How often this run did or tried this act."""
         return self._acts.count(decision.named)
 
     def waited(self) -> float:

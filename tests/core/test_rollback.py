@@ -463,6 +463,15 @@ def test_controllers_do_not_start_again_if_that_makes_no_safe_quorum(view, terms
     assert decisions[-1][0] is Wait
 
 
+def test_a_handover_that_begins_while_zookeeper_is_away_goes_on_once_it_is_back():
+    """What it compares with must be an observation in which ZooKeeper was read."""
+    down = without_quorum(running=())
+    views = [replace(down, zk=None), *(later(down, seconds) for seconds in (1.0, 2.0, 4.0))]
+    decisions, _ = handover_over_time(views)
+    assert decisions[0][0] is Wait
+    assert decisions[-1] == (Act, "handover")
+
+
 def test_controllers_start_again_a_few_times_only():
     stuck = without_quorum(running=(), unseen=(3002,))
     decisions, progress = handover_over_time([later(stuck, 2.0 * n) for n in range(30)])

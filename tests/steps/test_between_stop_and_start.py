@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.decision import Act
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
+from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from tests.steps.phases import all_kraft, controllers, handed_over
+from tests.steps.phases import EVERYTHING, all_in_migration, all_kraft, controllers, finalization_begun, handed_over
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed
@@ -122,11 +125,35 @@ def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
     assert all(running(cluster, node) for node in asked)
 
 
-def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_stays_out_of_reach_fails_the_step_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SimCluster()
     faltering(monkeypatch, "start", 1000, Unreachable("ssh: connection refused"))
     with pytest.raises(Unreachable):
         one_controller(cluster, cluster.context(tmp_path))
+
+
+def test_a_step_goes_on_after_an_act_whose_machine_stopped_answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two faults of machines in one task would be one more than Airflow's retries."""
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    context = cluster.context(tmp_path)
+    failed = faltering(monkeypatch, "restart", 2, Unreachable("its machine lost its power"))
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.KRAFT, cluster.spec.policy), context)
+    assert failed == [2]
+    assert cluster.nodes[NodeRole.BROKER, 1].stage is FileStage.KRAFT
+
+
+def test_no_flag_is_restored_once_another_controller_leads_without_one(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    finalization_begun(cluster, cluster.context(tmp_path))
+    context, standby = cluster.context(tmp_path), next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    step = RestoreFlag(standby)
+    decision = step.decide(cluster.observe(EVERYTHING), cluster.observe(EVERYTHING))
+    assert isinstance(decision, Act)
+    cluster.lead(standby.id)
+    before = cluster.nodes[NodeRole.CONTROLLER, standby.id].text
+    step.act(context, decision)
+    assert cluster.nodes[NodeRole.CONTROLLER, standby.id].text == before
 
 
 def roll_back_one(cluster: SimCluster) -> RollBackBroker:
