@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.model import (
     Partition,
     ProcessState,
     ProduceLatency,
+    PropertyChange,
     Reason,
     ZkController,
     could_not_read,
@@ -34,6 +35,7 @@ from airflow_provider_kmigrate.core.phase import (
     PhasePermit,
     WayBack,
     ended,
+    is_of_zookeeper,
     kraft_owns,
     permit,
     refusal,
@@ -187,14 +189,13 @@ def may_roll_back(view: ClusterView) -> Gate:
 def is_beside_kraft(view: ClusterView, broker: Broker) -> bool:
     """Whether a broker that does not answer was started in ZooKeeper mode beside KRaft, so that only its roll brings it back.
 
-    After the end also one that is down, and would start in such a mode. Before, such a one waits for its operator as any other does.
+    After the end also one that would start in such a mode. Before, one that is down waits for its operator as any other does.
     """
     runs, stage = broker.process.state is ProcessState.RUNNING, stage_on_disk(broker.files)
     if broker.mode is not None or not broker.named:
         return False
     if ended(view):
-        down = broker.process.state is ProcessState.STOPPED
-        return bool(runs and broker.in_zookeeper) or (down and stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION})
+        return is_of_zookeeper(broker)
     return bool(runs and broker.in_zookeeper and stage is FileStage.ZOOKEEPER and kraft_owns(view))
 
 
@@ -216,21 +217,34 @@ _NEXT_START = {
 
 
 def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Collection[FileStage] = ()) -> Gate:
-    """O06: every running node's file is the one of the mode in which it runs.
+    """O06, O03: every running node's file is the one of the mode in which it runs, with the content that kmigrate installed.
 
-    `but`: nodes whose restart has begun; their files are written before they are stopped. `rolling`: stages that brokers' files may
+    Of which mode it is does not count for some nodes; its content counts for all. `but`: nodes whose restart has begun; their files are written before they are stopped. `rolling`: stages that brokers' files may
     have during a roll: an interrupted restart has written the file, and the broker's own step, which is to come, writes the right one.
     """
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
         False: (FileStage.CONTROLLER_FINAL, "without the migration flag"),
     }
-    rows: list[tuple[str, Broker | Controller, FileStage, str]] = [
-        *((f"broker {b.id}", b, FileStage(b.mode), f"in {b.mode} mode") for b in view.brokers.values() if b.mode),
-        *((f"controller {c.id}", c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None),
-    ]
-    early = {b.id for b in view.brokers.values() if stage_on_disk(b.files) in rolling}
-    return together(_file_in_stage(*row) for row in rows if row[1].id not in {*but, *early})
+    early = {b.id for b in view.brokers.values() if stage_on_disk(b.files) in rolling} | {*but}
+    brokers = [broker for broker in view.brokers.values() if broker.mode]
+    controllers = [(c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None]
+    return together(
+        (
+            *(_unedited(f"broker {b.id}", b) if b.id in early else starts_as_it_runs(b) for b in brokers),
+            *(
+                _unedited(f"controller {c.id}", c) if c.id in early else _file_in_stage(f"controller {c.id}", c, stage, runs)
+                for c, stage, runs in controllers
+            ),
+        )
+    )
+
+
+def starts_as_it_runs(broker: Broker) -> Gate:
+    """O06, O03: the next start of a broker that answers is in the mode in which it runs, with the content that kmigrate installed."""
+    if broker.mode is None:
+        return not_yet(Reason("R01", f"Broker {broker.id} does not answer."))
+    return _file_in_stage(f"broker {broker.id}", broker, FileStage(broker.mode), f"in {broker.mode} mode")
 
 
 def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs: str) -> Gate:
@@ -239,7 +253,35 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
     found = stage_on_disk(node.files)
     stage_text = f"of a node in stage '{found}'" if found else "of no stage"
     text = f"{name.capitalize()} runs {runs}, but its properties file is {stage_text}: its next start, after a reboot too, {_NEXT_START[found]}."
-    return never_if(found is not stage, Reason("O06", text, node=name))
+    return never(Reason("O06", text, node=name)) if found is not stage else _unedited(name, node)
+
+
+_EFFECTS = {
+    ("node.id", "broker.id"): "starts it as another node",
+    ("log.dirs", "log.dir", "metadata.log.dir"): "gives it other directories",
+    ("controller.quorum.voters", "controller.quorum.bootstrap.servers"): "makes it look for other controllers",
+    ("listeners", "advertised.listeners", "listener.security.protocol.map"): "makes it unreachable where others expect it",
+    ("zookeeper.connect",): "connects it to another ZooKeeper, or to none",
+    ("inter.broker.protocol.version",): "makes it speak another version",
+}
+
+
+def _unedited(name: str, node: Broker | Controller) -> Gate:
+    """O03: the keys of a node's file, if it was read, are those that kmigrate installed."""
+    if node.files.properties is None:
+        return MET
+    if node.files.edited is None:
+        return not_yet(replace(could_not_read(f"what the properties of {name} must be: the backup does not show it"), node=name))
+    return never_if(node.files.edited, Reason("O03", describe_edits(name, node.files.edited), node=name))
+
+
+def describe_edits(name: str, changes: Collection[PropertyChange]) -> str:
+    """Which keys of a node's file others changed, and what its next start makes of them."""
+    keys, known = {change.key for change in changes}, {key for names in _EFFECTS for key in names}
+    effects = [effect for names, effect in _EFFECTS.items() if keys & set(names)] or ["uses them"]
+    listed = summarize(change for first in (True, False) for change in changes if (change.key in known) is first)
+    text = f"The properties of {name} were edited, or replaced, after kmigrate had installed or saved them: {listed}."
+    return f"{text} Its next start, after a reboot too, {', '.join(effects)}."
 
 
 def controllers_start_at_boot(view: ClusterView) -> Gate:

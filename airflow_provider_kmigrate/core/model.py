@@ -245,11 +245,32 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class PropertyChange:
+    """One key that differs between two properties files; `before` or `after` is None if the key is absent.
+
+    A value that may not be shown is replaced (`core.files.properties.HIDDEN`).
+    """
+
+    key: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.key}={self.after}"
+        if self.after is None:
+            return f"- {self.key}"
+        return f"~ {self.key}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFiles:
     """What is on a node's disk; `None` if it could not be read.
 
     `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping if it is unformatted.
-    `free`: the fewest bytes that are free in a directory into which a rollback writes.
+    `free`: the fewest bytes that are free in a directory into which a rollback writes. `edited`: how the properties' keys differ from
+    the file that kmigrate installed, or found before the migration; values that may be secrets are hidden. Only a process that has the
+    backup compares them (`steps.backup.compare_files`).
     """
 
     properties: Mapping[str, str] | None = None
@@ -259,6 +280,8 @@ class NodeFiles:
     written_at: float | None = None  # of the properties file, in seconds since the epoch, by the machine's clock
     unreadable: tuple[str, ...] = ()  # key and trust stores that the properties name and the service's user cannot read
     free: int | None = field(default=None, compare=False)
+    sha256: str | None = None  # of the properties file
+    edited: tuple[PropertyChange, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.model import (
+    Broker,
     BrokerMode,
     Cause,
     ClusterView,
@@ -55,7 +57,7 @@ class Phase(StrEnum):
     UNKNOWN = "unknown"
     STALE = "stale /migration"  # ZooKeeper owns the cluster, but /migration is of an earlier migration
     SPLIT = "split"  # a broker in ZooKeeper mode beside a KRaft controller that owns the cluster
-    LEFT_BEHIND = "left behind"  # finalized with a ZooKeeper-mode broker left
+    LEFT_BEHIND = "left behind"  # finalized with a broker left that runs, or would start, in a ZooKeeper mode
 
 
 class WayBack(StrEnum):
@@ -152,8 +154,8 @@ def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
 class _Facts:
     """What the table needs of an observation.
 
-    `kraft`, `migrating`, `plain`, `unresponsive`: whether a broker is in that mode, or in none. `left`: the brokers in a ZooKeeper mode,
-    also those that only ZooKeeper lists. `copied`: /migration shows a finished copy. `owner`: of /controller, "kraft", "zookeeper" or none.
+    `kraft`, `migrating`, `plain`, `unresponsive`: whether a broker is in that mode, or in none. `left`: the brokers that run, or would
+    start, in a ZooKeeper mode. `copied`: /migration shows a finished copy. `owner`: of /controller, "kraft", "zookeeper" or none.
     `leads`: whether the quorum's leader has the flag; None: no leader, or its flag is not known. `bare`: controllers that answer without
     the flag; `all_bare`: all do. `written`: the leader has written /migration since its election.
     """
@@ -163,7 +165,7 @@ class _Facts:
     migrating: bool
     plain: bool
     unresponsive: bool
-    left: tuple[int, ...]
+    left: tuple[Broker, ...]
     malformed: tuple[Reason, ...]
     copied: bool
     owner: str
@@ -189,7 +191,6 @@ class _Facts:
 
 def _facts(view: ClusterView) -> _Facts:
     owner = "kraft" if kraft_owns(view) else "zookeeper" if zookeeper_controller(view) is not None else ""
-    listed = (broker.id for broker in view.brokers.values() if broker.mode is None and broker.named and broker.in_zookeeper)
     bare = tuple(sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False))
     migration, quorum = view.migration, view.quorum
     return _Facts(
@@ -198,7 +199,7 @@ def _facts(view: ClusterView) -> _Facts:
         migrating=bool(view.in_mode(BrokerMode.MIGRATION)),
         plain=bool(view.in_mode(BrokerMode.ZOOKEEPER)),
         unresponsive=bool(view.in_mode(None)),
-        left=tuple(sorted({*view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION), *listed})),
+        left=tuple(broker for _, broker in sorted(view.brokers.items()) if is_of_zookeeper(broker)),
         malformed=malformed(view.zk) if view.zk else (),
         copied=migration is not None and migration.metadata_offset > 0,
         owner=owner,
@@ -227,7 +228,7 @@ def _unread(facts: _Facts) -> tuple[Reason, ...]:
 
 
 def _left_behind(facts: _Facts) -> tuple[Reason, ...]:
-    text = f"Brokers are still in ZooKeeper mode after finalization: {join_ids(facts.left)}."
+    text = f"The cluster is finalized, and these brokers were left behind: {'; '.join(map(_describe_left_behind, facts.left))}."
     return (Reason("P02", text, cause=Cause.LEFT_BEHIND),)
 
 
@@ -322,6 +323,27 @@ def _unflagged_alarm(view: ClusterView, position: ClusterPosition) -> tuple[Reas
 def isolated(view: ClusterView, text: str) -> Reason:
     """P07 for a broker that was started in ZooKeeper mode beside KRaft; P02 after the end: what brings it back is another roll."""
     return Reason("P02", text, cause=Cause.LEFT_BEHIND) if ended(view) else _isolated(_facts(view), text)
+
+
+def is_of_zookeeper(broker: Broker) -> bool:
+    """Whether a broker runs in a ZooKeeper mode, or does not answer and would start in one: by its file, or its registration.
+
+    A broker in ZooKeeper mode does not answer beside a finalized quorum. One that was started after its KRaft file was written
+    may still be registered by its former session.
+    """
+    if broker.mode is not None or not broker.named:
+        return broker.mode in {BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION}
+    stage, started, written = stage_on_disk(broker.files), broker.process.started_at, broker.files.written_at
+    is_restarted = stage is FileStage.KRAFT and started is not None and written is not None and started >= written
+    return stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION} or (broker.in_zookeeper is True and not is_restarted)
+
+
+def _describe_left_behind(broker: Broker) -> str:
+    if broker.mode is not None:
+        return f"broker {broker.id} runs in {broker.mode} mode"
+    stage = stage_on_disk(broker.files)
+    file = f"its file is of stage '{stage}'" if stage else "it is registered in ZooKeeper"
+    return f"broker {broker.id} does not answer, and {file}"
 
 
 def leader_flag(view: ClusterView) -> bool | None:

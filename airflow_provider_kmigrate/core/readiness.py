@@ -222,9 +222,12 @@ _VERSION, _ORIGINAL = "metadata.version", "original {}"
 
 
 def evidence_of(view: ClusterView) -> dict[str, str]:
-    """What a verdict rests on and must not change between an approval and its act: ids, modes, files' stages, originals' hashes."""
+    """What a verdict rests on and must not change between an approval and its act: ids, modes, brokers' files, originals' hashes.
+
+    Of a file the hash of its keys counts, not of its comments; a controller's is replaced by the act itself.
+    """
     nodes = {
-        **{f"broker {b.id}": f"{b.mode} {stage_on_disk(b.files)} {_versions(b)}" for b in view.brokers.values()},
+        **{f"broker {b.id}": f"{b.mode} {stage_on_disk(b.files)} {_versions(b)} {_content(b)}" for b in view.brokers.values()},
         **{f"controller {c.id}": "named" for c in view.controllers.values()},
     }
     originals = {} if view.backup is None else {_ORIGINAL.format(broker): sha for broker, sha in view.backup.originals.items()}
@@ -243,6 +246,11 @@ def same_evidence(view: ClusterView, approved: Mapping[str, str]) -> Gate:
     changed = sorted(name for name in {*approved, *now} - lost if approved.get(name) != now.get(name))
     rows = [f"{name} ({approved.get(name) or 'nothing'} then, {now.get(name) or 'nothing'} now)" for name in changed]
     return never_if(rows, Reason("H06", f"What the approved readiness rested on has changed since: {summarize(rows)}."))
+
+
+def _content(broker: Broker) -> str:
+    keys = broker.files.properties
+    return "unread" if keys is None else hashlib.sha256(json.dumps(sorted(keys.items())).encode()).hexdigest()[:16]
 
 
 def _versions(broker: Broker) -> str:
@@ -288,6 +296,8 @@ def describe(readiness: Readiness, now: float) -> str:
         case ReadinessLevel.DEGRADED:
             head = f"A rollback is not assured, since {_ago(now - readiness.since)}: {_parts(readiness)}."
             return f"{head} {_forecast(readiness.forecast)}"
+        case ReadinessLevel.LOST if any(each.reason.cause is Cause.FINALIZED for each in readiness.reasons):
+            return "No rollback is possible: the migration is finalized. Nothing brings it back."
         case ReadinessLevel.LOST:
             remedies = " ".join(readiness.brings_back) or "Nothing brings it back."
             return f"No rollback is possible: {_parts(readiness)}. {remedies}"

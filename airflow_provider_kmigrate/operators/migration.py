@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import MET
 from airflow_provider_kmigrate.core.migration.controllers import may_begin, too_old
-from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of
+from airflow_provider_kmigrate.core.migration.waits import describe_what_is_left, is_over, nothing_left, overdue, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
@@ -136,11 +136,18 @@ class PreflightOperator(StepOperator):
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
         from airflow_provider_kmigrate.preflight.page import write
         from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
+        from airflow_provider_kmigrate.steps.run import observe_files
 
-        if done := nothing_left(step_context.observer.observe(Fields.POSITION), step_context.spec):
+        view = observe_files(step_context, Fields.POSITION)
+        if done := nothing_left(view, step_context.spec):
             step_context.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
+        if is_over(view, step_context.spec):
+            step_context.say(
+                f"The migration is finalized, and this run does what is left of it. {describe_what_is_left(view)}".strip()
+            )
+            return "[]"
         place = folder() / "preflight" / step_context.spec.name
         found = run_preflight(step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place)))
         return json.dumps([as_json(finding) for finding in found])

@@ -24,6 +24,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,26 @@ from airflow_provider_kmigrate.clients import atomic, znodes
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.zookeeper import topics_of
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties, diff
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
+from airflow_provider_kmigrate.core.files.properties import (
+    RenderFacts,
+    broker_properties,
+    compare,
+    controller_properties,
+    diff,
+    parse,
+)
 from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import BackupFacts, Inventory, Migration, Reason, StoredKind
+from airflow_provider_kmigrate.core.model import (
+    BackupFacts,
+    ClusterView,
+    Inventory,
+    Migration,
+    NodeFiles,
+    PropertyChange,
+    Reason,
+    StoredKind,
+)
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.observe import stored
@@ -43,6 +60,7 @@ _PROBED = 65_536  # bytes: more than the handover saves
 _PRIVATE = 0o700
 _VERSION = "metadata.version"
 _TREE = "zookeeper.jsonl"
+_INSTALLED = "installed"
 
 
 class KeptTree:
@@ -108,18 +126,26 @@ class BackupStore:
         return self.folder / _name(node)
 
     def keep_written(self, node: NodeSpec, text: str) -> None:
-        """Record the hash of a file before it replaces a broker's."""
-        known = self._written(node)
-        digest = files.sha256(text)
-        if digest not in known:
-            atomic.replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
+        """Record the hash of a file before it replaces a node's: that of a killed run may be on either side of its write."""
+        self._write_list(node, [*self._written(node), files.sha256(text)])
 
-    def wrote(self, node: NodeSpec, text: str) -> bool:
-        """True if kmigrate installed, or was about to install, exactly this file on the broker."""
-        return files.sha256(text) in self._written(node)
+    def confirm_written(self, node: NodeSpec, text: str) -> None:
+        """Record that this file is the node's: from now on no other one is."""
+        self._write_list(node, [f"{files.sha256(text)} {_INSTALLED}"])
 
-    def _written(self, node: NodeSpec) -> tuple[str, ...]:
-        return tuple((self._bytes(self._list(node)) or b"").decode().split())
+    def is_installed(self, node: NodeSpec, digest: str) -> bool:
+        """Whether the file with this hash is the one that kmigrate installed on the node last.
+
+        While an installation was begun and not confirmed, also the one before it; of an earlier release, which confirmed none, any.
+        """
+        return digest in {line.partition(" ")[0] for line in self._written(node)}
+
+    def _written(self, node: NodeSpec) -> list[str]:
+        return (self._bytes(self._list(node)) or b"").decode().splitlines()
+
+    def _write_list(self, node: NodeSpec, lines: list[str]) -> None:
+        if lines != self._written(node):
+            atomic.replace(self._list(node), "".join(f"{line}\n" for line in lines).encode())
 
     def _list(self, node: NodeSpec) -> Path:
         return self.folder / f"{node.role}-{node.id}.written"
@@ -286,6 +312,43 @@ def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileS
     if node.role is NodeRole.BROKER:
         return broker_properties(original, stage, facts)
     return controller_properties(original, node, stage, facts)
+
+
+def edits(
+    spec: ClusterSpec, backup: BackupStore, node: NodeSpec, keys: Mapping[str, str], digest: str | None
+) -> tuple[PropertyChange, ...]:
+    """How a node's file, by its keys and its SHA-256, differs from the one that kmigrate installed, or before that from its original.
+
+    A file that kmigrate would install now is no edit either: an administrator may have changed the original and the file. A file of
+    another role has no right content. Raises `Refused` if nothing to compare with is in the backup.
+    """
+    if digest is not None and backup.is_installed(node, digest):
+        return ()
+    stage = stage_of(keys)
+    if node.role is NodeRole.CONTROLLER and (stage is None or not stage.of_controller):
+        return ()
+    if node.role is NodeRole.BROKER and stage not in {FileStage.MIGRATION, FileStage.KRAFT}:
+        stage = FileStage.ZOOKEEPER
+    return compare(parse(text_of(spec, backup, node, stage or FileStage.ZOOKEEPER)), keys)
+
+
+def compare_files(spec: ClusterSpec, backup: BackupStore, view: ClusterView) -> ClusterView:
+    """The view with each properties file that it holds compared with what the node should have (`NodeFiles.edited`)."""
+    brokers, controllers = dict(view.brokers), dict(view.controllers)
+    for node in spec.nodes():
+        if node.role is NodeRole.BROKER and node.id in brokers:
+            brokers[node.id] = replace(brokers[node.id], files=_compared(spec, backup, node, brokers[node.id].files))
+        elif node.role is NodeRole.CONTROLLER and node.id in controllers:
+            controllers[node.id] = replace(controllers[node.id], files=_compared(spec, backup, node, controllers[node.id].files))
+    return replace(view, brokers=brokers, controllers=controllers)
+
+
+def _compared(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, seen: NodeFiles) -> NodeFiles:
+    if seen.properties is None:
+        return seen
+    with suppress(Refused):  # `rollback_prerequisites` has the reason
+        return replace(seen, edited=edits(spec, backup, node, seen.properties, seen.sha256))
+    return seen
 
 
 def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explai
 from airflow_provider_kmigrate.core.migration.roll import CanaryBake, MovedSince, moved_since
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.rollback import SAFE, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
@@ -32,7 +33,7 @@ from airflow_provider_kmigrate.steps.nodes import (
     retry,
     start,
 )
-from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
+from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, observe_files, run_step
 
 _ASKED_EVERY = 15.0  # seconds between two readings of all that a rollback depends on; of a large cluster each reads megabytes
 _NOT_HELD = "A rollback waits no longer for consumer groups:"
@@ -64,6 +65,7 @@ class RollBroker(NodeStep):
         self._moved: MovedSince | None = None
         self._asked_at = float("-inf")  # when all that a rollback depends on was last read
         self._unready: tuple[Reason, ...] = ()  # what did not hold then
+        self._left_behind = False  # by a finalization: it must come back, and its edited file is kept beside
         self._restarted = False  # by this process, with the file that it installed
         self._canary = CanaryBake(node.id, target, policy.canary_bake)
         self._healthy = HealthyTimer(0.0, self.interval)  # of the bake
@@ -101,6 +103,7 @@ class RollBroker(NodeStep):
         # 0. Something rewrites the broker's file at its start, and would do so at each.
         if self._restarted and (refusal := roll.written_at_start(view, self.node.id, self.target)) is not None:
             return refusal
+        self._left_behind = where(view).phase is Phase.LEFT_BEHIND
         self._moved = moved_since(self._moved, view, first)
         self._counts = self._counts if view.coordinators is None else coordinator.counts_to_note(view)
         before = self._moved.old  # the observation since which the dual-write must have moved
@@ -197,7 +200,7 @@ class RollBroker(NodeStep):
         if self.target is BrokerMode.MIGRATION:
             note_registered(context, self.node.id)
         if verb is not Verb.START:
-            install(context, self.node, roll.STAGE[self.target], back=self.back)
+            install(context, self.node, roll.STAGE[self.target], back=self.back or self._left_behind)
         if verb is Verb.START:
             self._start(context)
         if verb is Verb.RESTART and not self.back:
@@ -247,7 +250,8 @@ class RollBroker(NodeStep):
         if leader is None:
             context.say(str(found))
             return
-        if not (gate := gates.together((coordinator.agreed(view), ours(context, self.name, leader)))).met:
+        file = gates.starts_as_it_runs(observe_files(context, Fields.BROKERS, (leader,)).broker(leader.id))
+        if not (gate := gates.together((coordinator.agreed(view), ours(context, self.name, leader), file))).met:
             context.say(f"Not restarting {leader.name} now: {format_reasons(gate.reasons)}")
             return
         restart(context, leader)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts, Restart
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.znodes import (
     COUNTS,
     EXPANSION,
@@ -29,13 +30,13 @@ from airflow_provider_kmigrate.clients.znodes import (
 )
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, foreign_file, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, foreign_file
 from airflow_provider_kmigrate.core.files.properties import diff, edit, parse
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
 from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Expansion, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.steps.backup import BackupStore, edited, rollback_prerequisites, text_of
+from airflow_provider_kmigrate.steps.backup import BackupStore, edited, edits, rollback_prerequisites, text_of
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
@@ -49,27 +50,29 @@ _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node
 def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
     """Install the file of a stage and report which keys change; values of unknown keys stay hidden.
 
-    Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback (`back`) it
-    only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
+    Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback, and for a
+    broker that a finalization left behind (`back`), it only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
     """
     text = text_of(context.spec, context.backup, node, stage)
     host = context.tools.host(node)
     old = host.read_properties(node) if node.role is NodeRole.BROKER else _controller_file(context, node)
     if text == old:
+        context.backup.confirm_written(node, text)
         return
     if node.role is NodeRole.BROKER:
         _check_edits(context, node, old, back=back)
-        context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
+    context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
     changes = diff(old, text)
     context.say(
         f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
     )
     digest = host.put_properties(node, text, context.fence.token)
+    context.backup.confirm_written(node, text)
     context.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
 
 
 def _check_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
-    keys = edits(context, node, old)
+    keys = _edited_keys(context, node, old)
     if not keys:
         return
     reason = edited(node, keys, context.backup.path(node))
@@ -77,21 +80,14 @@ def _check_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) 
         raise Refused.because(reason)
     kept = context.tools.host(node).kept_as(node, old)
     context.say(
-        f"ATTENTION: {reason.text} The rollback continues without these edits; the present file is kept as {kept} on {node.host}."
+        f"ATTENTION: {reason.text} The node starts without these edits; the present file is kept as {kept} on {node.host}."
     )
     context.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
 
 
-def edits(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
-    """The keys edited in a broker's file since the backup; none in a file of kmigrate, whatever the cluster file says now."""
-    original = context.backup.original(node)
-    if text == original or context.backup.wrote(node, text):
-        return ()
-    stage = stage_of(parse(text))
-    expected = original
-    if stage in (FileStage.MIGRATION, FileStage.KRAFT):
-        expected = text_of(context.spec, context.backup, node, stage)
-    return tuple(change.key for change in diff(expected, text))
+def _edited_keys(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
+    found = edits(context.spec, context.backup, node, parse(text), sha256(text))
+    return tuple(change.key for change in found)
 
 
 def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str]) -> None:
@@ -103,7 +99,7 @@ def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str
     changed = edit(original, keys)
     if changed == original:
         return
-    if found := edits(context, node, present):
+    if found := _edited_keys(context, node, present):
         raise Refused.because(edited(node, found, context.backup.path(node)))
     context.backup.keep_written(node, present)  # first: the present file is no edit of the new original
     digest = context.backup.replace_original(node, changed)

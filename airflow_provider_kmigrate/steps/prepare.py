@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, begun
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
@@ -97,9 +98,14 @@ def save_all(context: StepContext) -> Done:
     """Save every broker's original and ZooKeeper's tree and verify the hashes. Raises `Refused` without an original.
 
     Until the first broker has moved, a changed file simply is the new original, and the tree is saved again; afterwards a changed
-    file is refused, and the tree of before stays.
+    file is refused, and the tree of before stays. Once the migration is finalized nothing is saved.
     """
-    view = context.observer.observe(Fields.BROKERS)
+    view = context.observer.observe(Fields.POSITION)
+    if ended(view):  # a broker that was left behind may have any file
+        names = context.backup.verify()
+        text = f"The migration is finalized: the backup in {context.backup.folder} stays as it is, {len(names)} files verified by hash."
+        context.say(f"Done: {text}")
+        return Done(text)
     has_begun = begun(view)
     if not has_begun:
         context.backup.keep_version(_version(context, view))

@@ -44,7 +44,7 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, Unreachable, WrongCluster
-from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts
+from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts, compare_files
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
@@ -355,13 +355,15 @@ class StepRunner:
         return self._until_next(view, decision)
 
     def _observe(self) -> ClusterView:
-        step, observer = self._step, self._context.observer
-        view = without_left(observer.observe(step.fields, step.nodes, step.groups), step.left)
-        more = step.expensive_fields(view)
-        nodes = step.nodes if step.expensive_nodes is None else step.expensive_nodes
-        view = without_left(observer.observe(step.fields | more, nodes, step.groups), step.left) if more else view
-        view = with_backup(self._context, step.fields | more, view)
+        step = self._step
+        view = self._observed_fields(step.fields, step.nodes)
+        if more := step.expensive_fields(view):
+            view = self._observed_fields(step.fields | more, step.nodes if step.expensive_nodes is None else step.expensive_nodes)
         return replace(view, probe=self._context.probe()) if step.fields & Fields.PROBE else view
+
+    def _observed_fields(self, fields: Fields, nodes: Sequence[NodeSpec]) -> ClusterView:
+        view = self._context.observer.observe(fields, nodes, self._step.groups)
+        return with_backup(self._context, fields, without_left(view, self._step.left))
 
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
@@ -409,10 +411,27 @@ class StepRunner:
 
 
 def with_backup(context: StepContext, fields: Fields, view: ClusterView) -> ClusterView:
-    """The view with what this process finds in the backup, if `fields` ask for it; nothing is lost for one that does not judge it."""
+    """The view with what this process finds in the backup: how files differ from it, and if `fields` ask for it, what it holds.
+
+    For a process that does not judge the backup nothing is lost, and no file was edited.
+    """
+    if fields & Fields.FILES:
+        view = compare_files(context.spec, context.backup, view) if context.judges_backup else _unedited(view)
     if not fields & Fields.BACKUP:
         return view
     return replace(view, backup=backup_facts(context.spec, context.backup) if context.judges_backup else BackupFacts())
+
+
+def observe_files(context: StepContext, fields: Fields, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+    """One observation of these fields and of the files of `nodes`, all without it, compared with what kmigrate installed."""
+    fields |= Fields.FILES
+    return with_backup(context, fields, context.observer.observe(fields, nodes))
+
+
+def _unedited(view: ClusterView) -> ClusterView:
+    brokers = {node: replace(seen, files=replace(seen.files, edited=())) for node, seen in view.brokers.items()}
+    controllers = {node: replace(seen, files=replace(seen.files, edited=())) for node, seen in view.controllers.items()}
+    return replace(view, brokers=brokers, controllers=controllers)
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ def phase_reached(patience: float) -> Step:
     def decided(view: ClusterView, _first: ClusterView) -> Decision:
         position = where(view)
         text = f"The cluster is in phase '{position.phase}'."
-        return Done(text) if position.phase in COPIED else Wait((Reason("P11", text), *position.reasons))
+        return Done(text) if position.phase in COPIED or ended(view) else Wait((Reason("P11", text), *position.reasons))
 
     return WaitStep("migration phase", decided, samples=2, patience=patience)
 
@@ -278,10 +278,10 @@ class Soak(_DualWriting):
 
 
 class Finalized(Step):
-    """Wait until no controller carries the flag and nothing is written to ZooKeeper."""
+    """Wait until no controller carries the flag and nothing is written to ZooKeeper; every node's file is compared, by content."""
 
     name = "finalized"
-    fields = Fields.POSITION | Fields.PARTITIONS
+    fields = Fields.POSITION | Fields.NODES | Fields.PARTITIONS
     patience = 180.0
     expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
 

@@ -39,7 +39,7 @@ from tests.core.views import (
 )
 
 BLIND = ClusterView(taken_at=0.0)
-SET_BACK = with_broker(DUAL, 1, files=NodeFiles(FILES[ZK]))
+SET_BACK = with_broker(DUAL, 1, files=NodeFiles(FILES[ZK], edited=()))
 FINAL = {"process.roles": "controller"}
 
 

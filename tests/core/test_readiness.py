@@ -64,7 +64,8 @@ DUAL = readable(cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90))
 PRE = readable(cluster([ZK, ZK, ZK], FLAGGED, -1))
 FIRST = readable(cluster([MIG, ZK, ZK], FLAGGED, -1))
 STRANGER = Broker(7, listed_by=frozenset({0, 1, 2}), in_zookeeper=False, named=False)
-BARE_FILES = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
+KEYS = "c03bf67f0f3d0440"  # of a KRaft broker's file
+BARE_FILES = NodeFiles({"process.roles": "controller"}, has_metadata_log=True, edited=())
 NOT_YET, NEVER = GateState.NOT_YET, GateState.NEVER
 READY, DEGRADED, LOST = ReadinessLevel
 P = RollbackPart
@@ -225,7 +226,7 @@ EVIDENCE = [
     ("an original was replaced, with its hash", {"backup": BackupFacts({0: "sha", 1: "sha", 2: "other"})}, "original 2 (sha then, other now)"),
     ("metadata.version was raised", {"metadata_version": "4.0-IV0"}, "metadata.version (3.9-IV0 then, 4.0-IV0 now)"),
     ("another cluster", {"kafka_cluster_id": "other"}, "cluster (id then, other now)"),
-    ("a directory's version", {"brokers": files(APPROVED, 1, meta={"/data": {"version": "0"}}).brokers}, "broker 1 (kraft kraft 1 then, kraft kraft 0 now)"),
+    ("a directory's version", {"brokers": files(APPROVED, 1, meta={"/data": {"version": "0"}}).brokers}, f"broker 1 (kraft kraft 1 {KEYS} then, kraft kraft 0 {KEYS} now)"),
     ("a broker that the file names by now", {"brokers": {**APPROVED.brokers, 3: FOURTH}}, "broker 3 (nothing then"),
     ("a controller less", {"controllers": {c: seen for c, seen in APPROVED.controllers.items() if c != 3002}}, "controller 3002 (named then, nothing now)"),
 ]  # fmt: skip

@@ -63,8 +63,10 @@ OVER = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)  # the leader has
 LEFT = cluster([KRAFT, KRAFT, MIG], BARE, 90)
 BEGUN = cluster([KRAFT, KRAFT, KRAFT], (True, False, True), 90)
 LEADERLESS = (Partition("t", 0, -1, (0,), (0,)),)
-FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
-BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
+FLAG_FILE = NodeFiles(
+    {"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True, edited=()
+)
+BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True, edited=())
 STORED = {kind: Stored({}) for kind in StoredKind}
 ID = "q1Sh-9_ISia_zwGINzRvyQ"
 

@@ -36,13 +36,13 @@ CONTROLLERS = (3000, 3001, 3002)
 
 def broker(node: int, mode: BrokerMode | None, everyone: Sequence[int], process: Process = UP) -> Broker:
     listed = frozenset(everyone) if mode is not None else frozenset()
-    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None, NodeFiles(FILES.get(mode)))
+    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None, NodeFiles(FILES.get(mode), edited=()))
 
 
 def controller(node: int, flag: bool | None = True, *, used: bool = True) -> Controller:
     up = UP if flag is not None else DOWN
     properties = None if flag is None else {"process.roles": "controller"} | (MIGRATING if flag else {})
-    return Controller(node, up, flag is not None, flag, NodeFiles(properties, has_metadata_log=used))
+    return Controller(node, up, flag is not None, flag, NodeFiles(properties, edited=(), has_metadata_log=used))
 
 
 def migration(offset: int, epoch: int = 5) -> Migration:

@@ -132,6 +132,9 @@ class SimCluster:
     ended: int | None = (
         None  # the leader's epoch in which it lost the version of /migration: it writes nothing to ZooKeeper any more
     )
+    isolated: set[int] = field(
+        default_factory=set
+    )  # brokers that were started in ZooKeeper mode after the finalization: they do not answer
     uninformed: set[int] = field(default_factory=set)  # brokers that were started after the dual-write ended, and got no metadata
     half_made: int | None = None  # since this epoch ZooKeeper misses a partition's state: later leaders write nothing
     wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
@@ -202,6 +205,8 @@ class SimCluster:
             self.disasters.append(f"finalized, and broker {node.id} starts as before")
         elif mine.stage is FileStage.ZOOKEEPER and self.kraft_owns:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
+        if node.role is NodeRole.BROKER and self.finalized and mine.stage is FileStage.ZOOKEEPER:
+            self.isolated.add(node.id)
         self._register()
         self._takeover()
         self.elect_zookeeper()
@@ -218,6 +223,8 @@ class SimCluster:
                 f"broker {node.id} stopped although brokers use different counts of __consumer_offsets: groups move"
             )
         mine.running, mine.stops = None, mine.stops + 1
+        if node.role is NodeRole.BROKER:
+            self.isolated.discard(node.id)
         if node.role is NodeRole.BROKER and node.id == self.stuck:
             self.stuck = None
             self.kept_out.clear()
@@ -329,7 +336,7 @@ class SimCluster:
         # Once for each observation: a search makes a million of them.
         up = frozenset(b.id for b in self.spec.brokers if self._up(b.id))
         health = {b.id: self._health(b.id) for b in self.spec.brokers}
-        in_sync = {broker for broker, its in health.items() if its.in_sync} - self.uninformed
+        in_sync = {broker for broker, its in health.items() if its.in_sync} - self.uninformed - self.isolated
         view = ClusterView(
             name=self.spec.name,
             moving=self.moving,
@@ -378,7 +385,7 @@ class SimCluster:
     def _broker(self, node: NodeSpec, health: Health, up: frozenset[int]) -> Broker:
         mine = self.nodes[node.role, node.id]
         # One in migration mode waits for a word before it answers.
-        reported = node.id not in self.uninformed or mine.stage is not FileStage.MIGRATION
+        reported = (node.id not in self.uninformed or mine.stage is not FileStage.MIGRATION) and node.id not in self.isolated
         mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and reported else None
         return Broker(
             node.id,

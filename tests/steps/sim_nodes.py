@@ -8,6 +8,7 @@ from functools import cache, partial
 from math import inf
 from typing import Any
 
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
@@ -26,6 +27,9 @@ UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0, killed_after=inf), Process(Proc
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
 parse = cache(properties.parse)
 MODES = {FileStage.ZOOKEEPER: BrokerMode.ZOOKEEPER, FileStage.MIGRATION: BrokerMode.MIGRATION, FileStage.KRAFT: BrokerMode.KRAFT}
+
+
+_sha256 = cache(sha256)
 
 
 @cache
@@ -116,7 +120,8 @@ def files_of(node: SimNode) -> NodeFiles:
     folder = "/data" if node.spec.role is NodeRole.BROKER else node.spec.log_dir or ""
     written = node.spec.role is NodeRole.BROKER or node.formatted is not None
     meta = {folder: keys if written else {}} if node.cluster_id is not None else None
-    return NodeFiles(parse(node.text) if node.text else None, meta, node.log, free=node.free)
+    properties, digest = (parse(node.text), _sha256(node.text)) if node.text else (None, None)
+    return NodeFiles(properties, meta, node.log, free=node.free, sha256=digest)
 
 
 def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> ClusterView:

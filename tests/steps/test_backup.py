@@ -72,7 +72,7 @@ def test_what_another_user_has_written_is_refused_in_words(store, name, monkeypa
 
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(Refused, match="Permission denied") as refused:
-        store.original(NODE), store.wrote(NODE, "a=2\n")
+        store.original(NODE), store.is_installed(NODE, "a")
     assert code(refused) == "O05"
 
 

@@ -63,7 +63,7 @@ def clone(cluster: SimCluster) -> SimCluster:
     made = copy.copy(cluster)
     made.nodes = {name: copy.copy(node) for name, node in cluster.nodes.items()}
     made.leaders, made.registered, made.disasters = dict(cluster.leaders), set(cluster.registered), list(cluster.disasters)
-    made.counts = dict(cluster.counts)
+    made.counts, made.isolated = dict(cluster.counts), set(cluster.isolated)
     made.clock, made.mortal = Hurried(), Mortal()
     return made
 
@@ -85,7 +85,7 @@ def key_of(cluster: SimCluster) -> Key:
         tuple(json.loads(cluster.unflagged or b"[]")),
         cluster.meddled,
     )
-    counts = (cluster.offsets_partitions, *cluster.counts.values())
+    counts = (cluster.offsets_partitions, frozenset(cluster.isolated), *cluster.counts.values())
     return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())), counts)
 
 

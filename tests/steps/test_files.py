@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.backup import edits
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.nodes import edits, install
+from airflow_provider_kmigrate.steps.nodes import install
 from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -155,7 +157,7 @@ def test_a_policy_that_changed_between_runs_is_no_edit(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     node = broker(cluster, 0)
     faster = replace(context, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
-    assert edits(faster, node.spec, node.text) == ()
+    assert edits(faster.spec, faster.backup, node.spec, parse(node.text), sha256(node.text)) == ()
     install(faster, node.spec, FileStage.KRAFT)
     assert "broker.heartbeat.interval.ms=250" in node.text
     install(context, node.spec, FileStage.KRAFT)
@@ -175,7 +177,8 @@ def test_a_run_that_was_killed_before_its_write_is_no_edit(tmp_path: Path) -> No
 def test_what_an_earlier_release_wrote_is_known_by_its_keys(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     (context.backup.folder / "broker-0.written").unlink()
-    assert edits(context, cluster.spec.brokers[0], broker(cluster, 0).text) == ()
+    text = broker(cluster, 0).text
+    assert edits(context.spec, context.backup, cluster.spec.brokers[0], parse(text), sha256(text)) == ()
 
 
 def test_a_rollback_reports_what_it_replaces_and_where_that_is_kept(tmp_path: Path) -> None:

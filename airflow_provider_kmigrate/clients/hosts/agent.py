@@ -349,6 +349,7 @@ class AgentObservation:
         seen = [(path, self._folder(path)) for path in files.log_dirs(self._node, keys)]
         return NodeFiles(
             properties=keys,
+            sha256=None if text is None else self.facts["file"]["sha256"],
             meta={path: properties.parse(folder["meta"] or "") for path, folder in seen} if seen else None,
             kept_by=None if text is None else properties.kept_by(text),
             has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
     stage_of,
 )
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import PropertyChange, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 HIDDEN = "(not shown)"
@@ -94,22 +94,6 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyChange:
-    """One key that differs; `before` or `after` is None if the key is absent, and `HIDDEN` if it may not be shown."""
-
-    key: str
-    before: str | None
-    after: str | None
-
-    def __str__(self) -> str:
-        if self.before is None:
-            return f"+ {self.key}={self.after}"
-        if self.after is None:
-            return f"- {self.key}"
-        return f"~ {self.key}: {self.before} -> {self.after}"
-
-
-@dataclass(frozen=True, slots=True)
 class _Entry:
     """Some natural lines, ends included; `key` is None for blanks and comments. All `raw` in a row are the file."""
 
@@ -151,7 +135,11 @@ def edit(text: str, assign: Mapping[str, str], remove: Collection[str] = ()) -> 
 
 def diff(old: str, new: str) -> tuple[PropertyChange, ...]:
     """What differs between two files, by key; comments and order do not count."""
-    before, after = parse(old), parse(new)
+    return compare(parse(old), parse(new))
+
+
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PropertyChange, ...]:
+    """`diff` of files that were parsed."""
     keys = sorted(before.keys() | after.keys())
     return tuple(_change(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key))
 

@@ -46,6 +46,7 @@ from airflow_provider_kmigrate.core.phase import (
     Phase,
     alarms,
     ended,
+    is_of_zookeeper,
     kraft_owns,
     leader_flag,
     unflagged,
@@ -206,12 +207,12 @@ def may_bake(view: ClusterView) -> Gate:
     return never(*danger) if danger else may_stop(view, ())
 
 
-def may_give_up(view: ClusterView, broker: int) -> Gate:
-    """`may_stop` for a broker that is itself unhealthy: partitions whose ISR misses it lose nothing when it stops."""
+def may_give_up(view: ClusterView, *ids: int) -> Gate:
+    """`may_stop` for brokers that are themselves unhealthy: partitions whose ISR misses one lose nothing when it stops."""
     rows = view.partitions
     if rows is not None:
-        rows = tuple(row if broker in row.isr else replace(row, replicas=tuple(set(row.replicas) - {broker})) for row in rows)
-    return may_stop(replace(view, partitions=rows), (broker,))
+        rows = tuple(replace(row, replicas=tuple(r for r in row.replicas if r in row.isr or r not in ids)) for row in rows)
+    return may_stop(replace(view, partitions=rows), ids)
 
 
 def enough_left(view: ClusterView, broker: int) -> Gate:
@@ -243,8 +244,13 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode, before
 
 
 def _brought_back(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    """Restart a broker that does not answer. After the end it serves nothing that another one could lose by its stop."""
+    if broker.files.properties is None:
+        return Wait((could_not_read(f"the properties of broker {broker.id}"),))
+    if broker.process.state is ProcessState.UNKNOWN:
+        return unmet(gates.process_known(broker))
     flag = _leader_flagged(view) if target is BrokerMode.MIGRATION else MET
-    gate = together((flag, may_give_up(view, broker.id)))
+    gate = together((flag, MET if ended(view) else may_give_up(view, broker.id)))
     text = f"Broker {broker.id} does not answer and has a file of ZooKeeper mode beside KRaft: it restarts in {target} mode."
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
 
@@ -290,7 +296,9 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             _no_danger(view, phase),
             _pass_gate(view, broker, target),
             no_reassignment(view),
-            may_give_up(view, broker.id) if phase in _ISOLATED else may_stop(view, (broker.id,)),
+            may_give_up(view, broker.id, *_unresponsive_left_behind(view, phase))
+            if phase in _ISOLATED
+            else may_stop(view, (broker.id,)),
             *(() if phase in _ISOLATED else (gates.latency_recovered(view), coordinator.noted(view))),
         )
     )
@@ -301,6 +309,13 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
     alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)
+
+
+def _unresponsive_left_behind(view: ClusterView, phase: Phase) -> list[int]:
+    """Brokers of a finalized cluster that do not answer because they were left behind; their own restarts wait for no other."""
+    if phase is not Phase.LEFT_BEHIND:
+        return []
+    return [broker.id for broker in view.brokers.values() if broker.mode is None and is_of_zookeeper(broker)]
 
 
 def _no_danger(view: ClusterView, phase: Phase) -> Gate:
@@ -316,7 +331,8 @@ def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
         return MET
     if target is BrokerMode.MIGRATION:
         return gates.all_in_migration_mode(view, but=(broker.id,))
-    return together((gates.no_live_groups(view), gates.no_leaderless(view)))
+    others_lead = MET if where(view).phase is Phase.LEFT_BEHIND else gates.no_leaderless(view)  # they may be its own
+    return together((gates.no_live_groups(view), others_lead))
 
 
 def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.gates import (
     MET,
     Gate,
+    GateState,
     as_decision,
     never,
     not_yet,
@@ -27,7 +28,7 @@ from airflow_provider_kmigrate.core.gates import (
     wrong_cluster,
 )
 from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Reason, could_not_read
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Controller, Reason, could_not_read
 from airflow_provider_kmigrate.core.phase import (
     ASIDE,
     Intent,
@@ -200,7 +201,12 @@ def _begun(view: ClusterView) -> Gate:
 
 
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
-    """Every expected broker is registered, unfenced and known to all others, whatever its mode."""
+    """Every expected broker is registered, unfenced and known to all others, whatever its mode.
+
+    Once the migration is finalized a roll waits in each broker's own task alone: a broker that was left behind does not answer.
+    """
+    if (over := _over(view)) is not None:
+        return over
     if view.zk is None:
         return Wait((could_not_read("ZooKeeper"),))
     absent = sorted(node for node in expected if not view.answered(node))
@@ -219,14 +225,14 @@ def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
 
 def copied(view: ClusterView, since: ClusterView) -> Decision:
     """G07 and G13: the copy is over, the dual-write has moved `since`, and the takeover left no partition without a leader."""
+    if (over := _over(view)) is not None:
+        return over
     position = where(view)
     allowed = permit(position, Intent.COPY)
     if allowed is PhasePermit.REFUSE:
         return Refuse(refusal(position, Intent.COPY))
     if allowed is PhasePermit.WAIT:
         return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
-    if (over := _over(view)) is not None:
-        return over
     gate = gates.dual_write_moves(view, since)
     return _with_leaders(view) if gate.met else unmet(gate)
 
@@ -397,19 +403,44 @@ def still_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
 
 
 def finalized(view: ClusterView, first: ClusterView) -> Decision:
-    """Every controller answers without the flag, one leads, and /migration does not move any more."""
+    """Every controller answers without the flag, one leads, /migration does not move, and each node comes back so after a reboot."""
     position = where(view)
     if position.phase is not Phase.FINALIZED:
         refused = position.phase is Phase.LEFT_BEHIND
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
-    gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
-    text = "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes."
-    return as_decision(gate, text)
+    gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first), survives_reboots(view)))
+    text = "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes, every file is as installed."
+    return as_decision(gate, f"{text}{_stay_down(view)}")
+
+
+def survives_reboots(view: ClusterView) -> Gate:
+    """Whether every node would start again as it runs now: its file, by content, its process, and a controller's unit."""
+    nodes: tuple[Broker | Controller, ...] = (*view.brokers.values(), *view.controllers.values())
+    return together((gates.files_in_stage(view), gates.controllers_start_at_boot(view), *map(gates.process_known, nodes)))
+
+
+def _stay_down(view: ClusterView) -> str:
+    """The sentence that brokers stay down after a reboot, as their administrators set them up; empty if none does."""
+    off = sorted(broker.id for broker in view.brokers.values() if broker.process.at_boot is False)
+    return (
+        f" The units of brokers {join_ids(off)} are not enabled at boot: after a reboot somebody must start them." if off else ""
+    )
+
+
+def is_over(view: ClusterView, spec: ClusterSpec) -> bool:
+    """Whether this cluster's migration is finalized, so that no step of it but what the finalization left is of use."""
+    return ended(view) and not wrong_cluster(view, spec)
+
+
+def describe_what_is_left(view: ClusterView) -> str:
+    """What keeps a finalized cluster from its end, in words: brokers left behind, files of another mode or content."""
+    reasons = (*where(view).reasons, *gates.files_in_stage(view).reasons)
+    return " ".join(reason.text for reason in reasons)
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
-    """The sentence that this cluster is finalized, with every node in its final mode; empty if it is not."""
-    if where(view).phase is not Phase.FINALIZED or wrong_cluster(view, spec):
+    """The sentence that this cluster is finalized, with every node in its final mode and with its file; empty if it is not."""
+    if where(view).phase is not Phase.FINALIZED or not is_over(view, spec) or gates.files_in_stage(view).state is GateState.NEVER:
         return ""
     numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
     return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."

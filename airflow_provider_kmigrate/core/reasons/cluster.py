@@ -388,11 +388,11 @@ do: Run the steps in their order: clear the first task of the run that has not s
 never: Mark a task as success to reach a later one.
 
 P02 Brokers left behind after the finalization
-means: The cluster is finalized, and a broker still runs in a ZooKeeper mode. It receives no metadata; its leaders and ISRs cannot move.
+means: The cluster is finalized, and a broker runs, or would start, in a ZooKeeper mode: an older file was put back, or it missed its roll. It receives no metadata; its leaders and ISRs cannot move. It need not answer.
 meanwhile: **No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.
-do: Roll it to KRaft now: clear `second_roll.broker_N` without *Downstream*.
-do: No such run, or several brokers: start a new run of `kmigrate_zk_to_kraft__<cluster>`.
-do: By hand: install its `kraft` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
+do: Start a run of `kmigrate_zk_to_kraft__<cluster>`. It installs the broker's KRaft file and restarts it, whether it answers or not; no other node is touched, and nobody is asked.
+do: ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
+do: Stop what wrote the older file.
 never: Roll any broker back: no controller would accept it.
 
 P04 /migration is malformed

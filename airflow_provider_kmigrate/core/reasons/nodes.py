@@ -78,12 +78,13 @@ do: Altered: restore it from your own backup or the node's replaced files ([sect
 do: Lost, and a broker has moved: fetch the broker's replaced files ([section 9](#9-where-the-evidence-is)) and store the ZooKeeper-mode one: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N FILE --lost --metadata-version V`, as Airflow's user. `V`: `kafka-features.sh --bootstrap-controller $C describe`. Refused: try the next one.
 never: Back up files that kmigrate rendered, or write a new hash into `manifest.json`.
 
-O03 A broker's file was edited
-means: The file on the broker is neither the original nor one that kmigrate wrote. Its changes (a password, a playbook's setting) would be lost at the next restart.
-meanwhile: Yes; the broker was not stopped. A rollback continues, and keeps the edited file ([section 9](#9-where-the-evidence-is)).
+O03 A node's file was edited
+means: The node's file is neither its original nor the one that kmigrate installed last. Its next start takes what the file says now; a restart by kmigrate would lose the changes (a password, a playbook's setting).
+meanwhile: Yes, until that node starts again; a reboot is enough. A rollback continues, and keeps a broker's edited file ([section 9](#9-where-the-evidence-is)).
 do: Ask who changed the keys in the text. Stop playbooks until the migration is over.
-do: Not wanted: restore the file, from the node's newest replaced file ([section 9](#9-where-the-evidence-is)) or, before this stage, from the backup.
-do: Wanted: make the same change in the original, as Airflow's user: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
+do: Not wanted: write the right file again. `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it for the node's stage.
+do: Wanted, of a broker: make the same change in the original, as Airflow's user: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
+do: Wanted, of a controller: write it as `quorum.properties` of the cluster file, too.
 do: Clear the task.
 never: Delete the backup, or edit a file in it: its hash would be wrong (O01).
 
@@ -99,7 +100,8 @@ O06 A node's file is of another mode
 means: The file would start the node in another mode, or as broker and controller at once. Most often configuration management has put an older file back.
 meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is isolated from the cluster, or a controller finalizes the migration.
 do: Do not restart the node. Stop what wrote the file: it often names the tool (Ansible, Puppet, Chef), also in its first lines.
-do: Write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it. Before the migration it is the node's own one: in the backup (`broker-N.properties`) or among its replaced files ([section 9](#9-where-the-evidence-is)).
+do: A broker that runs in KRaft mode: clear `second_roll.broker_N` without *Downstream*; it writes the right file, and restarts nothing.
+do: Otherwise write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it. Before the migration it is the node's own one: in the backup (`broker-N.properties`) or among its replaced files ([section 9](#9-where-the-evidence-is)).
 do: Broker and controller at once: such combined nodes cannot be migrated.
 do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
