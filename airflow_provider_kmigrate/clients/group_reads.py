@@ -236,37 +236,55 @@ _SWEPT: Final = 500  # groups a request: a broker answers in some 20 ms
 def sweep(properties: Mapping[str, str], timeout: float, brokers: Collection[int], named: Collection[str] = ()) -> GroupSweep:
     """Committed offsets and lag of every consumer group with members, in few requests to each broker.
 
-    `timeout`: seconds for each request; `brokers`: all of the cluster; `named`: groups whose members are read, too. Each broker is
-    asked for the groups that it has loaded, so nothing creates `__consumer_offsets`. Lag is against the last stable offset. Raises
-    ours if no broker answers.
+    `timeout`: seconds for each request; `brokers`: all of the cluster; `named`: groups whose members are read, too, and whose offsets,
+    if they have none. Each broker is asked for the groups that it has loaded, so nothing creates `__consumer_offsets`. Lag is against
+    the last stable offset. Raises ours if no broker answers.
     """
     with Brokers(properties, timeout) as connections:
         addresses = connections.first(lambda wire: wire.locations(())).brokers
-        offsets, members = Answers[Offsets](), dict[str, tuple[KafkaMember, ...]]()
-        silent = set(brokers) - addresses.keys()
+        swept, silent = _Swept(frozenset(named)), set(brokers) - addresses.keys()
         for broker, address in addresses.items():
             try:
-                _swept(connections.at(*address), named, offsets, members)
+                swept.add(connections.at(*address))
             except Unavailable:
                 silent.add(broker)
-        read = {name: found for name, found in offsets.items() if not isinstance(found, KMigrateError)}
-        places = frozenset(chain.from_iterable(read.values()))
+        read = {name: found for name, found in swept.offsets.items() if not isinstance(found, KMigrateError)}
+        left = {name: found for name, found in swept.left.items() if name not in swept.offsets}
+        places = frozenset(chain.from_iterable((*read.values(), *left.values())))
         leaders, deleted = _leaders(connections, addresses.values(), {place.topic for place in places})
         ends = _log_offsets(connections, addresses, leaders, places, committed=True)
-    groups = {name: position for name, found in read.items() if (position := _position(found, ends, deleted)) is not None}
-    return GroupSweep(groups, frozenset(offsets.keys() - groups.keys()), tuple(sorted(silent)), members)
+    groups, gone = (_positions(offsets, ends, deleted) for offsets in (read, left))
+    unread = frozenset(swept.offsets.keys() - groups.keys())
+    rebalancing = {name: state for name, state in swept.states.items() if name in groups and state not in _SETTLED}
+    return GroupSweep(groups, unread, tuple(sorted(silent)), swept.members, gone, rebalancing)
 
 
-def _swept(wire: Wire, named: Collection[str], offsets: Answers[Offsets], members: dict[str, tuple[KafkaMember, ...]]) -> None:
-    """Add what one broker has of its groups. An answer of another broker's stays if this one only kept an old copy."""
-    listed = wire.groups(live=True)
-    for some in batches(listed, _SWEPT):
-        for name, found in committed(wire, some).items():
-            if name not in offsets or not isinstance(found, KMigrateError):
-                offsets[name] = found
-    if asked := sorted(set(named).intersection(listed)):
-        answers = described(wire, asked)
-        members.update((name, one.members) for name, one in answers.items() if isinstance(one, KafkaGroup))
+_SETTLED: Final = frozenset({"Stable", "Empty", "Dead", "Unknown", ""})
+_NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
+
+
+class _Swept:
+    """What brokers have of their groups, one after the other. `left`: offsets of named groups without members."""
+
+    def __init__(self, named: frozenset[str]) -> None:
+        self._named = named
+        self.offsets, self.left = Answers[Offsets](), dict[str, Offsets]()
+        self.members, self.states = dict[str, tuple[KafkaMember, ...]](), dict[str, str]()
+
+    def add(self, wire: Wire) -> None:
+        """Add one broker's. An answer of another broker's stays if this one only kept an old copy."""
+        listed = wire.group_states()
+        live = [name for name, state in listed.items() if state not in _NO_MEMBERS]
+        for some in batches(live, _SWEPT):
+            for name, found in committed(wire, some).items():
+                if name not in self.offsets or not isinstance(found, KMigrateError):
+                    self.offsets[name], self.states[name] = found, listed[name]
+        for some in batches(sorted(self._named.intersection(live)), _SWEPT):
+            answers = described(wire, some)
+            self.members.update((name, one.members) for name, one in answers.items() if isinstance(one, KafkaGroup))
+        for some in batches(sorted(self._named.intersection(listed.keys() - set(live))), _SWEPT):
+            answered = committed(wire, some).items()
+            self.left.update((name, found) for name, found in answered if not isinstance(found, KMigrateError))
 
 
 def _leaders(
@@ -304,6 +322,14 @@ def _log_offsets(
         with suppress(Unavailable):
             found |= connections.at(*addresses[broker]).log_offsets(led[broker], which, committed=committed)
     return found
+
+
+def _positions(
+    groups: Mapping[str, Offsets], ends: Mapping[tuple[str, int], int], deleted: Collection[str]
+) -> dict[str, GroupPosition]:
+    """The groups whose log ends were all read."""
+    found = {name: _position(offsets, ends, deleted) for name, offsets in groups.items()}
+    return {name: position for name, position in found.items() if position is not None}
 
 
 def _position(offsets: Offsets, ends: Mapping[tuple[str, int], int], deleted: Collection[str]) -> GroupPosition | None:

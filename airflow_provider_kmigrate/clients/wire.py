@@ -459,14 +459,15 @@ class Wire:
         answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(keys), key_type=key_type)
         return {found.key: found for found in answer.coordinators}
 
-    def groups(self, *, live: bool = False) -> tuple[str, ...]:
-        """The consumer groups that this broker has loaded, old copies of groups that have moved included (ListGroups).
+    def groups(self) -> tuple[str, ...]:
+        """The consumer groups that this broker has loaded, old copies of groups that have moved included."""
+        return tuple(self.group_states())
 
-        `live`: only those with members; brokers before Kafka 2.6 do not report that, and list all.
-        """
+    def group_states(self) -> dict[str, str]:
+        """The same groups with their states, as Kafka names them; empty from brokers before Kafka 2.6 (ListGroups)."""
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
-        return tuple(found.group_id for found in answer.groups if not (live and found.group_state in {"Empty", "Dead"}))
+        return {found.group_id: found.group_state or "" for found in answer.groups}
 
     def locations(self, topics: Collection[str]) -> TopicLocations:
         """Where the brokers are, and who leads the partitions of these topics."""

@@ -122,6 +122,12 @@ def moving(view: ClusterView, expansion: Expansion) -> list[str]:
     return sorted(group for group in listed | hosted if moves(group, expansion))
 
 
+def moving_names(view: ClusterView, names: Collection[str]) -> list[str]:
+    """Those of these groups that the expansion under way moves, by name."""
+    note = _note(view)
+    return sorted(name for name in names if note is not None and moves(name, note))
+
+
 # The plan
 
 

@@ -172,7 +172,8 @@ _EXPANSION = {
     "The first restart also waits until nothing is left of any group that moves. **From then on it can only be completed.**\n\n"
     "**Skipped:** this broker is the ZooKeeper controller; `postponed` restarts it last.",
     "restart.postponed": "Restarts the ZooKeeper controller, if it was skipped, and completes what a killed task has left of the others.",
-    "restart.one_coordinator": "Waits until every broker uses the new count, and each group has exactly one coordinator.",
+    "restart.one_coordinator": "Waits until every broker uses the new count, and each group has exactly one coordinator; then, until the groups "
+    "that did not move continue.",
     "import.offsets": "Commits the exported offsets at each group's coordinator. A group that has committed something else meanwhile is not "
     "overwritten: this task fails and names it. In a run with `undo` it commits under the old count.",
     "import.verify": "Reads every imported offset back, three times, and then in the raw log, which must hold each of them once: no change of leaders "

@@ -97,6 +97,7 @@ class RollBroker(NodeStep):
         """Read what the previous restart left of the consumer groups."""
         if self._groups is not None:
             self._groups.begin(context)
+            self.groups = self._groups.progress.named
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide in five stages, numbered below; each gets the decision of the one before."""

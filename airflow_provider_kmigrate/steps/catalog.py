@@ -128,11 +128,16 @@ def _roll(spec: ClusterSpec, asked: Arguments) -> tuple[NodeSpec, BrokerMode, Po
     return _broker(spec, asked), one_of(BrokerMode, "target", asked.get("target")), spec.policy, spec.group_progress
 
 
+def _restart(spec: ClusterSpec, asked: Arguments) -> tuple[NodeSpec, int, Policy, GroupProgressSpec]:
+    """The arguments of a restart in an expansion."""
+    return _broker(spec, asked), _partitions(asked), spec.policy, spec.group_progress
+
+
 STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] = {
     "provision": ("controllers", lambda m, spec, asked: m.ProvisionController(_controller(spec, asked), spec.cluster_id)),
     "controllers ready": ("waits", lambda m, _spec, _asked: m.controllers_ready()),
     "roll": ("brokers", lambda m, spec, asked: m.RollBroker(*_roll(spec, asked))),
-    "registered": ("waits", lambda m, spec, _: m.BrokersRegistered([node.id for node in spec.brokers], spec.group_progress)),
+    "registered": ("waits", lambda m, spec, _: m.brokers_registered([node.id for node in spec.brokers], spec.group_progress)),
     "phase": ("waits", lambda m, _, asked: m.phase_reached(asked.get("patience", 600.0))),
     "copied": ("waits", lambda m, spec, _: m.Copied(spec.policy.copy_timeout)),
     "lag": ("waits", lambda m, spec, asked: m.lag_small(_whole("limit", asked.get("limit", 10)), spec.policy.copy_timeout)),
@@ -173,8 +178,8 @@ STEPS: Mapping[str, tuple[str, Callable[[Any, ClusterSpec, Arguments], Step]]] =
     "export offsets": ("expansion", lambda m, _, asked: m.ExportOffsets(_partitions(asked))),
     "delete groups": ("expansion", lambda m, _, asked: m.DeleteGroups(_partitions(asked))),
     "expand": ("expansion", lambda m, _, asked: m.ExpandTopic(_partitions(asked))),
-    "restart broker": ("expansion", lambda m, spec, asked: m.RestartBroker(_broker(spec, asked), _partitions(asked), spec.policy)),
-    "one coordinator": ("expansion", lambda m, _, asked: m.one_coordinator(_partitions(asked))),
+    "restart broker": ("expansion", lambda m, spec, asked: m.RestartBroker(*_restart(spec, asked))),
+    "one coordinator": ("expansion", lambda m, spec, asked: m.one_coordinator(_partitions(asked), spec.group_progress)),
     "import offsets": ("expansion", lambda m, _, asked: m.ImportOffsets(_partitions(asked), undo=bool(asked.get("undo")))),
     "verify offsets": ("expansion", lambda m, _, asked: m.VerifyOffsets(_partitions(asked), undo=bool(asked.get("undo")))),
     "groups progress": ("expansion", lambda m, _, asked: m.GroupsProgress(_partitions(asked), asked.get("groups"))),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_kmigrate.core import expansion, offsets_repair
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, by_coordinator
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.expansion import Export, export_of
@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.steps.nodes import note_counts, note_expansion, s
 from airflow_provider_kmigrate.steps.offsets_repair import commit_at_coordinators
 from airflow_provider_kmigrate.steps.prepare import save_all
 from airflow_provider_kmigrate.steps.run import Step, StepContext
-from airflow_provider_kmigrate.steps.waits import WaitStep
+from airflow_provider_kmigrate.steps.waits import EndOfRoll
 
 _A_DAY = 86_400.0  # administrators stop and start applications
 _PLANS_FOR = 15.0  # seconds that the plan waits for what may pass
@@ -189,8 +189,8 @@ class RestartBroker(RollBroker):
 
     always = fields = roll.MIN_OBSERVATIONS  # an expansion starts no probe
 
-    def __init__(self, node: NodeSpec, target: int, policy: Policy) -> None:
-        super().__init__(node, BrokerMode.ZOOKEEPER, policy)  # until its file was read
+    def __init__(self, node: NodeSpec, target: int, policy: Policy, groups: GroupProgressSpec | None = None) -> None:
+        super().__init__(node, BrokerMode.ZOOKEEPER, policy, groups)  # until its file was read
         self.name, self._count = f"restart {node.name} for {target} partitions", target
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -203,13 +203,16 @@ class RestartBroker(RollBroker):
         return expansion.decide_restart(view, self.node.id, self._count, restarted=self._restarted)
 
     def decide_restart(self, view: ClusterView, _first: ClusterView, before: ClusterView) -> Decision:
-        """The same: consumer groups are not compared in an expansion."""
-        return self.decide_alone(view, before)
+        """Decide the restart; it also needs the consumer groups that stay where they are. Those that move are stopped."""
+        decision = self.decide_alone(view, before)
+        if self._groups is not None:
+            self._groups.let_go(expansion.moving_names(view, self._groups.progress.names(view)))
+        return self._with_groups(view, decision, decision)
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         """As a roll's, with the groups at each broker before a restart."""
         more = super().expensive_fields(view)
-        return more | Fields.HOSTED_GROUPS if more else more
+        return more | Fields.HOSTED_GROUPS if more & Fields.COORDINATORS else more
 
     def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         if verb is not Verb.START:
@@ -217,12 +220,11 @@ class RestartBroker(RollBroker):
         super()._act_on_broker(context, verb)
 
 
-def one_coordinator(target: int) -> Step:
-    """Wait until every broker uses the new count and each group has one coordinator."""
+def one_coordinator(target: int, groups: GroupProgressSpec) -> Step:
+    """Wait until every broker uses the new count, each group has one coordinator, and the groups that did not move continue."""
     decided = expansion.decide_one_coordinator
-    return WaitStep(
-        "one coordinator a group", lambda view, _: decided(view, target), fields=expansion.WHAT, samples=2, interval=1.0
-    )
+    name, fields = "one coordinator a group", expansion.WHAT
+    return EndOfRoll(name, groups, lambda view: decided(view, target), fields=fields, interval=1.0)
 
 
 class ImportOffsets(_WithExport):

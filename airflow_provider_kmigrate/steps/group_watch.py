@@ -7,6 +7,7 @@ the migration: without it, the next restart measures again which groups make pro
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,10 @@ class GroupWatch:
             return decision
         self.progress, held = self.progress.observe(view, alone, end=self._end)
         return both(decision, held)
+
+    def let_go(self, names: Collection[str]) -> None:
+        """Wait for none of these groups."""
+        self.progress = self.progress.without(names) if names else self.progress
 
     def gives_up(self, held: Wait) -> bool:
         """Whether a roll that no consumer may hold up has waited long enough: they hang, or no broker reports them."""

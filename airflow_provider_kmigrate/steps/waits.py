@@ -64,34 +64,48 @@ def controllers_ready() -> Step:
     return WaitStep("controllers ready", lambda view, _: waits.controllers_ready(view), samples=2, patience=180.0)
 
 
-class BrokersRegistered(Step):
-    """Wait until every broker of the cluster file is registered and known to all others, and consumer groups continue: a roll is over."""
+class EndOfRoll(Step):
+    """Wait until `decided` of an observation is Done, and the consumer groups continue: a roll is over."""
 
-    name = "all brokers registered"
-    fields = Fields.POSITION
     samples = 2
 
-    def __init__(self, expected: Collection[int], groups: GroupProgressSpec) -> None:
-        self._expected, self._groups = frozenset(expected), GroupWatch(groups, end=True)
+    def __init__(
+        self,
+        name: str,
+        groups: GroupProgressSpec,
+        decided: Callable[[ClusterView], Decision],
+        *,
+        fields: Fields = Fields.POSITION,
+        interval: float = Step.interval,
+    ) -> None:
+        self.name, self._decided, self._groups = name, decided, GroupWatch(groups, end=True)
+        self.fields, self.interval = fields, interval
 
     def begin(self, context: StepContext) -> None:
         """Read what the previous restart left of the consumer groups."""
         self._groups.begin(context)
+        self.groups = self._groups.progress.named
 
     def end(self, context: StepContext) -> None:
         """Leave the sweep of the consumer groups to the next restart."""
         self._groups.save(context)
 
     def expensive_fields(self, view: ClusterView) -> Fields:
-        """The consumer groups, once every broker is registered."""
-        return self._groups.fields(view, waits.brokers_registered(view, self._expected))
+        """The consumer groups, once nothing else is waited for."""
+        return self._groups.fields(view, self._decided(view))
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        """Wait for every broker, then for the consumer groups."""
-        registered = waits.brokers_registered(view, self._expected)
-        decision = self._groups.decide(view, registered, registered)
+        """Wait for the brokers, then for the consumer groups."""
+        alone = self._decided(view)
+        decision = self._groups.decide(view, alone, alone)
         self.groups = self._groups.progress.named
         return decision
+
+
+def brokers_registered(expected: Collection[int], groups: GroupProgressSpec) -> Step:
+    """Wait until every broker of the cluster file is registered and known to all others, and consumer groups continue."""
+    ids = frozenset(expected)
+    return EndOfRoll("all brokers registered", groups, lambda view: waits.brokers_registered(view, ids))
 
 
 def phase_reached(patience: float) -> Step:

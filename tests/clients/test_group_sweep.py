@@ -125,6 +125,38 @@ def test_members_of_the_named_groups_only(start: Start) -> None:
     assert found.members == {"g": (KafkaMember("m-1", "app", frozenset({TopicPartition("t", 0)}), "/h"),)}
 
 
+def test_where_named_groups_without_members_stand(start: Start) -> None:
+    known = {
+        "g": (group("g", member(1, 0)), {0: 3}),
+        "left": (group("left", state="Empty"), {0: 1}),
+        "other": (group("other", state="Empty"), {0: 2}),
+    }
+    broker = start(known, {0: 9})
+    found = sweep(broker.properties, TIMEOUT, [0], ["g", "left", "gone"])
+    assert found.left == {"left": at(p0=1_009)}
+    assert found.groups.keys() == {"g"}
+    assert sweep(broker.properties, TIMEOUT, [0]).left == {}
+
+
+def test_a_group_without_members_whose_log_end_is_not_read_stands_nowhere(start: Start) -> None:
+    broker = start({"left": (group("left", state="Empty"), {0: 1})}, {}, led=False)
+    assert sweep(broker.properties, TIMEOUT, [0], ["left"]) == GroupSweep()
+
+
+def test_an_old_empty_copy_of_a_group_with_members_does_not_count(start: Start) -> None:
+    one, other = start({"a": (group("a", state="Empty"), {0: 1})}, {0: 5}), start({"a": (group("a", member(1, 0)), {0: 3})})
+    for peers in ((one, other), (other, one)):
+        one.peers = other.peers = peers
+        assert sweep(one.properties, TIMEOUT, [0, 1], ["a"]).left == {}
+
+
+def test_states_of_groups_that_are_not_stable(start: Start) -> None:
+    states = {name: group(name, member(1, 0), state=name) for name in ("Stable", "PreparingRebalance", "CompletingRebalance")}
+    broker = start({name: (found, {0: 3}) for name, found in states.items()}, {0: 9})
+    rebalancing = {name: name for name in ("PreparingRebalance", "CompletingRebalance")}
+    assert sweep(broker.properties, TIMEOUT, [0]).rebalancing == rebalancing
+
+
 def test_each_broker_is_asked_for_its_groups_and_each_leader_for_its_ends(start: Start) -> None:
     one, other = start({"a": (group("a"), {0: 1, 1: 2})}, {0: 5}), start({"b": (group("b"), {1: 2})}, {1: 6})
     one.peers = other.peers = (one, other)

@@ -17,10 +17,12 @@ from airflow_provider_kmigrate.core.group_progress import (
     BASELINE_FRESH,
     MARKERS,
     MOST_KEPT,
+    MOST_NAMED,
     MOST_SAMPLES,
     OLDEST,
     SAMPLE_EVERY,
     SAMPLE_LATER,
+    STOPPED,
     WINDOW,
     GroupProgress,
     GroupsKept,
@@ -44,6 +46,12 @@ def at(**groups: Offsets) -> GroupSweep:
     return GroupSweep(
         {name: GroupPosition({where: Lag(*each) for where, each in offsets.items()}) for name, offsets in groups.items()}
     )
+
+
+def without_members(**places: tuple[int, int]) -> GroupSweep:
+    """A sweep in which billing has no members, and stands there."""
+    where = {"P0": P0, "P1": P1}
+    return GroupSweep(left={"billing": GroupPosition({where[name]: Lag(*each) for name, each in places.items()})})
 
 
 class Restart:
@@ -168,7 +176,8 @@ CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {
     "it has joined since": ([EMPTY, EMPTY, at(billing=LATE)], STILL[:1]),
     "it never had members": ([EMPTY], STILL[:1]),
     "its members had left before the restart": ([*moving()[:2], EMPTY], STILL[:1]),
-    "it was stopped cleanly during the restart": (moving(), [EMPTY, EMPTY]),
+    "it was stopped during the restart, and has nothing left to read": (moving(), [without_members(P0=(90, 90))] * 2),
+    "it continued, and left later": (moving(), [at(billing={P0: (40, 45)}), at(billing={P0: (50, 55)}), EMPTY, EMPTY]),
 }
 
 
@@ -187,6 +196,12 @@ HELD: Mapping[str, tuple[list[GroupSweep], list[GroupSweep | None]]] = {
     "it was not read since": (moving(), [GroupSweep(unread=frozenset({"billing"}))] * 12),
     "its coordinator does not answer": (moving(), [GroupSweep(unresponsive=(2,))] * 12),
     "no sweep is answered": (moving(), [None] * 12),
+    "its members were killed, and where it stands was not read": (moving(), [EMPTY] * 12),
+    "its members were killed, and one record waits": (moving(), [without_members(P0=(90, 91))] * 12),
+    "its members were killed after it was seen with lag": (
+        moving(),
+        [STILL[0], *[without_members(P0=(31, 90), P1=(31, 90))] * 11],
+    ),
     "lag appears after the first sample": (
         moving(),
         [at(billing={P0: (31, 31)}), *[at(billing={P0: (31, 31 + 40 * n)}) for n in range(1, 12)]],
@@ -262,26 +277,144 @@ def test_without_an_owner_every_member_is_named() -> None:
     assert "billing-7 on 10.1.2.3" in found.reasons[0].text
 
 
-def test_a_client_that_hangs_and_loses_its_membership_is_waited_for_and_named() -> None:
-    """Once its session is over, a stopped process cannot be distinguished from one that ended: it is waited for a while, and named."""
+LOST = without_members(P0=(31, 90), P1=(31, 90))
+
+
+def test_a_group_that_lost_its_members_holds_until_it_is_back_and_moves() -> None:
+    """Once its session is over, a client that hangs cannot be distinguished from one that was killed."""
     there = restarted()
     there.after(*STILL[:3])
-    found = there.after(EMPTY)
+    found = there.after(*[LOST] * int(10 * WITHIN / SAMPLE_LATER))
     assert isinstance(found, Wait)
-    assert "no members any more" in found.reasons[0].text
-    assert held(there.after(*[EMPTY] * int(WITHIN / SAMPLE_LATER - 1)))
-    end = there.after(EMPTY, EMPTY)
+    assert causes(found) == [Cause.GROUPS_STUCK]
+    assert "no members any more for 195 s" in found.reasons[0].text
+    assert held(there.after(*STILL[:3])), "it is back, and does not move yet"
+    assert there.after(*[at(billing={P0: (n, 99), P1: (n, 99)}) for n in (50, 60)]) == DONE
+
+
+def test_a_group_that_lost_its_members_is_let_go_by_name() -> None:
+    there = restarted()
+    there.after(*[LOST] * 4)
+    again = Restart(replace(SPEC, exclude=("billing",)), there.left(), age=1.0)
+    assert again.after(LOST) == DONE
+
+
+def test_a_group_without_members_and_without_lag_is_kept_in_mind_and_holds_the_next_restart_once_records_wait() -> None:
+    there = restarted()
+    idle = without_members(P0=(90, 90), P1=(90, 90))
+    end = there.after(idle, idle)
     assert isinstance(end, Done)
-    assert "without members" in end.text
-    assert "billing" in end.text
+    assert "without members since the restart" in end.text
+    again = Restart(kept=there.left(), age=1.0)
+    assert isinstance(again.before(idle, idle, idle), Act)
+    again.restart()
+    third = Restart(kept=again.left(), age=1.0)
+    assert held(third.before(idle, idle, without_members(P0=(90, 91), P1=(90, 90))))
+    assert held(third.before(*[without_members(P0=(90, 91))] * 6))
+
+
+def test_the_last_members_are_named_once_a_group_has_none() -> None:
+    clients = tuple(KafkaMember(f"m-{n}", f"billing-{n}", frozenset({P0}), f"/10.1.2.{n}") for n in range(7))
+    there = restarted(*[replace(sweep, members={"billing": clients}) for sweep in moving()])
+    kept = there.left()
+    for later in (there, Restart(kept=kept, age=1.0)):
+        found = later.after(*[LOST] * 3)
+        assert isinstance(found, Wait)
+        assert "no members any more" in found.reasons[0].text
+        assert "before the restart: billing-0 on 10.1.2.0, billing-1 on 10.1.2.1" in found.reasons[0].text
+        assert "2 more" in found.reasons[0].text
+    assert Restart(kept=later.left()).groups.kept(0.0, 0.0).clients == kept.clients, "also two processes later"
+
+
+def test_members_that_joined_after_the_restart_do_not_replace_the_last_ones() -> None:
+    old, new = (KafkaMember(name, name, frozenset(), "/h") for name in ("old", "new"))
+    there = restarted(*[replace(sweep, members={"billing": (old,)}) for sweep in moving()])
+    there.after(*[replace(sweep, members={"billing": (new,)}) for sweep in STILL[:3]])
+    found = there.after(LOST)
+    assert isinstance(found, Wait)
+    assert "before the restart: old on h" in found.reasons[0].text
+
+
+def test_members_are_read_before_the_restart_of_groups_that_may_hang_after_it() -> None:
+    there = Restart()
+    first, second, third = moving()
+    assert there.groups.named == ()
+    there.before(first)
+    assert there.groups.named == ("billing",)
+    there.before(replace(second, members={"billing": ()}))
+    assert there.groups.named == (), "once is enough"
+    there.before(third)
+    there.restart()
+    assert there.groups.named == ("billing",), "to know where it stands if it has lost its members"
+    many = {f"g{n}": GroupPosition() for n in range(MOST_NAMED + 1)}
+    assert len(Restart(kept=GroupsKept({}, many)).groups.named) == MOST_NAMED
+
+
+def test_a_group_in_endless_rebalance_is_named_with_its_state_since_when_and_who_is_missing() -> None:
+    a, b = (KafkaMember(name, name, frozenset({P0}), f"/{name}.example") for name in ("a", "b"))
+    there = restarted(*[replace(sweep, members={"billing": (a, b)}) for sweep in moving()])
+    waiting = replace(STILL[0], rebalancing={"billing": "PreparingRebalance"}, members={"billing": (replace_partitions(a),)})
+    found = there.after(*[waiting] * 8)
+    assert isinstance(found, Wait)
+    text = found.reasons[0].text
+    for words in ("PreparingRebalance for 21 s", "members a on a.example", "missing since the restart: b on b.example"):
+        assert words in text
+    stable = there.after(replace(STILL[0], members={"billing": (a, b)}))
+    assert isinstance(stable, Wait)
+    assert "Rebalance" not in stable.reasons[0].text
+
+
+def replace_partitions(member: KafkaMember) -> KafkaMember:
+    """As DescribeGroups has it in a rebalance."""
+    return member._replace(partitions=frozenset())
 
 
 def test_what_is_said_of_a_stopped_group_stays_in_the_next_observations() -> None:
     """A step is done only after several observations in a row, and logs the last one."""
-    there = restarted()
-    assert isinstance(there.after(EMPTY, EMPTY), Done)
+    there, idle = restarted(), without_members(P0=(31, 31))
+    assert isinstance(there.after(idle, idle), Done)
     for _ in range(2):
-        assert "billing" in getattr(there.after(EMPTY), "text", "")
+        assert "billing" in getattr(there.after(idle), "text", "")
+
+
+def test_a_group_that_stopped_before_the_first_restart_of_a_roll_is_not_said_to_make_progress() -> None:
+    """A sweep of the roll before is ten minutes old: the group moved since, and does not any more."""
+    kept = GroupsKept({}, at(billing={P0: (1, 5)}, orders={P0: (1, 5)}).groups)
+    there = Restart(kept=kept, age=600.0)
+    sweeps = [at(billing={P0: (31, 90)}, orders={P0: (10 * n, 10 * n + 50)}) for n in range(1, 20)]
+    found = [there.observe(sweep, RESTART) for sweep in sweeps]
+    acts = [one for one in found if isinstance(one, Act)]
+    assert held(found[int(STOPPED / SAMPLE_LATER) - 2]), "it may commit rarely"
+    assert there.groups.ready == {"orders": frozenset()}
+    assert "have committed nothing for 30 s, so not waited for after the restart: billing." in acts[-1].text
+    there.restart()
+    assert there.groups.awaited.keys() == {"orders"}
+
+
+@pytest.mark.parametrize("age", [5.0, 600.0], ids=["in a roll", "first restart of a roll"])
+def test_a_group_that_commits_rarely_is_waited_for(age: float) -> None:
+    there = Restart(kept=GroupsKept({}, at(billing={P0: (1, 50)}).groups), age=age)
+    found = [there.observe(at(billing={P0: (committed, 90)}), RESTART) for committed in (31, 31, 31, 60)]
+    assert isinstance(found[-1], Act)
+    assert there.groups.ready == {"billing": frozenset()}
+
+
+def test_a_group_that_joined_after_the_baseline_and_moves_since_is_waited_for() -> None:
+    there = Restart()
+    for n in range(3):
+        late = {"billing": {P0: (10 * n, 99)}} if n else {}
+        found = there.observe(at(orders={P1: (10 * n, 99)}, **late), RESTART)
+    assert isinstance(found, Act)
+    assert there.groups.ready == {"orders": frozenset(), "billing": frozenset()}
+
+
+def test_a_group_that_stops_while_another_one_is_waited_for_makes_no_progress() -> None:
+    kept = GroupsKept({"orders": frozenset()}, at(billing={P0: (1, 5)}, orders={P0: (31, 90)}).groups)
+    there = Restart(kept=kept, age=2.0)
+    for n in range(20):
+        there.observe(at(billing={P0: (10 + (n < 3), 90)}, orders={P0: (31, 90)}), RESTART)
+    there.observe(at(billing={P0: (10, 90)}, orders={P0: (80, 90)}), RESTART)
+    assert there.groups.ready == {"orders": frozenset()}
 
 
 def test_a_group_that_is_absent_from_one_sweep_alone_is_not_over() -> None:
@@ -380,7 +513,6 @@ def test_a_group_that_has_read_everything_is_waited_for_after_the_next_restart_t
 )
 def test_a_group_is_named_after_three_sweeps_and_its_time(age: float, sweeps: int, stuck: bool) -> None:
     there = Restart(kept=GroupsKept({"billing": frozenset()}, at(billing=LATE).groups), age=age)
-    assert there.groups.named == ()
     found = there.before(*STILL[:sweeps])
     assert (Cause.GROUPS_STUCK in causes(found)) is stuck
     assert there.groups.named == ("billing",)
@@ -404,11 +536,16 @@ def test_what_is_left_to_the_next_step_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{}, {"version": 2, "at": 0.0, "awaited": {}, "base": None}, {"version": 1, "at": 0, "awaited": {}, "base": {"g": [[1]]}}],
+    [{}, {"version": 3, "at": 0.0, "awaited": {}, "base": None}, {"version": 1, "at": 0, "awaited": {}, "base": {"g": [[1]]}}],
 )
 def test_what_another_release_left_is_an_error(value: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         GroupsKept.from_json(value)
+
+
+def test_what_the_release_before_left_is_read() -> None:
+    stored = {"version": 1, "at": 7.0, "awaited": {"billing": ["t-1"]}, "base": None}
+    assert GroupsKept.from_json(stored) == GroupsKept({"billing": frozenset({"t-1"})}, None, 7.0)
 
 
 def test_a_decision_that_another_process_carries_out_is_forgotten() -> None:

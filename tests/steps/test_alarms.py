@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.model import Migration, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
+from airflow_provider_kmigrate.steps.waits import Finalized, brokers_registered, run_watch
 from tests.steps.phases import all_in_migration, finalization_begun
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
@@ -33,7 +33,7 @@ def messages(context: StepContext) -> tuple[list[str], SimJournal]:
     """What a step says, and what it writes down."""
     said: list[str] = []
     journal = SimJournal()
-    run_step(BrokersRegistered([0, 1, 2], GroupProgressSpec()), replace(context, say=said.append, journal=journal))
+    run_step(brokers_registered([0, 1, 2], GroupProgressSpec()), replace(context, say=said.append, journal=journal))
     return [text for text in said if text.startswith("ALARM")], journal
 
 

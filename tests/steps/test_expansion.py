@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.expansion import export_of
+from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
 from airflow_provider_kmigrate.core.plan import EXPANSION, find
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
 from airflow_provider_kmigrate.steps.catalog import build, run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.phases import all_kraft
@@ -533,3 +535,50 @@ def test_who_may_not_commit_finds_out_before_any_group_is_deleted(
     with pytest.raises(AuthenticationFailed):
         step(cluster, tmp_path, "delete groups")
     assert stored(cluster) == before
+
+
+def consumer(cluster: SimCluster, group: str, continues: list[float]) -> Callable[[float], GroupSweep]:
+    """The sweeps over a group with steady traffic, which hangs from the first restart of a broker until `continues`."""
+    hung: list[float] = []
+
+    def sweep(now: float) -> GroupSweep:
+        if not hung and stops(cluster):
+            hung.append(now)
+        committed = int(100 * (now if not hung or now >= continues[0] else hung[0]))
+        return GroupSweep({group: GroupPosition({TopicPartition("t", 0): Lag(committed, int(100 * now) + 50)})})
+
+    return sweep
+
+
+def named(*, moves: bool) -> str:
+    return next(name for name in (f"app-{n}" for n in range(50)) if (magnitude(name) % 10 != magnitude(name) % 20) is moves)
+
+
+def test_a_group_that_stays_and_hangs_since_a_restart_holds_the_next_one(cluster: SimCluster, tmp_path: Path) -> None:
+    up_to(cluster.context(tmp_path), "restart broker")
+    group, continues = named(moves=False), [float("inf")]
+    cluster.consumers = consumer(cluster, group, continues)
+    step(cluster, tmp_path, "restart broker", node=1)
+    with pytest.raises(TimedOut, match=f"G38.*{group}"):
+        step(cluster, tmp_path, "restart broker", node=2)
+    assert stops(cluster) == 1
+    continues[0] = cluster.clock.time
+    expand(cluster.context(tmp_path))
+    assert stops(cluster) == 3
+
+
+def test_the_end_of_the_restarts_waits_for_a_group_that_stays(cluster: SimCluster, tmp_path: Path) -> None:
+    up_to(cluster.context(tmp_path), "one coordinator")
+    cluster.kept.save(GroupsKept({named(moves=False): frozenset()}))
+    with pytest.raises(TimedOut, match=named(moves=False)):
+        step(cluster, tmp_path, "one coordinator")
+
+
+def test_no_restart_of_an_expansion_waits_for_a_group_that_moves(cluster: SimCluster, tmp_path: Path) -> None:
+    """It was stopped on purpose, or appears while brokers disagree about it: only the other restarts help it."""
+    up_to(cluster.context(tmp_path), "restart broker")
+    group = named(moves=True)
+    cluster.kept.save(GroupsKept({group: frozenset()}))
+    cluster.consumers = consumer(cluster, group, [float("inf")])
+    expand(cluster.context(tmp_path))
+    assert stops(cluster) == 3

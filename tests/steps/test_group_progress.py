@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeRole, Policy
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, Plan
+from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, Plan
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
@@ -29,11 +30,17 @@ TARGET = BrokerMode.MIGRATION
 PLACE = TopicPartition("t", 0)
 
 
-class Consumers:
-    """One group on one partition with steady traffic. It hangs from the next restart of a broker, until `continues`."""
+MEMBER = KafkaMember("m-1", "billing-7", frozenset({PLACE}), "/10.1.2.3")
 
-    def __init__(self, cluster: SimCluster) -> None:
-        self.cluster, self.continues = cluster, float("inf")
+
+class Consumers:
+    """One group on one partition with steady traffic. It hangs from the next restart of a broker, until `continues`.
+
+    `killed`: it loses its members so many seconds after that restart; None: never.
+    """
+
+    def __init__(self, cluster: SimCluster, killed: float | None = None) -> None:
+        self.cluster, self.continues, self.killed = cluster, float("inf"), killed
         self.hung_at: float | None = None
         for node in cluster.nodes.values():
             node.stops = 0
@@ -44,7 +51,10 @@ class Consumers:
             self.hung_at = now
         moves = self.hung_at is None or now >= self.continues
         committed = int(100 * (now if moves else self.hung_at or 0))
-        return GroupSweep({"billing": GroupPosition({PLACE: Lag(committed, int(100 * now) + 50)})})
+        there = {"billing": GroupPosition({PLACE: Lag(committed, int(100 * now) + 50)})}
+        if not moves and self.killed is not None and now - (self.hung_at or now) >= self.killed:
+            return GroupSweep(left=there)
+        return GroupSweep(there, members={"billing": (MEMBER,)})
 
 
 @pytest.fixture
@@ -81,6 +91,57 @@ def test_a_hanging_group_holds_the_next_restart_and_is_named(cluster: SimCluster
     assert [stops(cluster, broker) for broker in (1, 2)] == [1, 0]
 
 
+@pytest.mark.parametrize("killed", [0.0, 45.0], ids=["at once", "once their session was over"])
+def test_a_group_whose_members_the_restart_killed_is_named_with_them_and_holds_until_it_is_back(
+    cluster: SimCluster, tmp_path: Path, killed: float
+) -> None:
+    there = Consumers(cluster, killed)
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
+    cluster.clock.time += 1_000.0  # far more than a commit may take
+    for _ in range(2):  # the failed task, and cleared
+        with pytest.raises(
+            TimedOut, match=r"G38.*billing.*no members any more for \d+ s; before the restart: billing-7 on 10.1.2.3"
+        ):
+            roll(cluster, cluster.context(tmp_path), 2)
+    assert [stops(cluster, broker) for broker in (1, 2)] == [1, 0]
+    there.continues = cluster.clock.time
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 2), Done)
+
+
+def test_a_group_whose_members_the_restart_killed_is_let_go_by_its_name_in_the_cluster_file(
+    cluster: SimCluster, tmp_path: Path
+) -> None:
+    Consumers(cluster, killed=0.0)
+    roll(cluster, cluster.context(tmp_path), 1)
+    cluster.spec = replace(cluster.spec, group_progress=replace(cluster.spec.group_progress, exclude=("billing",)))
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 2), Done)
+
+
+def test_a_rollback_gives_up_a_group_whose_members_were_killed(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    Consumers(cluster, killed=0.0)
+    first, second = (node.spec.id for node in cluster.nodes.values() if node.stage is FileStage.KRAFT)
+    for broker in (first, second):
+        back = build(cluster.spec, "roll back broker", {"node": broker, "target": str(BrokerMode.MIGRATION)})
+        assert isinstance(run_step(back, cluster.context(tmp_path)), Done)
+    assert [stops(cluster, broker) for broker in (first, second)] == [1, 1]
+
+
+def test_a_group_that_stopped_between_two_rolls_is_not_waited_for_and_the_restart_says_so(
+    cluster: SimCluster, tmp_path: Path
+) -> None:
+    """The sweep at the end of the roll before shows it at work."""
+    before, said = {"billing": GroupPosition({PLACE: Lag(1, 5)})}, list[str]()
+    cluster.kept.save(GroupsKept({}, before, cluster.clock.now() - 300.0))
+    cluster.consumers = lambda now: GroupSweep({"billing": GroupPosition({PLACE: Lag(50, int(now))})})
+    cluster.clock.time += 1_000.0
+    cluster.kept.save(GroupsKept({}, before, cluster.clock.now() - 300.0))
+    for broker in (1, 2):
+        assert isinstance(roll(cluster, replace(cluster.context(tmp_path), say=said.append), broker), Done)
+    assert any("have committed nothing for 30 s, so not waited for after the restart: billing." in text for text in said)
+
+
 def test_it_continues_once_the_client_was_restarted(cluster: SimCluster, tmp_path: Path) -> None:
     there = Consumers(cluster)
     roll(cluster, cluster.context(tmp_path), 1)
@@ -113,21 +174,28 @@ def test_the_groups_are_kept_before_the_broker_stops(cluster: SimCluster, tmp_pa
         except Killed:
             if stops(cluster, 1):
                 break
-    assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, cluster.kept.load().at)  # type: ignore[union-attr]
+    clients = {"billing": ("billing-7 on 10.1.2.3",)}
+    assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, cluster.kept.load().at, clients)  # type: ignore[union-attr]
     cluster.mortal = Mortal()
     assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
     with pytest.raises(TimedOut, match="billing"):
         roll(cluster, cluster.context(tmp_path), 2)
 
 
-@pytest.mark.parametrize("plan", [MIGRATION, ROLLBACK], ids=["migration", "rollback"])
-def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluster: SimCluster, plan: Plan) -> None:
-    rolls = [row for row in plan if row.target is not None]
+@pytest.mark.parametrize(
+    ("plan", "ends"),
+    [(MIGRATION, "registered"), (ROLLBACK, "registered"), (EXPANSION, "one coordinator")],
+    ids=["migration", "rollback", "expansion"],
+)
+def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluster: SimCluster, plan: Plan, ends: str) -> None:
+    rolls = [row for row in plan if row.each is NodeRole.BROKER]
     assert rolls
     for row in rolls:
-        step = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target)})
+        step = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target), "partitions": 20})
         assert step._groups.progress.spec == cluster.spec.group_progress
-    assert plan[max(plan.index(row) for row in rolls) + 2].kind == "registered"
+    last = plan[max(plan.index(row) for row in rolls) + 2]
+    assert last.kind == ends
+    assert build(cluster.spec, ends, {"partitions": 20})._groups.progress.spec == cluster.spec.group_progress
 
 
 @pytest.mark.parametrize("sync_for", [1e9, 5.0], ids=["in one process", "in a task that may defer"])

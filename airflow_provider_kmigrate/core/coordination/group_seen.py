@@ -231,13 +231,16 @@ class GroupSweep:
     """One sweep over the consumer groups that have members.
 
     `unread`: groups whose offsets or log ends were not reported; `unresponsive`: brokers that did not answer, whose groups are missing.
-    `members`: of the groups that the observation named.
+    `members`: of the groups that the observation named. `left`: where those of them stand that have no members. `rebalancing`: the
+    states of groups that are not stable, as Kafka names them.
     """
 
     groups: Mapping[str, GroupPosition] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     unresponsive: tuple[int, ...] = ()
     members: Mapping[str, tuple[KafkaMember, ...]] = field(default_factory=dict)
+    left: Mapping[str, GroupPosition] = field(default_factory=dict)
+    rebalancing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:

@@ -249,13 +249,13 @@ do: Rather go back? Start the rollback ([section 11](#11-rollback)): it has its 
 never: Mark the task as success: its node stays in its mode, and later steps assume that it moved.
 
 G38 Consumer groups did not continue after a restart
-means: These groups committed offsets before the broker restarted. It is back, they have lag, and their offsets do not change: their clients hang, or commit rarely.
+means: These groups committed offsets before the broker restarted. It is back, they have lag, and their offsets do not change: their clients hang, were killed, or commit rarely.
 meanwhile: The cluster serves. The groups' records are late, and none is lost while the topics keep them. No other broker restarts.
-do: Restart the clients that the text names, by client id and host. "Unknown topic" in a client's log after a broker's restart is a known fault of clients.
-do: A librdkafka client that does not stop is in its deadlock 5476: `kill -9` it.
-do: No members are named: the group rebalances, or has lost its members. Start its application.
-do: A client that is slow on purpose: give its group `max_lag` under `group_progress` in the cluster file, name it under `exclude`, or raise `commit_within`.
-do: The step continues by itself once every group has moved. A task that has failed must be cleared.
+do: Restart the clients that the text names, by client id and host; of a group without members, the last ones before the restart. "Unknown topic" in a client's log is a known fault of clients.
+do: A librdkafka client that does not stop (its deadlock 5476): `kill -9` it.
+do: It rebalances: restart members that are missing, or whose logs show no JoinGroup.
+do: It stays stopped on purpose, or may be left: name it under `exclude` of `group_progress` in the cluster file. Slow clients: `max_lag`, or a longer `commit_within`.
+do: The step continues by itself within minutes. A task that has failed must be cleared.
 never: Mark the task as success: the next restart may stop the other clients, too.
 source: measured
 
