@@ -63,7 +63,7 @@ from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 WITHOUT_CONTROLLER = 10.0  # seconds from the last stops to a ZooKeeper controller; a stop without a quorum took 5 to 6 (measured)
 STUCK_FOR = 3.0  # seconds without a quorum and without a way to go on, after which the controllers start again
-MAX_RETURNS = 3  # times in one run; each costs a start of the controllers
+MAX_RETURNS = 3  # times in one run, each of which costs a start of the controllers; then it is refused while there is a quorum
 
 
 def over(view: ClusterView) -> Decision | None:
@@ -508,14 +508,16 @@ class HandoverProgress:
     """What a handover keeps between two observations.
 
     `before`: an earlier observation to measure the dual-write's movement from. `all_down`: the first of the latest observations in a
-    row that show every controller stopped. `stuck`: how long nothing could be done without a quorum. `returns`: how often controllers
-    were started again for that.
+    row that show every controller stopped. `stuck`: how long nothing could be done without a quorum. `failed`: why the last stop
+    failed. `returns`: how often controllers were started again; `why`: for what, the last time.
     """
 
     before: ClusterView
     all_down: ClusterView | None = None
     stuck: HoldTimer = field(default_factory=lambda: HoldTimer(STUCK_FOR))
+    failed: tuple[Reason, ...] = ()
     returns: int = 0
+    why: tuple[Reason, ...] = ()
 
     def observe(self, view: ClusterView) -> HandoverProgress:
         """Add one observation; without ZooKeeper it shows nothing that a later one could be compared with."""
@@ -538,14 +540,18 @@ def decide_handover(
     """
     progress = progress.observe(view)
     decision = _decide_handover(view, progress, terms, roll.may_stop(view, ()))
-    stuck = lost_quorum(view) and not isinstance(decision, Act) and not _only_time_must_pass(decision)
+    if not lost_quorum(view):
+        gives_up = progress.returns >= MAX_RETURNS and isinstance(decision, Act) and decision.verb is Verb.STOP
+        return Refuse(progress.why) if gives_up else decision, replace(progress, stuck=HoldTimer(STUCK_FOR))
+    why = progress.failed or (decision.reasons if isinstance(decision, Wait | Refuse) else ())
+    stuck = bool(why) and not _only_time_must_pass(decision)
     progress = replace(progress, stuck=progress.stuck.observe(view.taken_at, there=stuck))
-    if not stuck or not (isinstance(decision, Refuse) or progress.stuck.expired(view.taken_at)):
+    if not stuck or not (progress.failed or isinstance(decision, Refuse) or progress.stuck.expired(view.taken_at)):
         return decision, progress
-    returns = terms.failover and progress.returns < MAX_RETURNS
-    if numbers := controllers_to_start_again(view) if returns else ():
-        text = f"The handover cannot go on, and nothing may stay without a quorum. {_reasons_in_short(decision)} Starting controllers {join_ids(numbers)} again."
-        returned = replace(progress, stuck=HoldTimer(STUCK_FOR), returns=progress.returns + 1)
+    if numbers := controllers_to_start_again(view) if terms.failover else ():
+        seen = " ".join(dict.fromkeys(reason.text for reason in why))
+        text = f"The handover cannot go on, and nothing may stay without a quorum. {seen} Starting controllers {join_ids(numbers)} again."
+        returned = replace(progress, stuck=HoldTimer(STUCK_FOR), failed=(), returns=progress.returns + 1, why=why)
         return Act(Verb.START, text, _controllers(numbers)), returned
     if hanging := brokers_to_stop(view):
         text = f"No quorum can be had, and broker {hanging[0]} hangs without one: it is stopped for the handover, and starts again behind it."
@@ -691,11 +697,6 @@ def _no_broker_needs_them(view: ClusterView, brokers: Gate) -> Gate:
 
 def _only_time_must_pass(decision: Decision) -> bool:
     return isinstance(decision, Done) or (isinstance(decision, Wait) and decision.healthy)
-
-
-def _reasons_in_short(decision: Decision) -> str:
-    reasons = decision.reasons if isinstance(decision, Wait | Refuse) else ()
-    return " ".join(dict.fromkeys(reason.text for reason in reasons))
 
 
 def handover(zk: ZkView, state_epoch: int) -> HandoverWrites:

@@ -15,9 +15,19 @@ from airflow_provider_kmigrate.core.equivalence import MetadataChange
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Inventory, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import (
+    Cause,
+    ClusterView,
+    Fields,
+    Inventory,
+    Malformed,
+    Migration,
+    Reason,
+    ZkController,
+    ZkView,
+)
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
@@ -195,7 +205,9 @@ class Handover(Step):
         match act.verb:
             case Verb.STOP:
                 context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
-                self._at_once(context, rollback.controllers_to_stop, _stop_controller)
+                errors = self._at_once(context, rollback.controllers_to_stop, _stop_controller)
+                failed = tuple(Reason("G26", f"A controller could not be stopped: {error}") for error in errors)
+                self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
                 self._at_once(context, rollback.controllers_to_start_again, start)
             case Verb.STOP_BROKER:
@@ -210,15 +222,19 @@ class Handover(Step):
         context: StepContext,
         choose: Callable[[ClusterView], Collection[int]],
         act: Callable[[StepContext, NodeSpec], object],
-    ) -> None:
-        """Act on controllers at the same time. A machine that does not answer is left to the next observation."""
+    ) -> list[KMigrateError]:
+        """Act on controllers at the same time; returns the errors, of which the next observation decides what follows.
+
+        Raises a refusal: it is no fault of a machine.
+        """
         numbers = choose(context.observer.observe(self.fields, self._controllers))
         nodes = [node for node in self._controllers if node.id in numbers]
-        errors = context.at_once([partial(act, context, node) for node in nodes])
-        for error in filter(None, errors):
-            if not isinstance(error, Unavailable | TimedOut):
+        errors = [error for error in context.at_once([partial(act, context, node) for node in nodes]) if error is not None]
+        for error in errors:
+            if not isinstance(error, Unavailable | Failed):
                 raise error
             context.say(f"{error} The next observation decides what follows.")
+        return errors
 
     def _stop_broker(self, context: StepContext) -> None:
         """Stop the first broker that hangs; the steps behind the handover start it."""

@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
     Quorum,
+    Reason,
     ZkController,
     ZkView,
 )
@@ -472,11 +473,23 @@ def test_a_handover_that_begins_while_zookeeper_is_away_goes_on_once_it_is_back(
     assert decisions[-1] == (Act, "handover")
 
 
-def test_controllers_start_again_a_few_times_only():
-    stuck = without_quorum(running=(), unseen=(3002,))
-    decisions, progress = handover_over_time([later(stuck, 2.0 * n) for n in range(30)])
-    assert decisions.count((Act, "start")) == progress.returns == rollback.MAX_RETURNS
-    assert decisions[-1] == (Wait, "U04")
+def test_a_handover_that_went_back_too_often_is_refused_while_there_is_a_quorum():
+    why = (Reason("U04", "its machine does not answer"),)
+    progress = rollback.HandoverProgress(ALL_MIG, returns=rollback.MAX_RETURNS, why=why)
+    quorum = equal(later(ALL_MIG, offset=60))
+    assert rollback.decide_handover(quorum, progress)[0] == Refuse(why)
+    assert shape(rollback.decide_handover(quorum, replace(progress, returns=0))[0]) == (Act, "stop")
+
+
+def test_controllers_start_again_at_once_if_one_of_the_last_could_not_be_stopped():
+    """Such as one whose disk fails in its stop: it runs on, and alone it makes no quorum."""
+    failed = (Reason("G26", "controller 3002: Input/output error"),)
+    view = without_quorum(running=(3002,))
+    assert shape(handover_decision(view, view)) == (Act, "stop")
+    decision, progress = rollback.decide_handover(view, rollback.HandoverProgress(view, failed=failed))
+    assert shape(decision) == (Act, "start")
+    assert "Input/output error" in decision.text
+    assert (progress.failed, progress.why, progress.returns) == ((), failed, 1)
 
 
 def test_after_the_handover_a_controller_whose_machine_is_dead_is_not_waited_for():

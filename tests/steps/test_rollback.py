@@ -43,6 +43,7 @@ from tests.steps.phases import (
     untouched,
 )
 from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Health, Killed, Mortal
 
 PHASES: list[Callable] = [
@@ -392,3 +393,25 @@ def test_a_rollback_that_accepts_split_groups_goes_on_where_brokers_disagree(tmp
     assert any("groups move" in disaster for disaster in cluster.disasters), "what was accepted"
     assert any("accepts that groups move" in text for _, text in context.journal.lines)
     assert where(cluster.observe(EVERYTHING)).phase is Phase.ZOOKEEPER
+
+
+def test_a_controller_that_cannot_be_stopped_leaves_no_cluster_without_a_quorum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    stop = SimHost.stop
+
+    def broken(host: SimHost, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+        if node.id == cluster.leader:
+            raise Failed("controller: [Errno 5] Input/output error")
+        return stop(host, node, token, say)
+
+    monkeypatch.setattr(SimHost, "stop", broken)
+    with pytest.raises(Refused, match=r"G26.*Input/output error"):
+        run_step(Handover(cluster.spec.controllers), cluster.context(tmp_path))
+    running = [node.id for node in cluster.spec.controllers if cluster.nodes[NodeRole.CONTROLLER, node.id].running is not None]
+    assert len(running) >= 2
+    monkeypatch.setattr(SimHost, "stop", stop)
+    run_rollback(cluster.context(tmp_path))
+    check_back(cluster)
