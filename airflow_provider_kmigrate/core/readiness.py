@@ -158,9 +158,17 @@ def shortcomings(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> tuple
 
 
 def _reasons(view: ClusterView, ask: ReadinessAsk, part: RollbackPart) -> Iterator[ReadinessReason]:
-    found = _CHECKS[part].gate(view, ask)
+    found, unneeded = (
+        _CHECKS[part].gate(view, ask),
+        {f"broker {broker.id}" for broker in view.brokers.values() if has_original(broker)},
+    )
     loses = found.state is GateState.NEVER and part in _LOSES
-    return (ReadinessReason(part, reason, found.state, loses) for reason in found.reasons)
+    return (ReadinessReason(part, reason, found.state, loses and reason.node not in unneeded) for reason in found.reasons)
+
+
+def has_original(broker: Broker) -> bool:
+    """Whether the broker's own file is its original: a rollback now does not need the one in the backup."""
+    return stage_on_disk(broker.files) is FileStage.ZOOKEEPER
 
 
 def _depends(view: ClusterView) -> bool:

@@ -361,7 +361,7 @@ def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iter
         try:
             text_of(spec, backup, node, FileStage.ZOOKEEPER)
         except Refused as refused:
-            reasons += refused.reasons
+            reasons += [replace(reason, node=node.name) for reason in refused.reasons]
     return tuple(reasons)
 
 

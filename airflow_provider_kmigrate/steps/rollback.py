@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core import equivalence, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.equivalence import MetadataChange
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import (
@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.readiness import has_original
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
@@ -94,7 +95,7 @@ def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[s
 
 def _refuse_missing_prerequisites(context: StepContext, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in context.spec.brokers}
-    moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not FileStage.ZOOKEEPER]
+    moved = [node for node, broker in seen.items() if broker is None or not has_original(broker)]
     if reasons := rollback_prerequisites(context.spec, context.backup, moved):
         raise Refused(f"rollback: nothing was changed. {format_reasons(reasons)}", reasons)
     context.backup.prove_writable()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from airflow_provider_kmigrate.core.model import (
+    BackupFacts,
     Broker,
     BrokerMode,
     ClusterView,
@@ -49,6 +50,12 @@ def draw(random: Random) -> ClusterView:
     notes = {name: frozenset(random.sample(range(3), random.randint(0, 3))) for name in ("registered", "unflagged")}
     notes["unflagged"] = frozenset(3000 + number for number in notes["unflagged"])
     view = with_zk(view, controller=owner, **notes)
+    lost = tuple(
+        Reason("O01", f"The original of broker {number} is gone.", node=f"broker {number}")
+        for number in range(3)
+        if random.random() < 0.05
+    )
+    view = replace(view, backup=BackupFacts(dict.fromkeys(view.brokers, "sha"), lost))
     if random.random() < 0.05:
         view = with_zk(view, migration=Malformed("/migration", ""))
     if random.random() < 0.08:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import alarms, ended, where
-from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk, ReadinessLevel, judge
+from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk, ReadinessLevel, has_original, judge
 from airflow_provider_kmigrate.core.watch import KnownActs
 from tests.core.any_state import Kafka, draw
 from tests.seeds import seeds
@@ -25,6 +25,13 @@ CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
 
 def rolls_back(view: ClusterView) -> bool:
     return not isinstance(rollback.over(view), Refuse) and bool(rollback.plan(view))
+
+
+def has_what_it_needs(view: ClusterView) -> bool:
+    """Whether no original is missing that a rollback installs, as `steps.rollback.planned` asks; O01 is reported beside every other reason."""
+    moved = {f"broker {broker.id}" for broker in view.brokers.values() if not has_original(broker)}
+    lost = [reason for reason in (view.backup.lost if view.backup else ()) if reason.node in moved]
+    return not lost
 
 
 def flag_comes_back(view: ClusterView) -> bool:
@@ -82,7 +89,7 @@ def faults(view: ClusterView) -> set[str]:
         for reason in reported(view, verdict)
         for name in refusing(view, reason)
     }
-    if verdict.level is ReadinessLevel.LOST and rolls_back(view):
+    if verdict.level is ReadinessLevel.LOST and rolls_back(view) and has_what_it_needs(view):
         found.add("lost, and a rollback is possible")
     return found
 

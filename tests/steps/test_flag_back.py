@@ -20,8 +20,9 @@ from airflow_provider_kmigrate.steps.nodes import install, note_unflagged
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
-from tests.steps.phases import all_kraft, check_back, finalization_begun, forward, some_in_migration
+from tests.steps.phases import all_kraft, check_back, finalization_begun, finalize, forward, some_in_migration
 from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Health, original_of
 
 
 def finalized_but_one(folder: Path) -> SimCluster:
@@ -183,3 +184,31 @@ def test_a_new_run_gives_every_flag_back_that_another_tool_took_before_it_finali
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), cluster.context(tmp_path))
     assert where(cluster.observe(0)).phase is Phase.DUAL_WRITE
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["which answers", "which does not answer"])
+@pytest.mark.parametrize("runs", [True, False], ids=["it runs", "it is down"])
+def test_a_broker_with_its_original_file_after_the_end_is_rolled_to_kraft_by_the_one_remedy_that_is_named(
+    tmp_path: Path, *, answers: bool, runs: bool
+) -> None:
+    """Something put the file back before the end, and its machine was started again."""
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.context(tmp_path))
+    finalize(cluster, cluster.context(tmp_path))
+    left = cluster.spec.brokers[1]
+    cluster.stop(left)
+    cluster.nodes[left.role, left.id].text = original_of(left.id)
+    if runs:
+        cluster.start(left)
+    silent = {left.id} if not answers else set()
+    cluster.health = lambda broker, mode, _: (
+        Health(None, in_sync=False) if broker in silent and mode is not BrokerMode.KRAFT else Health()
+    )
+    with pytest.raises(KMigrateError) as failed:
+        run_watch(cluster.context(tmp_path))
+    seen = {reason.code for reason in failed.value.reasons}
+    assert "P02" in seen
+    assert not seen & {"P07", "P09", "R12", "G05"}
+    run_step(RollBroker(left, BrokerMode.MIGRATION, cluster.spec.policy), cluster.context(tmp_path))
+    run_step(RollBroker(left, BrokerMode.KRAFT, cluster.spec.policy), cluster.context(tmp_path))
+    assert where(cluster.observe(0)).phase is Phase.FINALIZED

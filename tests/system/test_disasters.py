@@ -20,10 +20,11 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.waits import run_watch
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
@@ -275,6 +276,33 @@ class TestFirstRoll:
         for node in hands.controllers:
             hands.start(node)
         assert process.wait_gone(pid, 60.0), "with controllers back it ends"
+
+    @pytest.mark.proof
+    def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(self, road: Road) -> None:
+        """The copy fails after the claim of /controller, and the controller that lost its flag is elected. Kafka finalizes nothing then."""
+        hands = road.at(Point.ALL_BUT_ONE)
+        standby, active = unflagged_standby(road, hands), controller(hands, leader(road.observe(Fields.POSITION)))
+        create(road.cluster.bootstrap, "kept")
+        with hands.zookeeper() as zookeeper:  # the copy reads a client's setting as a quota, and a broker ignores what is none
+            zookeeper.create("/config/clients/odd", b'{"version":1,"config":{"note":"no number"}}', makepath=True)
+        hands.restart(hands.brokers[road.last[Point.ALL_BUT_ONE]], FileStage.MIGRATION)
+        wait_until(lambda: not hands.runs(active), "the controller that copies ends itself", 90.0)
+        hands.start(active)
+        until_elected(road, hands, standby)
+        view = road.observe(Fields.POSITION)
+        assert (kraft_owns(view), migration(view).metadata_offset, ended(view)) == (True, -1, False)
+        with direct.context(road.cluster, "road") as here:
+            with pytest.raises(Refused) as refused:
+                run_watch(here)
+            assert "G05" in codes(refused.value.reasons)
+            assert "P12" not in codes(refused.value.reasons)
+            assert "No rollback is possible" not in str(refused.value)
+            with hands.zookeeper() as zookeeper:
+                zookeeper.delete("/config/clients/odd")
+            run_rollback(here)
+            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.ZOOKEEPER
+        assert {TOPIC, "kept"} <= road.topics_in_zookeeper()
+        assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
 
 def disputed(stray: NodeSpec, other: NodeSpec) -> set[int]:

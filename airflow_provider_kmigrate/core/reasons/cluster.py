@@ -268,7 +268,7 @@ do: It must stay: finish or roll back the migration first, without it.
 never: Add it to the cluster file now, or continue with a rollback while it leads partitions.
 
 G40 A controller of a finalized cluster does not answer
-means: Every file that could be read is the one of a finalized cluster, so no rollback is possible any more, and no node needs the migration flag or ZooKeeper.
+means: A controller without the flag leads after the copy, or every file that could be read is the one of a finalized cluster. No node needs the migration flag or ZooKeeper any more.
 meanwhile: With a majority of controllers and in-sync replicas up, yes. With everything down nothing is served.
 do: Start it with the file that it has: `systemctl start kafka` on its machine. Controllers first, then brokers that are down.
 do: Do not find out by hand what was finalized: the last lines of the run's journal have it ([section 9](#9-where-the-evidence-is)).
