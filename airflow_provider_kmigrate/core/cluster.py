@@ -174,6 +174,9 @@ def instance_called(name: str, group: str, instances: Iterable[str]) -> str | No
     return next((one for own in called for one in known if own == one or own.startswith(f"{one}-")), None)
 
 
+PROBE_GROUP = "kmigrate-probe"  # the consumer group of the probe
+
+
 @dataclass(frozen=True, slots=True)
 class GroupProgressSpec:
     """Which consumer groups must continue after a broker's restart (`core.group_progress`): all but `exclude`.

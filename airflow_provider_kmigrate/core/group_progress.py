@@ -463,6 +463,19 @@ def both(decision: Decision, held: Decision) -> Decision:
     return held
 
 
+def lost(kept: GroupsKept | None, sweep: GroupSweep | None, spec: GroupProgressSpec) -> tuple[Reason, ...]:
+    """G38 if groups that made progress before a restart have no members now, and lag; from what the last step left."""
+    if kept is None or sweep is None:
+        return ()
+    gone = {name: sweep.left.get(name) for name in sorted(kept.awaited) if name not in spec.exclude and sweep.gone(name)}
+    behind = {name: sum(lag.records for _, lag in position.behind()) for name, position in gone.items() if position is not None}
+    named = [
+        f"{printable(name)} ({lag} records behind{_before(kept.clients.get(name, ()))})" for name, lag in behind.items() if lag
+    ]
+    text = f"{len(named)} consumer groups have lost their members since a broker's restart: {summarize(named, SHOWN, '; ')}."
+    return (Reason("G38", text, cause=Cause.GROUPS_STUCK),) if named else ()
+
+
 def describe(first: GroupSweep | None, last: GroupSweep | None, spec: GroupProgressSpec) -> str:
     """Which groups with members have lag and committed nothing between two sweeps, as a sentence for `kmigrate_watch`."""
     if first is None or last is None:

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
+from airflow_provider_kmigrate.core.cluster import PROBE_GROUP
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -103,7 +104,7 @@ def _create(admin: AdminClient, name: str, replicas: list[list[int]], timeout: f
 
 
 TOPIC: Final = "kmigrate-probe"
-GROUP: Final = "kmigrate-probe"
+GROUP: Final = PROBE_GROUP
 RATE: Final = 5.0  # records a second for each partition
 
 

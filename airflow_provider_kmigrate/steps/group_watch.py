@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
+from airflow_provider_kmigrate.core.cluster import PROBE_GROUP, GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Decision, Wait
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.group_progress import GroupProgress, GroupsKept, both
@@ -49,10 +49,11 @@ class GroupWatch:
         self.progress, self._end = GroupProgress(spec), end
 
     def begin(self, context: StepContext) -> None:
-        """Continue with what the step before left."""
+        """Continue with what the step before left; without the probe that the cluster file no longer wants."""
         kept, clock = context.groups.load(), context.clock
         age = max(0.0, clock.now() - kept.at) if kept else 0.0
         self.progress = GroupProgress.of(self.progress.spec, kept, age, clock.monotonic())
+        self.let_go(() if context.spec.probes else (PROBE_GROUP,))
 
     def fields(self, view: ClusterView, decision: Decision) -> Fields:
         """What must be read before this decision can be held or not."""

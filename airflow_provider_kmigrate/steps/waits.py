@@ -323,13 +323,19 @@ def _holder(context: StepContext) -> job_risks.Holder:
     return job_risks.Holder(owner.owner if owner else None)
 
 
-def _progress_of_groups(context: StepContext, view: ClusterView) -> str:
-    """Which consumer groups have lag and do not move while the watch observes, as a sentence; no alarm: they may never have moved."""
-    first = last = view.group_progress
-    if first is not None and first.groups:
+def _progress_of_groups(context: StepContext, view: ClusterView) -> tuple[str, tuple[Reason, ...]]:
+    """Which consumer groups have lag and do not move while the watch observes, as a sentence: no alarm, they may never have moved.
+
+    And the groups that have lost their members since a restart, by what the last step left.
+    """
+    kept, first = context.groups.load(), view.group_progress
+    awaited = tuple(kept.awaited)[: group_progress.MOST_NAMED] if kept else ()
+    last = first
+    if first is not None and (first.groups or awaited):
         context.clock.sleep(group_progress.WINDOW)
-        last = context.observer.observe(Fields.GROUP_PROGRESS).group_progress
-    return group_progress.describe(first, last, context.spec.group_progress)
+        last = context.observer.observe(Fields.GROUP_PROGRESS, (), awaited).group_progress
+    spec = context.spec.group_progress
+    return group_progress.describe(first, last, spec), group_progress.lost(kept, last, spec)
 
 
 def _second_witness(context: StepContext, view: ClusterView) -> tuple[str, tuple[Reason, ...]]:
@@ -409,19 +415,21 @@ def run_watch(
     Raises `Refused` if the operator must act at once: an alarm, a hybrid or a phase that lasts too long, a broker that computes
     coordinators with another count, a rollback that is not possible any more. Raises `Unavailable` if something is not as it should
     be that may pass by itself: a node that does not answer or is out of ISRs, a file of another mode, a rollback that is not
-    assured, a finalization that has only begun, Kafka's own gauges that contradict the observation: retry.
+    assured, a finalization that has only begun, Kafka's own gauges that contradict the observation, consumer groups that have lost their
+    members since a restart: retry.
     """
     found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
     reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
     gauges, contradictions = _second_witness(context, view)
+    groups, lost_groups = _progress_of_groups(context, view)
     phase, rollback = waits.describe_phase(view, now), readiness.describe(verdict, now)
-    state = f"{phase} {rollback} {_progress_of_groups(context, view)}{gauges}"
+    state = f"{phase} {rollback} {groups}{gauges}"
     context.say(state)
     shows(verdict, now)
     note_readiness(context, found, "watch")
     staying = watch.if_it_stays(view, found.acts)
-    staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions)
+    staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions, *lost_groups)
     if reasons:
         context.journal.write("alarm", "watch", format_reasons(reasons))
         raise Refused(f"watch: {state} {format_reasons(reasons)}", (*reasons, *staying))

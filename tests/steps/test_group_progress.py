@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeRole, Policy
+from airflow_provider_kmigrate.core.cluster import PROBE_GROUP, GroupProgressSpec, NodeRole, Policy
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.decision import Done, Wait
@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, Plan
-from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -234,6 +234,26 @@ def test_a_sweep_in_the_backup_forgets_no_group_that_is_waited_for(cluster: SimC
     cluster.kept.save(GroupsKept({"billing": frozenset()}, None, 1.0))
     sample(cluster.context(tmp_path))
     assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, 1.0)
+
+
+def test_the_group_of_a_probe_that_the_cluster_file_no_longer_wants_holds_nothing(cluster: SimCluster, tmp_path: Path) -> None:
+    cluster.kept.save(GroupsKept({PROBE_GROUP: frozenset()}))
+    assert isinstance(roll(cluster, cluster.context(tmp_path), 1), Done)
+
+
+def test_the_watch_reports_a_group_that_has_lost_its_members_since_a_restart(cluster: SimCluster, tmp_path: Path) -> None:
+    there = Consumers(cluster, killed=0.0)
+    roll(cluster, cluster.context(tmp_path), 1)
+    cluster.clock.time += 60.0
+    with pytest.raises(
+        Unavailable, match=r"\[G38\] 1 consumer groups have lost.*billing.*before the restart: billing-7 on 10.1.2.3"
+    ):
+        run_watch(cluster.context(tmp_path))
+    there.continues = cluster.clock.time
+    assert isinstance(run_watch(cluster.context(tmp_path)), Done)
+    there.continues = float("inf")
+    cluster.spec = replace(cluster.spec, group_progress=replace(cluster.spec.group_progress, exclude=("billing",)))
+    assert isinstance(run_watch(cluster.context(tmp_path)), Done)
 
 
 def test_watch_names_groups_that_do_not_move(cluster: SimCluster, tmp_path: Path) -> None:

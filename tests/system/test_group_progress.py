@@ -31,7 +31,7 @@ from tests.waiting import beside, wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=80), pytest.mark.timeout(360)]
 
 TOPIC, PARTITIONS = "orders", 6
-GROUPS = ("halted", "hanging", "leaving", "lame", "well")
+GROUPS = ("halted", "hanging", "killed", "lame", "well")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def moved(first: GroupSweep, now: GroupSweep, group: str) -> bool:
 
 
 class Roll:
-    """Breaks one client in each restart; repairs it when the roll names it, and notes how many brokers had restarted by then."""
+    """Breaks one client in each restart, the last one by ending it; repairs it when the roll names it, and notes how many brokers had restarted by then."""
 
     def __init__(self, here: StepContext, clients: Mapping[str, Client]) -> None:
         self.clients, self.said, self.named = clients, list[str](), dict[str, str]()
@@ -94,12 +94,12 @@ class Roll:
             breaks: Callable[[], None] = (
                 lambda: self.clients["halted"].signal(signal.SIGSTOP),
                 lambda: self.clients["hanging"].signal(signal.SIGUSR1),
-                self.clients["leaving"].end,
+                self.clients["killed"].end,
             )[self._restarts]
             self._restarts += 1
             breaks()
         if "[G38]" in line:
-            self._repair("halted" if "halted" in line else "hanging", line)
+            self._repair(next(group for group in ("halted", "hanging", "killed") if group in line), line)
 
     def _repair(self, group: str, line: str) -> None:
         if group in self.named and f"client-{group}" in self.named[group]:
@@ -122,11 +122,12 @@ def test_a_client_that_hangs_holds_the_next_restart_and_is_named(cluster: LocalC
         roll = Roll(here, clients)
         assert isinstance(run_rest(replace(here, say=roll.say), "roll", {"target": str(BrokerMode.MIGRATION)}), Done)
         assert isinstance(direct.step(replace(here, say=roll.say), "registered"), Done)
-        assert roll.restarted == {"halted": 1, "hanging": 2}, "the next broker restarted all the same"
+        assert roll.restarted == {"halted": 1, "hanging": 2, "killed": 3}, "the next broker restarted all the same"
         for group, line in roll.named.items():
             for word in (group, f"client-{group} on 127.0.0.1", f"{TOPIC}-", "records behind", "Restart the clients"):
                 assert word in line
         named = [line for line in roll.said if "[G38]" in line]
-        assert not any(other in line for line in named for other in ("lame", "well", "leaving"))
-        assert any("without members" in line and "leaving" in line for line in roll.said)
+        assert not any(other in line for line in named for other in ("lame", "well"))
+        assert "no members any more" in roll.named["killed"]
+        assert "before the restart: client-killed on 127.0.0.1" in roll.named["killed"]
         assert "lame" in run_watch(here).text
