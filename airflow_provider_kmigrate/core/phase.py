@@ -325,6 +325,21 @@ def isolated(view: ClusterView, text: str) -> Reason:
     return Reason("P02", text, cause=Cause.LEFT_BEHIND) if ended(view) else _isolated(_facts(view), text)
 
 
+def isolated_brokers(view: ClusterView) -> list[int]:
+    """Brokers that their controller does not reach: in ZooKeeper mode beside KRaft, or left behind by a finalization.
+
+    They and the others do not know each other, and they add no replica to the ISRs of what they lead. Only their own restart ends
+    that, so no other broker may wait for it.
+    """
+    match where(view).phase:
+        case Phase.SPLIT:
+            return view.in_mode(BrokerMode.ZOOKEEPER)
+        case Phase.LEFT_BEHIND:
+            return sorted(broker.id for broker in view.brokers.values() if is_of_zookeeper(broker))
+        case _:
+            return []
+
+
 def is_of_zookeeper(broker: Broker) -> bool:
     """Whether a broker runs in a ZooKeeper mode, or does not answer and would start in one: by its file, or its registration.
 

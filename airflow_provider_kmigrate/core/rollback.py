@@ -116,6 +116,13 @@ def nothing_ended(view: ClusterView) -> Gate:
     return not_yet_if(unread, could_not_read(f"the files of controllers {join_ids(unread)}"))
 
 
+def flags_kept(view: ClusterView) -> Gate:
+    """G05: no controller has final properties, while there is a quorum: its flag can be restored now, and not once all are stopped (R12)."""
+    final = [c.id for _, c in sorted(view.controllers.items()) if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
+    text = f"The files of controllers {join_ids(final)} have no migration flag."
+    return never_if(final and kraft_owns(view), Reason("G05", text, cause=Cause.UNFLAGGED_CONTROLLER))
+
+
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     """G26: no controller has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
@@ -603,7 +610,8 @@ def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: Rollb
 def _stop(view: ClusterView, left: tuple[int, ...], before: ClusterView, terms: RollbackTerms, brokers: Gate) -> Decision:
     """Stop these controllers, once no broker needs them and nothing would be lost with them (G33)."""
     stopping = [view.controllers[number] for number in left]
-    gate = together((_no_broker_needs_them(view, brokers), *map(_known, _concerned(view))))
+    kept = flags_kept(view) if terms.failover and not lost_quorum(view) else MET
+    gate = together((_no_broker_needs_them(view, brokers), *map(_known, _concerned(view)), kept))
     gate = before_stop(view, before, terms) if gate.met else gate
     strangers = [strange for controller in stopping if (strange := config_matrix.not_its_process(controller)) is not None]
     if gate.met and strangers:

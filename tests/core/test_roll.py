@@ -231,6 +231,22 @@ def test_so_it_is_after_a_leader_without_the_flag_has_finalized_by_accident():
     assert {reason.code for reason in standby.reasons} == {"G05"}
 
 
+@pytest.mark.parametrize(
+    ("view", "isolated", "target"),
+    [(cluster([KRAFT, MIG, ZK], FLAGGED, 90), 2, MIG), (cluster([KRAFT, KRAFT, MIG], (False,) * 3, 90), 2, KRAFT)],
+    ids=["split", "left behind"],
+)
+def test_no_broker_waits_for_one_that_only_its_own_restart_brings_back(view, isolated, target):
+    """It and the others do not know each other, and it takes nobody into the ISRs of what it leads."""
+    here = 1 if target is MIG else 0
+    led = tuple(replace(row, leader=isolated, isr=(isolated,)) if here in row.replicas else row for row in view.partitions[:1])
+    view = replace(view, partitions=(*led, *view.partitions[1:]))
+    view = with_broker(view, here, listed_by=frozenset({0, 1}), files=FILES[target])
+    assert isinstance(roll.settled(view, view.brokers[here], target), Done)
+    away = with_broker(view, here, listed_by=frozenset({here}))
+    assert codes(roll.settled(away, away.brokers[here], target)) == {"R03"}, "every other broker counts"
+
+
 def test_brokers_left_behind_are_behind_the_first_roll_and_none_of_them_bakes():
     view = cluster([KRAFT, MIG, ZK], (False, True, True), 90)
     assert next_to_roll(view, [0, 1, 2], MIG) is None

@@ -481,6 +481,14 @@ def test_a_handover_that_went_back_too_often_is_refused_while_there_is_a_quorum(
     assert shape(rollback.decide_handover(quorum, replace(progress, returns=0))[0]) == (Act, "stop")
 
 
+def test_no_controller_stops_while_another_has_no_flag_in_its_file():
+    """Once all are stopped only R12 is left; with a quorum the rollback restores the flag first."""
+    quorum = equal(later(ALL_MIG, offset=60))
+    unflagged = with_controller(quorum, 3002, files=NodeFiles(FINAL_FILE))
+    assert shape(handover_decision(quorum, ALL_MIG)) == (Act, "stop")
+    assert shape(handover_decision(unflagged, ALL_MIG)) == (Refuse, "G05")
+
+
 def test_controllers_start_again_at_once_if_one_of_the_last_could_not_be_stopped():
     """Such as one whose disk fails in its stop: it runs on, and alone it makes no quorum."""
     failed = (Reason("G26", "controller 3002: Input/output error"),)

@@ -296,13 +296,18 @@ def _begun(view: ClusterView) -> list[int]:
     return [c for c in view.controllers if c in noted and stage_on_disk(view.controllers[c].files) is FileStage.CONTROLLER_FINAL]
 
 
+def _written_by_finalization(view: ClusterView, controller: Controller) -> set[int]:
+    """Controllers whose files need not be of their present mode: once the migration has ended, each one's own task writes its file."""
+    return set(view.controllers) if ended(view) else {controller.id, *_begun(view)}
+
+
 def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
     return together(
         (
             gates.process_known(controller),
             gates.all_kraft(view),
             gates.controllers_answer(view),
-            gates.files_in_stage(view, but={controller.id, *_begun(view)}),
+            gates.files_in_stage(view, but=_written_by_finalization(view, controller)),
             gates.controllers_start_at_boot(view),
             gates.quorum_healthy(view),
             gates.no_leaderless(view),

@@ -47,6 +47,7 @@ from airflow_provider_kmigrate.core.phase import (
     alarms,
     ended,
     is_of_zookeeper,
+    isolated_brokers,
     kraft_owns,
     leader_flag,
     unflagged,
@@ -375,14 +376,17 @@ def _registered(broker: Broker) -> Gate:
 def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     if broker.listed_by is None:
         return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is unfenced."))
-    missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
+    missing = sorted(
+        {other.id for other in view.running_brokers()} - broker.listed_by - (set(isolated_brokers(view)) - {broker.id})
+    )
     return not_yet_if(missing, Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {join_ids(missing)}."))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
-    out = view.missing_isr(broker)
+    isolated = set(isolated_brokers(view)) - {broker}
+    out = tuple(row for row in view.missing_isr(broker) if row.leader not in isolated)
     text = f"Broker {broker} is not in the ISR of {len(out)} partitions: {_in_full(out)}."
     return not_yet_if(out, Reason("R05", text, cause=Cause.OUT_OF_ISR))
 

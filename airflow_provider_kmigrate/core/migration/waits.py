@@ -209,6 +209,8 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
         return over
     if view.zk is None:
         return Wait((could_not_read("ZooKeeper"),))
+    if (position := where(view)).phase is Phase.SPLIT:
+        return Refuse(position.reasons)
     absent = sorted(node for node in expected if not view.answered(node))
     everyone = {broker.id for broker in view.running_brokers()}
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
