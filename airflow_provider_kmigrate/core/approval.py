@@ -19,6 +19,8 @@ from airflow_provider_kmigrate.core.text import summarize
 
 BY_CONF = "the run's conf"
 """The user of an approval that the conf of a rehearsal's run gave beforehand."""
+BY_CLUSTER = "the cluster, which is finalized already"
+"""The user of an approval of steps that only complete a finalization that has happened; it approves nothing else (`may_begin`)."""
 _STOPS = (f"stop_after_{point}" for point in StopPoint)
 #: Task -> the states in which it only waits.
 _WAITING = {"soak": frozenset({"deferred"}), **dict.fromkeys(("approve", *_STOPS), frozenset({"awaiting_input", "deferred"}))}

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.approval import Approval, Shown, digest, fingerprint, from_json, still_holds
 from airflow_provider_kmigrate.core.gates import not_yet_if
+from airflow_provider_kmigrate.core.migration.waits import is_over
 from airflow_provider_kmigrate.core.model import Fields, Reason, could_not_read
 from airflow_provider_kmigrate.hooks.step_context import asking, open_journal, opener, run_of
 from airflow_provider_kmigrate.spec import load
@@ -33,6 +34,12 @@ def shown_now(
             cluster = fingerprint(step_context.observer.observe(Fields.POSITION), step_context.spec.cluster_id)
         require_gate(not_yet_if(not cluster, could_not_read("ZooKeeper, which shows to which migration an approval belongs")))
     return Shown(run_of(context), cluster, _evidence(context, evidence))
+
+
+def is_finalized(cluster_file: str, context: Context, say: Callable[[str], None]) -> bool:
+    """Whether the migration is finalized, so that nothing is left to approve. Raises as `shown_now`."""
+    with asking(cluster_file, context, say, over_waiting=False) as step_context:
+        return is_over(step_context.observer.observe(Fields.POSITION), step_context.spec)
 
 
 def _evidence(context: Context, tasks: Sequence[str]) -> dict[str, str]:

@@ -20,11 +20,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core import approval
-from airflow_provider_kmigrate.core.approval import BY_CONF, Approval, ApproverAnswer, Shown
+from airflow_provider_kmigrate.core.approval import BY_CLUSTER, BY_CONF, Approval, ApproverAnswer, Shown
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, StopPoint
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, note_approval, shown_now
+from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, is_finalized, note_approval, shown_now
 from airflow_provider_kmigrate.hooks.dag_runs import state_of, why_no_run_begins, why_paused, why_queued
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
 from airflow_provider_kmigrate.operators.step import CONTINUE, END, EXPAND, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
@@ -120,7 +120,7 @@ class _ApproveOperator(HITLOperator):
     no: str
     others: tuple[str, ...] = ()  # further answers
     refused: str
-    over_waiting = False
+    over_waiting = of_migration = False  # `of_migration`: nobody is asked once it is finalized
     required = 1  # different approvers that the answer `yes` needs, at most; the cluster file may ask for fewer
 
     def __init__(
@@ -187,7 +187,10 @@ class _ApproveOperator(HITLOperator):
         return super().execute(context)
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
-        """The approval that was given before this task; None: it must ask."""
+        """The approval that was given before this task; None: it must ask. Nobody is asked once the migration is finalized."""
+        if self.of_migration and self.cluster_file and is_finalized(self.cluster_file, context, self.log.info):
+            self.log.info("The migration is finalized already: nobody is asked, and this run does what is left of it.")
+            return Approval(shown, (ApproverAnswer(self.yes, BY_CLUSTER, BY_CLUSTER, datetime.now(UTC).isoformat()),))
         said = context["params"].get(self.given_as) if self.given_as else None
         if not said:
             return None
@@ -279,6 +282,7 @@ class ApproveFinalizationOperator(_ApproveOperator):
         DAG of the rollback is paused (H11).
     """
 
+    of_migration = True
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
     question, text = "Finalize the migration of Kafka cluster {name} to KRaft?", _BODY
     refused = "Left in dual-write: nothing was changed. Start a new run to be asked again."
@@ -316,6 +320,7 @@ class ContinueOperator(_ApproveOperator):
     :param point: the stage.
     """
 
+    of_migration = True
     yes, no = CONTINUE, END
     question, text = "Continue the migration of Kafka cluster {name} after {point}?", _STOP
     refused = "Ended at the stop point: nothing was changed. A later run does what is left."

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import MET
 from airflow_provider_kmigrate.core.migration.controllers import may_begin, too_old
-from airflow_provider_kmigrate.core.migration.waits import describe_what_is_left, is_over, nothing_left, overdue, stage_of
+from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of, what_is_left
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
@@ -124,7 +124,8 @@ class PreflightOperator(StepOperator):
 
     Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
     (`preflight.page.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
-    behind this task is skipped, whatever its trigger rule, and the run ends well.
+    behind this task is skipped, whatever its trigger rule, and the run ends well. If it is, but left a broker behind, a flag or an older file,
+    nothing is judged: the tasks behind this one do what is left.
 
     :param cluster_file: path of the cluster file. (templated)
     """
@@ -143,10 +144,8 @@ class PreflightOperator(StepOperator):
             step_context.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
-        if is_over(view, step_context.spec):
-            step_context.say(
-                f"The migration is finalized, and this run does what is left of it. {describe_what_is_left(view)}".strip()
-            )
+        if left := what_is_left(view, step_context.spec):
+            step_context.say(left)
             return "[]"
         place = folder() / "preflight" / step_context.spec.name
         found = run_preflight(step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place)))

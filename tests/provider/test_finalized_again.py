@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks
 from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import original_of
 from tests.steps.test_rollback import all_kraft, some_kraft
 
 pytestmark = pytest.mark.slow
@@ -96,9 +97,30 @@ def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun
     sim, _ = begun(left_behind)
     assert where(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
-    run = run_dag(dag, run_conf=APPROVED)
+    run = run_dag(dag)
     assert str(run.state) == "success", tasks(run)
     assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
+
+
+@pytest.mark.parametrize("reboots", [True, False])
+def test_a_new_run_recovers_a_broker_that_does_not_answer_and_asks_nobody(
+    finalized: tuple[Rehearsal, Any], run_dag: RunDag, reboots: bool
+) -> None:
+    """Its original was put back, and its machine rebooted or not: in ZooKeeper mode it does not answer beside a finalized quorum."""
+    sim, dag = finalized
+    node = sim.cluster.nodes[NodeRole.BROKER, 1]
+    node.text = original_of(1)
+    if reboots:
+        sim.cluster.stop(node.spec)
+        sim.cluster.start(node.spec)
+        sim.cluster.disasters.clear()  # the reboot's
+    before = sim.restarts()
+    run = run_dag(dag)
+    assert str(run.state) == "success", tasks(run)
+    view = sim.cluster.observe(Fields(0))
+    assert where(view).phase is Phase.FINALIZED
+    assert (stage_on_disk(view.brokers[1].files), sim.cluster.disasters) == (FileStage.KRAFT, [])
+    assert sim.restarts() == before + reboots, "nothing else is restarted"
 
 
 def left_behind(cluster: SimCluster, context: StepContext) -> None:

@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.phase import (
     kraft_owns,
     permit,
     refusal,
+    unresponsive_brokers,
     where,
 )
 from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, shortcomings
@@ -434,10 +435,13 @@ def is_over(view: ClusterView, spec: ClusterSpec) -> bool:
     return ended(view) and not wrong_cluster(view, spec)
 
 
-def describe_what_is_left(view: ClusterView) -> str:
-    """What keeps a finalized cluster from its end, in words: brokers left behind, files of another mode or content."""
-    reasons = (*where(view).reasons, *gates.files_in_stage(view).reasons)
-    return " ".join(reason.text for reason in reasons)
+def what_is_left(view: ClusterView, spec: ClusterSpec) -> str:
+    """What a new run does on a finalized cluster, in words; empty if it is none, or a broker does not answer for another cause."""
+    position = where(view)
+    if not is_over(view, spec) or (position.phase is not Phase.LEFT_BEHIND and unresponsive_brokers(view)):
+        return ""
+    texts = (reason.text for reason in (*position.reasons, *gates.files_in_stage(view).reasons))
+    return " ".join(("The migration is finalized, and this run does what is left of it.", *texts))
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
