@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from airflow_provider_kmigrate.core import rollback, watch
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import alarms, ended, where
@@ -45,13 +45,16 @@ def restored(view: ClusterView, number: int) -> Decision:
     return rollback.decide_restore_flag(view, number) if isinstance(forward, Refuse | Done) else forward
 
 
-def goes_on(view: ClusterView, target: BrokerMode) -> bool:
-    """Whether the roll into this mode has something to do for a broker that is not in it, and refuses none of them."""
-    left = [broker for broker in view.brokers.values() if broker.mode not in {target, BrokerMode.KRAFT}]
+def goes_on(view: ClusterView, target: BrokerMode, reason: Reason) -> bool:
+    """Whether the roll into this mode does more for the broker that is named, or for any, than to wait until it answers; and refuses none."""
+    named = [broker for broker in view.brokers.values() if reason.node in {"", f"broker {broker.id}"}]
+    left = [broker for broker in named if broker.mode not in {target, BrokerMode.KRAFT}]
     decisions = [roll.decide_restart(view, broker.id, target) for broker in left]
-    return not any(isinstance(decision, Refuse) for decision in decisions) and not all(
-        isinstance(decision, Done) for decision in decisions
-    )
+    return not any(isinstance(decision, Refuse) for decision in decisions) and not all(map(does_nothing, decisions))
+
+
+def does_nothing(decision: Decision) -> bool:
+    return isinstance(decision, Done) or (isinstance(decision, Wait) and {reason.code for reason in decision.reasons} == {"R01"})
 
 
 def finalizes(view: ClusterView) -> bool:
@@ -59,19 +62,19 @@ def finalizes(view: ClusterView) -> bool:
 
 
 ACTS = {
-    r"rollback": rolls_back,
-    r"provision_": flag_comes_back,
-    r"first_roll": lambda view: goes_on(view, BrokerMode.MIGRATION),
-    r"second_roll": lambda view: goes_on(view, BrokerMode.KRAFT),
-    r"finalize": finalizes,
-    r"with the flag|the flag in its file": lambda view: not ended(view),
+    r"rollback": lambda view, _: rolls_back(view),
+    r"provision_": lambda view, _: flag_comes_back(view),
+    r"first_roll": lambda view, reason: goes_on(view, BrokerMode.MIGRATION, reason),
+    r"second_roll": lambda view, reason: goes_on(view, BrokerMode.KRAFT, reason),
+    r"finalize": lambda view, _: finalizes(view),
+    r"with the flag|the flag in its file": lambda view, _: not ended(view),
 }
 """What the next step of a reason may name, and whether that act has something to do in a state, and does not refuse."""
 
 
 def refusing(view: ClusterView, reason: Reason) -> list[str]:
     """The acts that the reason names although they refuse here."""
-    return [name for name, works in ACTS.items() if re.search(name, reason.next_step) and not works(view)]
+    return [name for name, works in ACTS.items() if re.search(name, reason.next_step) and not works(view, reason)]
 
 
 def reported(view: ClusterView, verdict: Readiness) -> Iterator[Reason]:
