@@ -189,6 +189,7 @@ class _Facts:
         return WayBack.OPEN if dual_written or not (self.copied or self.kraft) else WayBack.UNPROVEN
 
 
+@lru_cache(maxsize=4)  # as `where`
 def _facts(view: ClusterView) -> _Facts:
     owner = "kraft" if kraft_owns(view) else "zookeeper" if zookeeper_controller(view) is not None else ""
     bare = tuple(sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False))
