@@ -393,7 +393,7 @@ def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, state)
 def test_an_old_audit_is_not_acted_on(judged_at, fine):
     old = too_old(judged_at, 100_000.0)
     assert (old is None) is fine
-    assert old is None or (old.code == "H06" and "audit_before_approval" in old.next_step)
+    assert old is None or (old.code == "H06" and "fresh evidence" in old.next_step)
 
 
 @pytest.mark.parametrize(
