@@ -131,7 +131,7 @@ class _Awaited:
             for where, lag in self._unmoved(base, now, max_lag).items()
             if where in base.places and (where in self.pending or self.samples < SAMPLES)
         }
-        back = replace(self, absent=0, absent_since=None, located=False)
+        back = replace(self, absent=0, absent_since=None)
         return replace(back, base=base, samples=self.samples + 1, pending=pending, moved=self.moved or now.moved(base))
 
     def left(self, at: float, now: GroupPosition | None, max_lag: int) -> _Awaited:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
@@ -313,6 +315,44 @@ def test_a_group_without_members_and_without_lag_is_kept_in_mind_and_holds_the_n
     assert held(third.before(*[without_members(P0=(90, 91))] * 6))
 
 
+EVENTS = (
+    "records come",
+    "it is there",
+    "it commits",
+    "it has no members",
+    "nor is it located",
+    "unread",
+    "no answer",
+    "new process",
+)
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=25))
+def test_a_group_that_has_not_continued_since_a_restart_is_never_forgotten_and_holds_while_it_has_lag(events: list[str]) -> None:
+    """Whatever sweeps show, in however many processes, until it commits or is there without lag."""
+    there, committed, end, continues, located = restarted(), 31, 31, False, False
+    for event in events:
+        if event == "new process":
+            there, located = Restart(kept=there.left(), age=1.0), False
+            continue
+        end = 90 if event == "records come" else end
+        committed += event == "it commits" and committed < end
+        place = {P0: (committed, end)}
+        sweep = {
+            "it has no members": without_members(P0=place[P0]),
+            "nor is it located": EMPTY,
+            "unread": GroupSweep(unread=frozenset({"billing"})),
+            "no answer": None,
+        }.get(event, at(billing=place))
+        is_there = bool(sweep and sweep.groups)
+        continues = continues or committed > 31 or (is_there and end == 31)
+        located = located or event == "it has no members"
+        decision = there.observe(sweep, DONE, end=True)
+        if not continues:
+            assert "billing" in there.groups.awaited
+            assert held(decision) or (located and end == 31)
+
+
 def test_the_last_members_are_named_once_a_group_has_none() -> None:
     clients = tuple(KafkaMember(f"m-{n}", f"billing-{n}", frozenset({P0}), f"/10.1.2.{n}") for n in range(7))
     there = restarted(*[replace(sweep, members={"billing": clients}) for sweep in moving()])
@@ -333,6 +373,7 @@ def test_members_that_joined_after_the_restart_do_not_replace_the_last_ones() ->
     found = there.after(LOST)
     assert isinstance(found, Wait)
     assert "before the restart: old on h" in found.reasons[0].text
+    assert there.left().clients == {"billing": ("old on h",)}
 
 
 def test_members_are_read_before_the_restart_of_groups_that_may_hang_after_it() -> None:
@@ -359,6 +400,9 @@ def test_a_group_in_endless_rebalance_is_named_with_its_state_since_when_and_who
     text = found.reasons[0].text
     for words in ("PreparingRebalance for 21 s", "members a on a.example", "missing since the restart: b on b.example"):
         assert words in text
+    again = there.after(LOST, waiting)
+    assert isinstance(again, Wait)
+    assert "PreparingRebalance for 0 s" in again.reasons[0].text, "it had no members in between"
     stable = there.after(replace(STILL[0], members={"billing": (a, b)}))
     assert isinstance(stable, Wait)
     assert "Rebalance" not in stable.reasons[0].text
