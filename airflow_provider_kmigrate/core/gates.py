@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     Controller,
     Malformed,
     Migration,
+    NodeFiles,
     Partition,
     ProcessState,
     ProduceLatency,
@@ -219,8 +220,9 @@ _NEXT_START = {
 def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Collection[FileStage] = ()) -> Gate:
     """O06, O03: every running node's file is the one of the mode in which it runs, with the content that kmigrate installed.
 
-    Of which mode it is does not count for some nodes; its content counts for all. `but`: nodes whose restart has begun; their files are written before they are stopped. `rolling`: stages that brokers' files may
-    have during a roll: an interrupted restart has written the file, and the broker's own step, which is to come, writes the right one.
+    The mode does not count for some nodes, the content counts for all. `but`: nodes whose restart has begun; their files are written
+    before they are stopped. `rolling`: stages that brokers' files may have during a roll: an interrupted restart has written the file,
+    and the broker's own step, which is to come, writes the right one.
     """
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
@@ -264,6 +266,7 @@ _EFFECTS = {
     ("zookeeper.connect",): "connects it to another ZooKeeper, or to none",
     ("inter.broker.protocol.version",): "makes it speak another version",
 }
+_DECISIVE = frozenset(key for names in _EFFECTS for key in names)
 
 
 def _unedited(name: str, node: Broker | Controller) -> Gate:
@@ -275,11 +278,24 @@ def _unedited(name: str, node: Broker | Controller) -> Gate:
     return never_if(node.files.edited, Reason("O03", describe_edits(name, node.files.edited), node=name))
 
 
+def with_decisive_edits(view: ClusterView) -> ClusterView:
+    """The view without edits of keys that do not decide whether a node comes back as it was: after the end they are its administrator's."""
+    brokers = {number: replace(seen, files=_decisive(seen.files)) for number, seen in view.brokers.items()}
+    controllers = {number: replace(seen, files=_decisive(seen.files)) for number, seen in view.controllers.items()}
+    return replace(view, brokers=brokers, controllers=controllers)
+
+
+def _decisive(files: NodeFiles) -> NodeFiles:
+    if not files.edited:
+        return files
+    return replace(files, edited=tuple(change for change in files.edited if change.key in _DECISIVE))
+
+
 def describe_edits(name: str, changes: Collection[PropertyChange]) -> str:
     """Which keys of a node's file others changed, and what its next start makes of them."""
-    keys, known = {change.key for change in changes}, {key for names in _EFFECTS for key in names}
+    keys = {change.key for change in changes}
     effects = [effect for names, effect in _EFFECTS.items() if keys & set(names)] or ["uses them"]
-    listed = summarize(change for first in (True, False) for change in changes if (change.key in known) is first)
+    listed = summarize(change for first in (True, False) for change in changes if (change.key in _DECISIVE) is first)
     text = f"The properties of {name} were edited, or replaced, after kmigrate had installed or saved them: {listed}."
     return f"{text} Its next start, after a reboot too, {', '.join(effects)}."
 

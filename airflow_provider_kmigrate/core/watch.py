@@ -83,9 +83,11 @@ def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, .
 def if_it_stays(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
     """Alarms for what is normal for the time of a restart only: nodes that are not as they should be, an unfinished finalization.
 
-    Files are checked once every broker runs in KRaft mode: before that a roll writes them.
+    Files are checked once every broker runs in KRaft mode: before that a roll writes them. After the end an administrator may tune a
+    node: only edits that decide whether it comes back count.
     """
-    files = gates.files_in_stage(view).reasons if gates.all_kraft(view).met else ()
+    compared = gates.with_decisive_edits(view) if ended(view) else view
+    files = gates.files_in_stage(compared).reasons if gates.all_kraft(view).met else ()
     files = (*files, *coordinator.agreed(view, but=view.in_mode(None)).reasons)
     nodes = (*failing_nodes(view, acts), *unnamed_brokers(view))
     if where(view).phase in _QUIET:

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.files.properties import HIDDEN
 from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import (
     Age,
@@ -16,6 +18,7 @@ from airflow_provider_kmigrate.core.model import (
     Partition,
     ProbeFigures,
     ProduceLatency,
+    PropertyChange,
     Quorum,
     ZkController,
 )
@@ -26,6 +29,7 @@ from tests.core.views import (
     DUAL_ZK_EARLIER,
     FILES,
     FLAGGED,
+    KRAFT,
     MIG,
     PRE,
     UP,
@@ -39,6 +43,10 @@ from tests.core.views import (
 )
 
 BLIND = ClusterView(taken_at=0.0)
+EDITED = with_broker(
+    DUAL, 1, files=NodeFiles(FILES[KRAFT], edited=(PropertyChange("a", None, HIDDEN), PropertyChange("log.dirs", "/a", "/b")))
+)
+TUNED = with_broker(DUAL, 1, files=NodeFiles(FILES[KRAFT], edited=(PropertyChange("num.io.threads", None, HIDDEN),)))
 SET_BACK = with_broker(DUAL, 1, files=NodeFiles(FILES[ZK], edited=()))
 FINAL = {"process.roles": "controller"}
 
@@ -162,6 +170,20 @@ CASES = [
     ("a file of no mode", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles({}))), GateState.NEVER),
     ("a file unread", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles())), GateState.NOT_YET),
     ("a flag less", gates.files_in_stage(with_controller(DUAL, 3001, files=NodeFiles(FINAL))), GateState.NEVER),
+    ("O03 another content", gates.files_in_stage(EDITED), GateState.NEVER),
+    ("O03 another content of the node that is restarted", gates.files_in_stage(EDITED, but=[1]), GateState.NEVER),
+    ("O03 another content during a roll", gates.files_in_stage(EDITED, rolling=[FileStage.KRAFT]), GateState.NEVER),
+    (
+        "G00 a content that was not compared",
+        gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles(FILES[KRAFT]))),
+        GateState.NOT_YET,
+    ),
+    ("a broker's next start as it runs", gates.starts_as_it_runs(DUAL.brokers[1]), GateState.MET),
+    ("O03 a broker's next start with another content", gates.starts_as_it_runs(EDITED.brokers[1]), GateState.NEVER),
+    ("O06 a broker's next start in another mode", gates.starts_as_it_runs(SET_BACK.brokers[1]), GateState.NEVER),
+    ("R01 a broker that does not answer", gates.starts_as_it_runs(replace(DUAL.brokers[1], mode=None)), GateState.NOT_YET),
+    ("O03 after the end, directories", gates.files_in_stage(gates.with_decisive_edits(EDITED)), GateState.NEVER),
+    ("after the end, threads", gates.files_in_stage(gates.with_decisive_edits(TUNED)), GateState.MET),
     ("at boot", gates.controllers_start_at_boot(DUAL), GateState.MET),
     (
         "not at boot",
@@ -281,3 +303,12 @@ def test_a_quorum_without_leader_whose_controllers_all_answer_names_the_first_su
     said = [gates.quorum_healthy(view).reasons[0] for view in (wedged, down)]
     assert [reason.code for reason in said] == ["G20", "G20"]
     assert ["UnknownHostException" in reason.text for reason in said] == [True, False]
+
+
+def test_an_edit_is_named_by_its_keys_and_by_what_the_next_start_makes_of_it():
+    (reason,) = gates.files_in_stage(EDITED).reasons
+    assert (reason.code, reason.node) == ("O03", "broker 1")
+    assert "~ log.dirs: /a -> /b, + a=(not shown)" in reason.text
+    assert reason.text.endswith("Its next start, after a reboot too, gives it other directories.")
+    (tuned,) = gates.files_in_stage(TUNED).reasons
+    assert tuned.text.endswith("Its next start, after a reboot too, uses them.")

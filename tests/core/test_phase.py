@@ -5,9 +5,15 @@ from itertools import product
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Malformed, ZkController
+from airflow_provider_kmigrate.core.model import Malformed, NodeFiles, ZkController
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, alarms, ended, permit, refusal, where
-from tests.core.views import BARE, FLAGGED, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
+from tests.core.views import BARE, FILES, FLAGGED, KRAFT, MIG, UP, ZK, cluster, migration, with_broker, with_zk
+
+
+def left_behind(**changes):
+    """Finalized, and broker 2 does not answer."""
+    return with_broker(cluster([KRAFT, KRAFT, None], BARE, 90), 2, **changes)
+
 
 SEEN = [
     ("plain", cluster([ZK, ZK, ZK]), Phase.ZOOKEEPER),
@@ -26,6 +32,18 @@ SEEN = [
     ("finalized", cluster([KRAFT, KRAFT, KRAFT], BARE, 90), Phase.FINALIZED),
     ("finalized, ZooKeeper switched off", replace(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), zk=None), Phase.FINALIZED),
     ("finalized with a broker left", cluster([KRAFT, KRAFT, MIG], BARE, 90), Phase.LEFT_BEHIND),
+    ("finalized, and a broker that would start as before", left_behind(files=NodeFiles(FILES[ZK])), Phase.LEFT_BEHIND),
+    ("finalized, and a broker that ZooKeeper lists", left_behind(in_zookeeper=True), Phase.LEFT_BEHIND),
+    (
+        "finalized, and a broker that runs with the file of before",
+        left_behind(in_zookeeper=True, process=replace(UP, started_at=1.0), files=NodeFiles(FILES[KRAFT], written_at=2.0)),
+        Phase.LEFT_BEHIND,
+    ),
+    (
+        "finalized, and a broker that was started with its new file",
+        left_behind(in_zookeeper=True, process=replace(UP, started_at=3.0), files=NodeFiles(FILES[KRAFT], written_at=2.0)),
+        Phase.ENDED,
+    ),
     ("finalized by a leader without the flag", cluster([KRAFT, KRAFT, MIG], (False, True, True), 90), Phase.LEFT_BEHIND),
     ("the same, every broker KRaft", cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), Phase.ENDED),
     ("led without the flag, nothing copied yet", cluster([MIG, MIG, ZK], (False, True, True), -1), Phase.FIRST_ROLL),
@@ -88,6 +106,10 @@ REASONS = {
     "last of the second roll down: not yet all": ["R01"],
     "a standby without the flag": ["G05"],
     "finalized with a broker left": ["P02"],
+    "finalized, and a broker that would start as before": ["P02"],
+    "finalized, and a broker that ZooKeeper lists": ["P02"],
+    "finalized, and a broker that runs with the file of before": ["P02"],
+    "finalized, and a broker that was started with its new file": ["R01"],
     "finalized by a leader without the flag": ["P02"],
     "finalized, one broker unseen": ["R01"],
     "finalized, one broker started on ZooKeeper again, which does not answer": ["P02"],
@@ -116,6 +138,10 @@ def test_it_has_ended_once_a_leader_had_no_flag_though_brokers_or_flags_are_left
         "finalized",
         "finalized, ZooKeeper switched off",
         "finalized with a broker left",
+        "finalized, and a broker that would start as before",
+        "finalized, and a broker that ZooKeeper lists",
+        "finalized, and a broker that runs with the file of before",
+        "finalized, and a broker that was started with its new file",
         "finalized by a leader without the flag",
         "the same, every broker KRaft",
         "finalized, one broker unseen",

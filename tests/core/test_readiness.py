@@ -227,6 +227,7 @@ EVIDENCE = [
     ("metadata.version was raised", {"metadata_version": "4.0-IV0"}, "metadata.version (3.9-IV0 then, 4.0-IV0 now)"),
     ("another cluster", {"kafka_cluster_id": "other"}, "cluster (id then, other now)"),
     ("a directory's version", {"brokers": files(APPROVED, 1, meta={"/data": {"version": "0"}}).brokers}, f"broker 1 (kraft kraft 1 {KEYS} then, kraft kraft 0 {KEYS} now)"),
+    ("a broker's file", {"brokers": files(APPROVED, 1, properties={"process.roles": "broker", "log.dirs": "/b"}).brokers}, f"broker 1 (kraft kraft 1 {KEYS} then, kraft kraft 1 "),
     ("a broker that the file names by now", {"brokers": {**APPROVED.brokers, 3: FOURTH}}, "broker 3 (nothing then"),
     ("a controller less", {"controllers": {c: seen for c, seen in APPROVED.controllers.items() if c != 3002}}, "controller 3002 (named then, nothing now)"),
 ]  # fmt: skip
