@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, W
 from airflow_provider_kmigrate.core.migration import controllers, roll, waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
-from airflow_provider_kmigrate.steps.run import observe_files
+from airflow_provider_kmigrate.steps.run import with_backup
 from benchmarks import direct
 from tests.core.back_views import DUAL, STOPPED, equal, handed_over, handover_decision, later
 from tests.core.views import ZK, with_controller
@@ -33,7 +33,10 @@ def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> 
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     direct.to_dual_write(context)
-    before, view = observe_files(context, Fields(0)), observe_files(context, Fields(0))
+    before, view = (
+        with_backup(context, Fields.FILES, cluster.observe(Fields(0))),
+        with_backup(context, Fields.FILES, cluster.observe(Fields(0))),
+    )
     for behind, acts in ((200_000, True), (5, False)):
         quorum = Quorum(3000, 6, 200_000, {3000: 200_000, 3001: 200_000, 3002: behind}, {})
         zk = replace(view.zk, migration=replace(view.zk.migration, metadata_offset=199_999))
