@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
 from tests.steps.phases import all_kraft, check_back, finalization_begun, finalize, forward, some_in_migration
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Health, original_of
+from tests.steps.sim_nodes import Health, Killed, original_of
 
 
 def finalized_but_one(folder: Path) -> SimCluster:
@@ -153,8 +153,11 @@ def led_without_the_flag(folder: Path, *, claimed: bool) -> SimCluster:
     return cluster
 
 
+@pytest.mark.parametrize("failover", [True, False], ids=["with a failover", "without a failover"])
 @pytest.mark.parametrize("claimed", [True, False])
-def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(tmp_path: Path, *, claimed: bool) -> None:
+def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(
+    tmp_path: Path, *, claimed: bool, failover: bool
+) -> None:
     cluster = led_without_the_flag(tmp_path, claimed=claimed)
     view = cluster.observe(0)
     assert (where(view).phase, kraft_owns(view), cluster.finalized) == (
@@ -166,7 +169,7 @@ def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_bac
         run_watch(cluster.context(tmp_path))
     assert "No rollback is possible" not in str(refused.value)
     assert {reason.code for reason in refused.value.reasons if reason.code in {"P12", "G05"}} == {"G05"}
-    run_rollback(cluster.context(tmp_path))
+    run_rollback(cluster.context(tmp_path), {"skip_failover": not failover})
     check_back(cluster)
 
 
@@ -212,3 +215,20 @@ def test_a_broker_with_its_original_file_after_the_end_is_rolled_to_kraft_by_the
     run_step(RollBroker(left, BrokerMode.MIGRATION, cluster.spec.policy), cluster.context(tmp_path))
     run_step(RollBroker(left, BrokerMode.KRAFT, cluster.spec.policy), cluster.context(tmp_path))
     assert where(cluster.observe(0)).phase is Phase.FINALIZED
+
+
+def test_a_flag_comes_back_although_the_tool_dies_at_any_moment(tmp_path: Path) -> None:
+    for moment in range(1, 100):
+        folder = tmp_path / str(moment)
+        cluster = led_without_the_flag(folder, claimed=True)
+        cluster.mortal.at = cluster.mortal.count + moment
+        node = next(node for node in cluster.spec.controllers if node.id == cluster.leader)
+        try:
+            run_step(ProvisionController(node, cluster.spec.cluster_id), cluster.context(folder))
+        except Killed:
+            run_step(ProvisionController(node, cluster.spec.cluster_id), cluster.context(folder))
+        else:
+            break
+        assert {cluster.nodes[each.role, each.id].stage for each in cluster.spec.controllers} == {FileStage.CONTROLLER_MIGRATION}
+        assert (cluster.disasters, cluster.finalized) == ([], False)
+    assert 5 < moment < 99, "every moment of the step was one of them"
