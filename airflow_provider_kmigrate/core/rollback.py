@@ -526,6 +526,10 @@ class HandoverProgress:
     returns: int = 0
     why: tuple[Reason, ...] = ()
 
+    def returned(self) -> HandoverProgress:
+        """Note that controllers are started again."""
+        return replace(self, stuck=HoldTimer(STUCK_FOR), failed=(), returns=self.returns + 1)
+
     def observe(self, view: ClusterView) -> HandoverProgress:
         """Add one observation; without ZooKeeper it shows nothing that a later one could be compared with."""
         if view.zk is None:
@@ -558,8 +562,7 @@ def decide_handover(
     if numbers := controllers_to_start_again(view) if terms.failover else ():
         seen = " ".join(dict.fromkeys(reason.text for reason in why))
         text = f"The handover cannot go on, and nothing may stay without a quorum. {seen} Starting controllers {join_ids(numbers)} again."
-        returned = replace(progress, stuck=HoldTimer(STUCK_FOR), failed=(), returns=progress.returns + 1, why=why)
-        return Act(Verb.START, text, _controllers(numbers)), returned
+        return Act(Verb.START, text, _controllers(numbers)), replace(progress, why=why)
     if hanging := brokers_to_stop(view):
         text = f"No quorum can be had, and broker {hanging[0]} hangs without one: it is stopped for the handover, and starts again behind it."
         return Act(Verb.STOP_BROKER, text, f"broker {hanging[0]}"), progress

@@ -197,7 +197,6 @@ class RollBroker(NodeStep):
 
     def _act_on_broker(self, context: StepContext, verb: Verb) -> None:
         """Act on this broker itself: its file, then its process."""
-        self._restarted = self._restarted or verb is Verb.RESTART
         if self.target is BrokerMode.MIGRATION:
             note_registered(context, self.node.id)
         if verb is not Verb.START:
@@ -208,6 +207,7 @@ class RollBroker(NodeStep):
             note_counts(context, self._counts)
         if verb is Verb.RESTART:
             self._restart(context)
+            self._restarted = True  # once it is certain: a machine that fails before comes back in the earlier mode (R13)
 
     def _restart(self, context: StepContext) -> None:
         self._healthy = self._healthy.forgotten()  # of an earlier restart

@@ -210,6 +210,7 @@ class Handover(Step):
                 failed = tuple(Reason("G26", f"A controller could not be stopped: {error}") for error in errors)
                 self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
+                self._progress = self._progress and self._progress.returned()
                 self._at_once(context, rollback.controllers_to_start_again, start)
             case Verb.STOP_BROKER:
                 self._stop_broker(context)

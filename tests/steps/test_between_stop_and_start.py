@@ -143,6 +143,18 @@ def test_a_step_goes_on_after_an_act_whose_machine_stopped_answering(tmp_path: P
     assert cluster.nodes[NodeRole.BROKER, 1].stage is FileStage.KRAFT
 
 
+def test_a_broker_whose_machine_failed_before_its_restart_is_no_broker_with_a_wrong_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R13 is about a broker that was restarted; this one comes back as it was."""
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    failed = faltering(monkeypatch, "put_properties", 1, Unreachable("its machine lost its power"))
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.KRAFT, cluster.spec.policy), cluster.context(tmp_path))
+    assert failed == [1]
+    assert cluster.nodes[NodeRole.BROKER, 1].stage is FileStage.KRAFT
+
+
 def test_no_flag_is_restored_once_another_controller_leads_without_one(tmp_path: Path) -> None:
     cluster = SimCluster()
     finalization_begun(cluster, cluster.context(tmp_path))
