@@ -139,9 +139,9 @@ class Kafka:
         if self.state == "PRE_MIGRATION" and set(self.modes.values()) == {MIG}:
             self.owned = True  # claimed first, whatever becomes of the copy
             self.state = self.random.choice(["PRE_MIGRATION", "MIGRATION", "MIGRATION"])
-            if self.state == "MIGRATION":
+            if self.state == "MIGRATION" and self.random.random() < 0.9:  # else it dies before it writes to ZooKeeper
                 self.offset, self.written = 90, self.epoch
-        elif self.state == "MIGRATION":
+        elif self.state == "MIGRATION" and self.offset > 0:  # else its driver stays inactive
             self.offset, self.written = self.offset + 1, self.epoch
 
     def _observation(self) -> ClusterView:

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core import rollback, watch
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
-from airflow_provider_kmigrate.core.phase import alarms, ended, where
+from airflow_provider_kmigrate.core.phase import alarms, ended, still_open, where
 from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk, ReadinessLevel, has_original, judge
 from airflow_provider_kmigrate.core.watch import KnownActs
 from tests.core.any_state import Kafka, draw
@@ -106,7 +106,7 @@ def test_no_alarm_and_no_readiness_names_an_act_that_refuses_in_that_state(seed:
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_no_way_back_is_said_only_where_kafka_has_ended_the_migration(seed: int) -> None:
+def test_no_way_back_is_said_only_if_kafka_has_ended_the_migration_and_open_only_if_it_has_not(seed: int) -> None:
     random, found, ends = Random(seed), Counter[str](), 0  # noqa: S311
     for _ in range(STATES):
         kafka = Kafka(random)
@@ -118,6 +118,8 @@ def test_no_way_back_is_said_only_where_kafka_has_ended_the_migration(seed: int)
                 found[f"no way back in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
             if isinstance(rollback.over(view), Refuse):
                 found[f"the rollback refuses in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
+        elif still_open(view) and (kafka.offset > 0 or BrokerMode.KRAFT in kafka.modes.values()):
+            found[f"open in '{where(view).phase}', and Kafka has ended it"] += 1
         found.update(faults(view))
     assert not found
     assert ends, "some of them have ended"
