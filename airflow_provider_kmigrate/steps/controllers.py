@@ -73,7 +73,7 @@ class FinalizeController(NodeStep):
     `approved`: what was reported when the finalization was approved, which may be long ago; all of it is observed again.
     """
 
-    fields = ProvisionController.fields | Fields.GROUPS | Fields.PARTITIONS | Fields.REASSIGNMENTS
+    fields = ProvisionController.fields | Fields.GROUPS | Fields.PARTITIONS | Fields.REASSIGNMENTS | Fields.PROBE
     patience = 180.0
     expected_alarms = frozenset({Cause.UNFLAGGED_CONTROLLER})
     in_windows = True
@@ -85,19 +85,21 @@ class FinalizeController(NodeStep):
         self._approved = approved or ApprovedState()
         self._originals = Fields.BACKUP if self._approved.rests_on else Fields(0)  # their hashes are part of it
         self._moved: MovedSince | None = None
+        self._began: float | None = None  # when this process observed first
         self._over = False
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         """What both sides store, before the first controller loses its flag."""
         before = self._moved.old if self._moved else view
-        compares = controllers.compares_before_finalizing(view, before, self.node.id)
+        self._began = view.taken_at if self._began is None else self._began
+        compares = controllers.compares_before_finalizing(view, before, self.node.id, self._began)
         return readiness.fields_of(waits.FINALIZE_CHECKS) | self._originals if compares else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Restart the controller without its flag, or wait."""
         self._over = ended(view)
         self._moved = moved_since(self._moved, view, first)
-        return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved)
+        return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved, first.taken_at)
 
     def act(self, context: StepContext, act: Act) -> None:
         """Take the flag away. Before the restart: refuse if the rollback is lost, and note that the finalization has begun."""

@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.gates import GateState, wrong_cluster
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.migration.controllers import (
+    SETTLES_WITHIN,
     VERDICT_HOLDS,
     ApprovedState,
     compares_before_finalizing,
@@ -24,7 +25,9 @@ from airflow_provider_kmigrate.core.model import (
     ClusterView,
     NodeFiles,
     Partition,
+    ProbeFigures,
     Process,
+    ProduceLatency,
     Quorum,
     Stored,
     StoredKind,
@@ -278,6 +281,35 @@ def test_a_directory_of_another_cluster_is_never_formatted():
 )
 def test_when_a_controller_is_not_finalized(view, expected):
     assert outcome(decide_finalize(equal(view), DUAL_BEFORE, 3000)) == expected
+
+
+QUICK = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010)}
+SLOW = ProbeFigures(1.0, QUICK, {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("probe", "seconds", "expected"),
+    [
+        (SLOW, 0.0, (Wait, ["G42"])),
+        (SLOW, SETTLES_WITHIN, (Wait, ["G42"])),
+        (SLOW, SETTLES_WITHIN + 0.1, (Act, [])),
+        (replace(SLOW, now=QUICK), 0.0, (Act, [])),
+        (replace(SLOW, age=11.0), 0.0, (Wait, ["T01"])),
+        (replace(SLOW, age=61.0), 0.0, (Act, [])),
+        (None, 0.0, (Act, [])),
+    ],
+)
+def test_a_controller_waits_half_a_minute_at_most_for_producers_that_the_one_before_slowed_down(probe, seconds, expected):
+    view = equal(replace(DUAL, probe=probe))
+    began = view.taken_at - seconds
+    assert outcome(decide_finalize(view, DUAL_BEFORE, 3000, began=began)) == expected
+    compares = compares_before_finalizing(view, DUAL_BEFORE, 3000, began)
+    assert compares is (expected[0] is Act), "both sides are not read whole, again and again, for a restart that waits"
+
+
+def test_nothing_else_that_holds_a_controller_is_hidden_by_slow_producers():
+    view = equal(replace(DUAL, probe=SLOW, partitions=LEADERLESS))
+    assert "G13" in outcome(decide_finalize(view, DUAL_BEFORE, 3000, began=view.taken_at))[1]
 
 
 def test_a_finalization_that_was_interrupted_after_its_file_goes_on():

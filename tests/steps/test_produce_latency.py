@@ -12,11 +12,13 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.migration.controllers import SETTLES_WITHIN
 from airflow_provider_kmigrate.core.model import BrokerMode, ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from tests.steps.phases import some_kraft
+from tests.steps.phases import some_kraft, to_dual_write
 from tests.steps.sim import SimCluster
 from tests.steps.test_first_broker import ready
 
@@ -128,3 +130,22 @@ def test_a_rollback_never_asks_for_it(tmp_path: Path) -> None:
     for broker in (first, second):
         assert isinstance(roll(probed(cluster, tmp_path, probe), broker, BrokerMode.MIGRATION, "roll back broker"), Done)
     assert probe.asked == 0
+
+
+@pytest.mark.parametrize(("recovers_after", "waited"), [(12.0, 12.0), (600.0, SETTLES_WITHIN)])
+def test_a_controller_loses_its_flag_once_producers_have_got_over_the_start_of_the_one_before_or_half_a_minute_later(
+    tmp_path: Path, recovers_after: float, waited: float
+) -> None:
+    cluster = SimCluster()
+    finalizable = cluster.context(tmp_path)
+    to_dual_write(cluster, finalizable)
+    probe = Probing(cluster)
+    context = probed(cluster, tmp_path, probe)
+    first, second, _ = sorted(cluster.spec.controllers, key=lambda node: node.id == cluster.leader)
+    began = cluster.clock.time
+    run_step(FinalizeController(first), context)
+    assert cluster.clock.time - began < waited, "nothing was slow before the first restart"
+    began, probe.recovers = cluster.clock.time, cluster.clock.time + recovers_after
+    run_step(FinalizeController(second), context)
+    assert waited <= cluster.clock.time - began < waited + 10.0
+    assert [cluster.nodes[NodeRole.CONTROLLER, node.id].stops for node in (first, second)] == [1, 1]

@@ -39,6 +39,9 @@ def stop_timed_out(node: NodeSpec) -> str:
 
 
 VERDICT_HOLDS = 86_400.0  # seconds; an approval overnight may use it, one over a weekend may not
+SETTLES_WITHIN = 30.0
+"""Seconds that a controller's restart waits at most for the producers: its predecessor has started by then. What lasts longer has another
+cause, and a finalization that stands half-way is the greater risk."""
 _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
 
 
@@ -217,11 +220,16 @@ class ApprovedState:
 
 
 def decide_finalize(
-    view: ClusterView, before: ClusterView, controller_id: int, approved: ApprovedState = ApprovedState()
+    view: ClusterView,
+    before: ClusterView,
+    controller_id: int,
+    approved: ApprovedState = ApprovedState(),
+    began: float = float("-inf"),
 ) -> Decision:
     """Restart one controller without the flag; the first such controller that is elected ends the migration for good.
 
-    `before`: earlier observation to measure movement from, if this one alone does not prove it.
+    `before`: earlier observation to measure movement from, if this one alone does not prove it. `began`: time of this step's first
+    observation (`producers_settled`).
     """
     controller = view.controller(controller_id)
     if controller.answers and controller.migration_flag is False:
@@ -233,7 +241,7 @@ def decide_finalize(
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is FileStage.CONTROLLER_FINAL:
         text = f"Controller {controller_id} is stopped and has its final properties: continuing an interrupted restart."
         return Act(Verb.START, text)
-    return _out_of_order(view) or _may_finalize(view, before, controller, approved)
+    return _out_of_order(view) or _may_finalize(view, before, controller, approved, began)
 
 
 def _without_flag(view: ClusterView, controller_id: int) -> Decision:
@@ -252,11 +260,15 @@ def _out_of_order(view: ClusterView) -> Decision | None:
     return None if phase.met else unmet(phase)
 
 
-def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: ApprovedState) -> Decision:
+def _may_finalize(
+    view: ClusterView, before: ClusterView, controller: Controller, approved: ApprovedState, began: float
+) -> Decision:
     if not controller.answers:
         return Wait((unresponsive_controller(controller),))
     over = ended(view)
     there = _all_there(view, controller)
+    if there.met and not (settled := producers_settled(view, began)).met:
+        return unmet(settled)
     if there.met and not over and not _worth_comparing(view, before):
         return Wait((waits.watching(),), healthy=True)
     still = () if over else (waits.as_approved(view, before, compared=there.met), _seen_open(view))
@@ -271,18 +283,29 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     return Act(Verb.RESTART, seen + (finalized if over else holds))
 
 
+def producers_settled(view: ClusterView, began: float) -> gates.Gate:
+    """G42 for at most `SETTLES_WITHIN`: producers no longer wait for what the start of the controller before took from the brokers.
+
+    A controller's failover stalls no producer (measured). Its start does on a machine without spare processor time, and the starts of all
+    controllers, a few seconds apart, add up. A probe that has ended shows nothing later either. `began`: time of the step's first observation.
+    """
+    if view.taken_at - began > SETTLES_WITHIN or view.probe is None or view.probe.age > gates.PROBE_GONE:
+        return gates.MET
+    return gates.latency_recovered(view)
+
+
 def _rests_on_the_same(view: ClusterView, approved: ApprovedState) -> gates.Gate:
     """H06: the readiness verdict would rest on what was approved. A finalization that has begun is completed, as in `may_begin`."""
     same = readiness.same_evidence(view, approved.rests_on) if approved.rests_on else gates.MET
     return may_begin(view, None, 0.0, *same.reasons) if same.state is gates.GateState.NEVER else same
 
 
-def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
-    """Whether only the approved state is left to compare, worth reading both sides whole; `before`: as in `decide_finalize`."""
+def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int, began: float = float("-inf")) -> bool:
+    """Whether only the approved state is left to compare, worth reading both sides whole; `before`, `began`: as in `decide_finalize`."""
     controller = view.controller(controller_id)
     flagged = controller.answers and controller.migration_flag is not False
     there = flagged and not ended(view) and _out_of_order(view) is None and _all_there(view, controller).met
-    return there and _worth_comparing(view, before)
+    return there and producers_settled(view, began).met and _worth_comparing(view, before)
 
 
 def _worth_comparing(view: ClusterView, before: ClusterView) -> bool:

@@ -287,7 +287,7 @@ source: docs/metrics.md: the gauges' values in each phase, measured
 
 G42 Records are acknowledged more slowly than before the first restart
 means: The probe's own records, sent through every broker, wait longer for their acknowledgements than before the first restart, or fewer are acknowledged. The last broker is back in its ISRs, but the cluster has not recovered.
-meanwhile: Yes, more slowly. No other broker restarts. A rollback does not wait for it.
+meanwhile: Yes, more slowly. No other broker restarts; a controller that is finalized waits 30 s at most. A rollback does not wait for it.
 do: Wait while caches are cold. The step continues by itself; a task that has failed must be cleared.
 do: The text names the slow partitions of `kmigrate-probe`: check disk, network and processor of their leaders and followers (`kafka-topics.sh --bootstrap-server $B --describe --topic kmigrate-probe`), and of the probe's worker.
 do: The load is higher than when the run began, and stays so: mark this run as failed and start a new one. It finds what is done, and its probe measures again.
