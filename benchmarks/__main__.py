@@ -14,6 +14,7 @@ from pathlib import Path
 NAMES = (
     "overhead",
     "rollback",
+    "finalization",
     "preflight",
     "audit",
     "assignment",
