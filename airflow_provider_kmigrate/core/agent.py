@@ -43,7 +43,7 @@ def of_node(node: NodeSpec, role: Json, facts: Json, skew: float) -> Iterator[Re
         yield Reason("W7", f"{node.name}: TimeoutStopSec of {role.get('service')} is {after:g} s.")
     if node.role is NodeRole.BROKER and role.get("stop_timeout", inf) <= KAFKA_STOPS:
         yield Reason("W7", f"{node.name}: stop_timeout in node.json is {role['stop_timeout']:g} s.")
-    yield from _boot(node, facts)
+    yield from _boot(node, role, facts)
     if abs(skew) > MOST_SKEW:
         yield Reason("W8", f"the clock of {node.host} differs by {skew:+.1f} s from the one here.")
     for path, free in sorted(_free(node, facts).items()):
@@ -52,16 +52,17 @@ def of_node(node: NodeSpec, role: Json, facts: Json, skew: float) -> Iterator[Re
             yield Reason("M03", text)
 
 
-def _boot(node: NodeSpec, facts: Json) -> Iterator[Reason]:
-    """O07: a machine that boots must come back in its stage, so a controller starts there if it is one of the quorum, and only then.
+def _boot(node: NodeSpec, role: Json, facts: Json) -> Iterator[Reason]:
+    """O07, O11: a machine that boots must come back in its stage, so a controller starts there if it is one of the quorum, and only then.
 
     `Restart=` is not judged: it does nothing after a stop by systemctl, and a unit that ends again and again is M08.
     """
     enabled, formatted = facts["boot_enabled"], any(folder.get("meta") for folder in facts["log_dirs"].values())
     if enabled is False and (node.role is NodeRole.BROKER or formatted):
-        yield Reason("O07", f"{node.name}: its unit is not enabled at boot.")
+        yield Reason("O07", f"{node.name}: its unit is not enabled at boot. The unit: {role.get('service')}, on {node.host}.")
     if enabled is True and node.role is NodeRole.CONTROLLER and not formatted:
-        yield Reason("O07", f"{node.name}: its unit is enabled at boot, but its directory is not formatted: it would fail there.")
+        text = f"{node.name}: its unit is enabled at boot, but its directory is not formatted: it would fail at each boot."
+        yield Reason("O11", f"{text} The unit: {role.get('service')}, on {node.host}.")
 
 
 def _paths(node: NodeSpec, role: Json) -> Iterator[Reason]:

@@ -1,19 +1,52 @@
-"""Why something was not read: the errors of machines, nodes and ZooKeeper behind what a decision waits for.
+"""Which observation explains which: the errors behind what was not read, and one alarm for each cause.
 
-Which cause a reason has is in the reason (`Cause`); which causes explain which is in the tables here. Nothing compares codes or texts.
+A dead machine leaves many things unread. What a reason is about is in the reason (its `Cause`, its node), and `_EXPLAINS` says which
+causes follow from which; no code and no text is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_GROUPS})
 """Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet."""
 OF_A_HOST = frozenset({Cause.UNREAD_PROCESS, Cause.UNREAD_FILES})
 _OWN_ERROR = {Cause.BROKER_UNRESPONSIVE: Cause.UNREAD_BROKER, Cause.CONTROLLER_UNRESPONSIVE: Cause.UNREAD_CONTROLLER}
 """A node that a reason names as unresponsive -> the cause under which its own error is known."""
+
+_LATE = frozenset({Cause.NOT_READ, Cause.COORDINATORS_UNKNOWN})
+_SLOW = (Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_GROUPS, Cause.UNREAD_COORDINATORS)
+_DIFFERENT = frozenset({Cause.SIDES_DIFFER, Cause.ZOOKEEPER_MISSES})
+_ANY = _LATE | frozenset(_SLOW) | _DIFFERENT
+_BEHIND = frozenset({Cause.DUAL_WRITE_STALLED, Cause.DUAL_WRITE_LAGS})
+_QUORUM = _ANY | _BEHIND | {Cause.VOTERS_BEHIND, Cause.NO_LEADER}
+_EXPLAINS: Mapping[Cause | AuditCause | None, frozenset[Cause]] = {
+    Cause.NO_CONTROLLER: _QUORUM | {Cause.CONTROLLER_UNRESPONSIVE, Cause.OUT_OF_ISR, Cause.UNREAD_CONTROLLER},
+    Cause.CONTROLLER_UNRESPONSIVE: _QUORUM | OF_A_HOST | {Cause.UNREAD_CONTROLLER, Cause.CONTROLLER_UNRESPONSIVE},
+    Cause.BROKER_UNRESPONSIVE: _ANY | OF_A_HOST | {Cause.UNREAD_BROKER, Cause.BROKER_UNRESPONSIVE},
+    Cause.NO_LEADER: _QUORUM,
+    Cause.UNREAD: _ANY | _BEHIND | {Cause.UNREAD},
+    Cause.UNREAD_PROCESS: _LATE | OF_A_HOST,
+    Cause.UNREAD_FILES: _LATE | OF_A_HOST,
+    Cause.DUAL_WRITE_STALLED: frozenset({Cause.DUAL_WRITE_LAGS}),
+    **dict.fromkeys(_SLOW, _LATE | frozenset(_SLOW)),
+}
+"""Cause -> what follows from it, on the same node if both name one. In this order a cause is looked for: the first that explains stays."""
+_SAID_AGAIN = (Cause.UNREAD, None)
+_ORDER = {cause: place for place, cause in enumerate(_EXPLAINS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """`roots`: one reason for each cause, in the order of the given ones; `follows`: what follows from them."""
+
+    roots: tuple[Reason, ...]
+    follows: tuple[Reason, ...] = ()
 
 
 def why_unread(view: ClusterView, said: Iterable[Reason]) -> tuple[Reason, ...]:
@@ -28,3 +61,83 @@ def why_unread(view: ClusterView, said: Iterable[Reason]) -> tuple[Reason, ...]:
     shown = OF_THE_CLUSTER | OF_A_HOST | nodes
     found = {(each.code, each.text, each.node): each for each in view.unknowns if each.cause in shown and each not in given}
     return tuple(found.values())
+
+
+def one_for_each(
+    reasons: Sequence[Reason],
+    unknowns: Sequence[Reason] = (),
+    machines: Mapping[str, str] | None = None,
+    expected: Sequence[Reason] = (),
+) -> Grouped:
+    """Reduce what was observed to one reason for each cause.
+
+    `unknowns`: what was not read, with its errors; one of them is a cause if something that is reported follows from it, or if it is
+    certain. `machines`: node -> its machine. `expected`: what kmigrate itself brought about; it explains, and is no reason itself.
+    """
+    kept: list[Reason] = []
+    follows: list[Reason] = []
+    useful: set[int] = set()
+    silent = {reason.node for reason in unknowns if reason.cause in OF_A_HOST}
+    beside = [reason for reason in unknowns if reason not in reasons]
+    candidates = [*expected, *reasons, *beside]
+    for reason in sorted(candidates, key=lambda each: (_ORDER.get(each.cause, len(_ORDER)), each not in expected, not each.node)):
+        root = next((place for place, root in enumerate(kept) if _follows(reason, root, machines or {}, silent)), None)
+        if root is None:
+            kept.append(reason)
+        elif reason in reasons:
+            useful.add(root)
+            follows.append(reason)
+    roots = [
+        reason
+        for place, reason in enumerate(kept)
+        if reason not in expected and (reason in reasons or place in useful or (reason.certain and reason.cause in OF_A_HOST))
+    ]
+    roots.sort(key=candidates.index)
+    return Grouped(_merged(roots, unknowns, machines or {}, silent), tuple(follows))
+
+
+def _follows(reason: Reason, root: Reason, machines: Mapping[str, str], silent: Iterable[str]) -> bool:
+    if reason.cause is None:  # nothing but the same thing said again
+        return root.cause in _SAID_AGAIN and _identity(reason) == _identity(root)
+    if reason.cause not in _EXPLAINS.get(root.cause, ()):
+        return False
+    same_machine = root.node in silent and machines.get(root.node, root.node) == machines.get(reason.node, reason.node)
+    return not (reason.node and root.node) or reason.node == root.node or (same_machine and reason.cause in OF_A_HOST)
+
+
+def _identity(reason: Reason) -> tuple[str, str]:
+    """What makes two reasons one alarm."""
+    return reason.code, reason.node
+
+
+def _merged(
+    roots: Sequence[Reason], unknowns: Sequence[Reason], machines: Mapping[str, str], silent: Iterable[str]
+) -> tuple[Reason, ...]:
+    """Nodes that do not answer with their own errors; those of one dead machine, and hosts with one error, are one reason."""
+    found: dict[object, list[Reason]] = {}
+    names = _names(machines)
+    for place, reason in enumerate(roots):
+        key: object = place
+        if reason.cause in _OWN_ERROR and reason.node in silent:
+            key = ("dead", machines.get(reason.node, reason.node))
+        elif reason.cause in OF_A_HOST:
+            key = ("host", reason.code, names.sub("a node", reason.text))
+        found.setdefault(key, []).append(reason)
+    return tuple(_one(alike, unknowns) for alike in found.values())
+
+
+def _one(alike: Sequence[Reason], unknowns: Sequence[Reason]) -> Reason:
+    first, *others = alike
+    own = {_OWN_ERROR[cause] for cause in (first.cause,) if isinstance(cause, Cause) and cause in _OWN_ERROR}
+    errors = [reason for reason in unknowns if own and reason.node == first.node and reason.cause in own | OF_A_HOST]
+    texts = dict.fromkeys(f"{f'[{each.code}] ' if each.certain else ''}{each.text.rstrip('.')}." for each in errors)
+    nodes = ", ".join(dict.fromkeys(reason.node for reason in others if reason.node != first.node))
+    more = f"The same holds for {nodes}." if nodes else ""
+    text = " ".join(filter(None, (first.text, *texts, more)))
+    return replace(first, text=text, certain=any(reason.certain for reason in alike))
+
+
+def _names(machines: Mapping[str, str]) -> re.Pattern[str]:
+    """The names of nodes and machines, as errors have them."""
+    words = sorted({*machines, *machines.values()} - {""}, key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE) if words else re.compile(r"(?!)")

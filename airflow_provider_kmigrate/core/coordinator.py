@@ -182,7 +182,7 @@ def uniform(
     unread = [broker for broker, possible in found.items() if not possible]
     if unread or not found:
         text = f"No count of {topic.name} explains the answers of brokers {join_ids(unread) or 'all'}, or they did not answer."
-        return CountVerdict(Agreement.UNKNOWN, (Reason("K02", text),))
+        return CountVerdict(Agreement.UNKNOWN, (Reason("K02", text, cause=Cause.COORDINATORS_UNKNOWN),))
     settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
     ambiguous = [broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled]
     if ambiguous:

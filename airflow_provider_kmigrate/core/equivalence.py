@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from typing import Final, NamedTuple
@@ -217,7 +217,7 @@ def reasons(differences: Iterable[Difference]) -> tuple[Reason, ...]:
 def _summary(kind: DifferenceKind, found: list[Difference]) -> Reason:
     code = "E01" if kind is DifferenceKind.MISSING_TOPIC else "E08" if kind in _SETTINGS else "E02"
     text = f"{len(found)} {kind.value}: {summarize(found, _EXAMPLES, '; ')}."
-    return Reason(code, text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
+    return Reason(code, text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else Cause.SIDES_DIFFER)
 
 
 def _compare_topic(
@@ -301,7 +301,7 @@ def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
         return topics
     why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
     because = f" {'; '.join(why)}." if why else ""
-    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{because}"))
+    return (*topics, replace(could_not_read("both sides"), text=f"Could not read both sides of: {', '.join(missing)}.{because}"))
 
 
 def found(view: ClusterView) -> tuple[Reason, ...]:

@@ -338,7 +338,8 @@ def all_flagged(view: ClusterView) -> Gate:
 def _flagged(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers[controller]
     if not seen.answers or seen.migration_flag is None:
-        return not_yet(Reason("G23", f"Controller {controller} does not answer.", cause=Cause.CONTROLLER_UNRESPONSIVE))
+        text = f"Controller {controller} does not answer."
+        return not_yet(Reason("G23", text, cause=Cause.CONTROLLER_UNRESPONSIVE, node=f"controller {controller}"))
     text = f"Controller {controller} runs without the migration flag."
     return MET if seen.migration_flag else never(unflagged(view, text))
 
@@ -358,16 +359,19 @@ def quorum_healthy(view: ClusterView) -> Gate:
     if quorum is None or quorum.leader_id < 0:
         return quorum_leads(view)
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - _VOTER_LAG)]
-    return not_yet_if(behind, Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
+    text = f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."
+    return not_yet_if(behind, Reason("G20", text, cause=Cause.VOTERS_BEHIND))
+
+
+NAMES_UNRESOLVED = "search their logs for `UnknownHostException`, a name that did not resolve at their start"
 
 
 def quorum_leads(view: ClusterView) -> Gate:
     """G20: one controller answers as the leader of the quorum."""
     led = view.quorum is not None and view.quorum.leader_id >= 0
     all_run = view.controllers and not view.unresponsive_controllers()
-    hint = " Every controller runs: search their logs for `UnknownHostException`, a name that did not resolve at their start."
-    why = hint if all_run else ""
-    return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}"))
+    why = f" Every controller runs: {NAMES_UNRESOLVED}." if all_run else ""
+    return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}", cause=Cause.NO_LEADER))
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
@@ -446,7 +450,8 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
     lag = dual_write_lag(view)
     if lag is None:
         return not_yet(could_not_read("the dual-write lag"))
-    return not_yet_if(lag > limit, Reason("G07", f"The dual-write lag is {lag} records (limit {limit})."))
+    text = f"The dual-write lag is {lag} records (limit {limit})."
+    return not_yet_if(lag > limit, Reason("G07", text, cause=Cause.DUAL_WRITE_LAGS))
 
 
 def dual_write_lag(view: ClusterView) -> int | None:

@@ -158,6 +158,13 @@ class Cause(StrEnum):
     OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
     HANDOVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the handover
     ZOOKEEPER_MISSES = auto()  # ZooKeeper misses what KRaft has, and holds nothing else instead
+    SIDES_DIFFER = auto()  # ZooKeeper and KRaft, in another way
+    DUAL_WRITE_LAGS = auto()
+    NO_LEADER = auto()  # of the quorum
+    NO_CONTROLLER = auto()  # neither KRaft nor ZooKeeper has one, for so long that it is no failover
+    VOTERS_BEHIND = auto()
+    COORDINATORS_UNKNOWN = auto()  # a broker does not say with which count it computes them
+    NOT_READ = auto()  # a condition that could not be checked; another reason says why
     GROUP_UNHEALTHY = auto()  # observed of the group itself: reason enough to roll it back
     UNREAD = auto()  # of the whole cluster, and quick to read
     UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
@@ -231,7 +238,8 @@ class Process:
     `killed_after`: seconds after which the service manager kills it in a stop (infinite: never); None if not known. `at_boot`: the
     service manager starts it when the machine boots; None if there is none, or it is not known. `restart_loop`: the last lines of its
     log, perhaps none, if the service manager starts it again and again; None if it does not. `named`: the properties files among its
-    arguments. `prepared`: its unit runs another program before it.
+    arguments. `prepared`: its unit runs another program before it. `clock_ahead`: the seconds by which its machine's clock surely differs from
+    this one's, as near to 0 as the time of the answer allows.
     """
 
     state: ProcessState = ProcessState.UNKNOWN
@@ -242,6 +250,7 @@ class Process:
     restart_loop: str | None = None
     named: tuple[str, ...] = ()
     prepared: bool = False
+    clock_ahead: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,7 +691,7 @@ class ClusterView:
 
 def could_not_read(what: str) -> Reason:
     """G00: `what` was not read."""
-    return Reason("G00", f"Could not read {what}.")
+    return Reason("G00", f"Could not read {what}.", cause=Cause.NOT_READ)
 
 
 DEFAULT = "<default>"

@@ -15,11 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_kmigrate.core import coordinator, gates
+from airflow_provider_kmigrate.core.cluster import CONTROLLER_STOPS
+from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.migration.waits import alarming
 from airflow_provider_kmigrate.core.model import (
     Broker,
+    BrokerMode,
     Cause,
     ClusterView,
     Controller,
@@ -36,11 +39,13 @@ from airflow_provider_kmigrate.core.phase import (
     kraft_owns,
     unnamed_brokers,
     where,
+    zookeeper_controller,
 )
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 _HIDES_ALARMS = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS})
+_STOPS = frozenset({Verb.STOP, Verb.WIPE})
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
@@ -58,7 +63,16 @@ class KnownActs:
     def under_way(self, node: str) -> bool:
         """Whether kmigrate acted on the node so recently that it need not be back yet."""
         act = self.of.get(node)
-        return act is not None and act.settled_ms is None and self.now - act.from_ms / 1000 < self.restart_within
+        if act is None or act.settled_ms is not None:
+            return False
+        if _is_stop(act):  # it brings nothing back
+            return act.to_ms is None and self.now - act.from_ms / 1000 < CONTROLLER_STOPS
+        return self.now - act.from_ms / 1000 < self.restart_within
+
+    def has_stopped(self, controller: Controller) -> bool:
+        """Whether kmigrate's last act on the controller stopped it, as a rollback does, and its machine says that it is down."""
+        act = self.of.get(f"controller {controller.id}")
+        return act is not None and _is_stop(act) and controller.down
 
     def describe(self, node: str) -> str:
         """Who acted last on the node, and when, as a sentence."""
@@ -68,12 +82,17 @@ class KnownActs:
         return f"The last act on it was '{act.verb}' in step '{act.step}' of run {act.run}, at {date(act.from_ms)}."
 
 
+def _is_stop(act: ActSpan) -> bool:
+    """Whether the act stopped what it names, and starts nothing again."""
+    return act.verb.split()[0] in _STOPS
+
+
 def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes.
+    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes, or has taken.
 
     Also brokers that compute coordinators with another count: their next start moves groups.
     """
-    own = flags_taken_by_us(view)
+    own = flags_taken_by_us(view) or finalized_by_files(view)
     counts = coordinator.agreed(view)
     others = counts.reasons if counts.state is gates.GateState.NEVER else ()
     known = (reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
@@ -97,15 +116,36 @@ def if_it_stays(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
     return (*nodes, *flags, *files, *coordinator.noted(view).reasons) or unknown
 
 
-def beside(known: Sequence[Reason], verdict: Readiness, acts: KnownActs) -> tuple[Reason, ...]:
-    """What a rollback misses now, without what is reported already; a finalized cluster misses nothing.
+def unread(view: ClusterView) -> tuple[Reason, ...]:
+    """What was not read, with its errors, as far as it may matter: nothing of controllers and their machines that were never started."""
+    if _controllers_expected(view):
+        return view.unknowns
+    return tuple(reason for reason in view.unknowns if not reason.node.startswith("controller "))
 
-    While kmigrate restarts a node, what may pass by itself is no alarm.
+
+def brought_about(view: ClusterView, acts: KnownActs) -> tuple[Reason, ...]:
+    """What a run of kmigrate itself has stopped, is restarting or has not started yet: it explains what follows from it, and is no alarm."""
+    is_expected = _controllers_expected(view)
+    absent = {f"controller {each.id}" for each in view.controllers.values() if acts.has_stopped(each) or not is_expected}
+    found = (*_brokers(view, acts), *_unresponsive_controllers(view, acts))
+    return tuple(replace(reason, node=name) for name, reason in found if acts.under_way(name) or name in absent)
+
+
+def beside(view: ClusterView, known: Sequence[Reason], verdict: Readiness, acts: KnownActs) -> tuple[Reason, ...]:
+    """What a rollback misses now, without what is reported already; a finalized cluster misses nothing, whatever does not answer.
+
+    While kmigrate restarts a node, what may pass by itself is no alarm, and nothing is certain: its file is written before it stops.
     """
+    if finalized_by_files(view):
+        return ()
     causes = {reason.cause for reason in known} - {None}
     restarting = any(acts.under_way(node) for node in acts.of)
     counted = (each for each in verdict.reasons if not each.loses and not (restarting and each.state is gates.GateState.NOT_YET))
-    return tuple(each.reason for each in counted if each.reason not in known and each.reason.cause not in causes)
+    return tuple(
+        replace(each.reason, certain=each.state is gates.GateState.NEVER and not restarting)
+        for each in counted
+        if each.reason not in known and each.reason.cause not in causes
+    )
 
 
 def lost(verdict: Readiness) -> tuple[Reason, ...]:
@@ -136,7 +176,7 @@ def _brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]
             yield name, _unresponsive(view, name, broker, acts)
         elif out := [p.name for p in view.missing_isr(broker.id) if broker.id not in p.isr]:
             text = f"Broker {broker.id} is out of the ISR of {len(out)} partitions: {summarize(out)}."
-            yield name, Reason("R05", f"{text} {_known(view, name, broker, acts)}")
+            yield name, Reason("R05", f"{text} {_known(view, name, broker, acts)}", cause=Cause.OUT_OF_ISR)
 
 
 def _unresponsive(view: ClusterView, name: str, broker: Broker, acts: KnownActs) -> Reason:
@@ -150,13 +190,107 @@ def _unresponsive(view: ClusterView, name: str, broker: Broker, acts: KnownActs)
 
 
 def _controllers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]:
-    expected = where(view).phase is not Phase.ZOOKEEPER or view.migration is not None
+    """Those that should answer: not before they are started, and not those that kmigrate has stopped."""
+    down = {f"controller {each.id}" for each in view.controllers.values() if acts.has_stopped(each)}
+    if _controllers_expected(view):
+        yield from ((name, reason) for name, reason in _unresponsive_controllers(view, acts) if name not in down)
+
+
+def _unresponsive_controllers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[str, Reason]]:
     code = "G40" if ended(view) or finalized_by_files(view) else "G23"
-    for controller in view.controllers.values() if expected else ():
+    for controller in view.controllers.values():
         if not controller.answers:
             name = f"controller {controller.id}"
             text = f"Controller {controller.id} does not answer. {_known(view, name, controller, acts)}"
             yield name, Reason(code, text, cause=Cause.CONTROLLER_UNRESPONSIVE)
+
+
+def _controllers_expected(view: ClusterView) -> bool:
+    """Whether controllers were started. Without ZooKeeper, brokers that know them show it, or what is on the controllers' disks."""
+    if view.zk is None:
+        began = view.in_mode(BrokerMode.MIGRATION, BrokerMode.KRAFT)
+        return bool(began) or any(each.answers or each.files.has_metadata_log for each in view.controllers.values())
+    return where(view).phase is not Phase.ZOOKEEPER or view.migration is not None
+
+
+def has_no_controller(view: ClusterView) -> bool:
+    """Whether neither KRaft nor ZooKeeper has a controller, as far as this observation shows; without ZooKeeper, if brokers run in KRaft mode.
+
+    Then no leader moves and no ISR shrinks: the next broker that fails stops writes.
+    """
+    led = view.quorum is not None and view.quorum.leader_id >= 0
+    if view.zk is None:
+        return not led and bool(view.in_mode(BrokerMode.KRAFT))
+    return not led and zookeeper_controller(view) is None
+
+
+def without_controller(view: ClusterView, acts: KnownActs, since: float) -> tuple[Reason, ...]:
+    """G45, or G46 if kmigrate stopped them, if the cluster has had no controller for so long that it is no failover.
+
+    `since`: when a watch first observed it, in seconds since the epoch. Stops of kmigrate itself date it more exactly.
+    """
+    if not has_no_controller(view) or acts.now - _no_controller_since(view, acts, since) < WITHOUT_CONTROLLER:
+        return ()
+    code = "G46" if _stopped(view, acts) else "G45"
+    return (Reason(code, describe_controller(view, acts, since), cause=Cause.NO_CONTROLLER, certain=True),)
+
+
+def describe_controller(view: ClusterView, acts: KnownActs, since: float) -> str:
+    """For how long there has been no controller, who stopped which, and what is missing, in sentences; empty if there is one."""
+    if not has_no_controller(view):
+        return ""
+    stopped = _stopped(view, acts)
+    missing = [number for number in view.unresponsive_controllers() if number not in stopped]
+    last = max(stopped.values(), key=lambda act: act.from_ms, default=None)
+    seconds = acts.now - _no_controller_since(view, acts, since)
+    texts = (
+        f"The cluster has had no controller for {seconds:.0f} s: none of KRaft leads, and ZooKeeper has none.",
+        f"Run {last.run} stopped controllers {join_ids(sorted(stopped))}, the last at {date(last.from_ms)}." if last else "",
+        f"Controllers {join_ids(missing)} do not answer." if missing else "",
+        "" if missing or stopped else f"Every one answers: {gates.NAMES_UNRESOLVED}.",
+    )
+    return " ".join(filter(None, texts))
+
+
+def _stopped(view: ClusterView, acts: KnownActs) -> dict[int, ActSpan]:
+    """The controllers that kmigrate has stopped, with the acts that did."""
+    return {each.id: acts.of[f"controller {each.id}"] for each in view.controllers.values() if acts.has_stopped(each)}
+
+
+def _no_controller_since(view: ClusterView, acts: KnownActs, since: float) -> float:
+    """Since the stop that cost the quorum, if kmigrate stopped so many; in seconds since the epoch."""
+    times = sorted(act.from_ms / 1000 for act in _stopped(view, acts).values())
+    spare = (len(view.controllers) - 1) // 2  # so many stops leave a majority
+    return min(since, *times[spare : spare + 1]) if len(times) > spare else since
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOwner:
+    """The run that owns the cluster: `why` Airflow lets it not go on, empty if it does, whether waiting changes nothing about that
+    (`certain`), and whether a process of it is `alive`.
+    """
+
+    run: str
+    why: str = ""
+    certain: bool = False
+    alive: bool = True
+
+
+def standing_owner(owner: ClusterOwner, acts: KnownActs) -> tuple[Reason, ...]:
+    """H12, if the run that owns the cluster is queued, paused, over, or dead in the middle of an act: with the one thing to do."""
+    text = f"Run {owner.run} owns the cluster and does not go on."
+    if owner.why:
+        return (Reason("H12", f"{text} {owner.why}", certain=owner.certain),)
+    mine = [act for act in acts.of.values() if act.run == owner.run]
+    last = max(mine, key=lambda act: act.from_ms, default=None)
+    if owner.alive or last is None or last.to_ms is not None or acts.now - last.from_ms / 1000 < acts.restart_within:
+        return ()
+    died = f"It began '{last.verb}' in step '{last.step}' at {date(last.from_ms)}, did not end it, and none of its processes is alive."
+    return (Reason("H12", f"{text} {died} Mark the task of that step failed, then clear it.", certain=True),)
+
+
+WITHOUT_CONTROLLER = 60.0
+"""Seconds without a controller after which it is an alarm; an election and the handover of a rollback take less."""
 
 
 def finalized_by_files(view: ClusterView) -> bool:
@@ -200,7 +334,7 @@ def _registration(view: ClusterView, broker: Broker) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenAlarm:
-    """An alarm that has begun and not ended. `since`: seconds since the epoch; `text`: what was observed first."""
+    """An alarm that has begun and not ended. `since`: seconds since the epoch; `text`: its code, and what was observed first."""
 
     since: float
     text: str
@@ -208,34 +342,49 @@ class OpenAlarm:
 
 @dataclass(frozen=True, slots=True)
 class Alarms:
-    """What one watch passes to the next. `open`: by their names; `stage`: of the cluster, and since when a watch has observed it."""
+    """What one watch passes to the next. `open`: by their names; `stage`: of the cluster, and since when a watch has observed it.
+
+    `no_controller_since`: when a watch first observed that there is no controller; None: there is one.
+    """
 
     open: Mapping[str, OpenAlarm] = field(default_factory=dict)
     stage: str = ""
     stage_since: float = 0.0
+    no_controller_since: float | None = None
+
+    def with_controller(self, now: float, *, missing: bool) -> Alarms:
+        """Add whether a controller is `missing` now."""
+        since = self.no_controller_since if missing and self.no_controller_since is not None else now
+        return replace(self, no_controller_since=since if missing else None)
 
     def at_stage(self, stage: str, now: float) -> Alarms:
         """Add the stage that is observed now."""
         return self if stage == self.stage else replace(self, stage=stage, stage_since=now)
 
-    def observe(self, found: Sequence[Reason], *, complete: bool = True) -> AlarmChange:
-        """Compare with what a watch found. `complete` false: not everything could be read, so no alarm ends."""
+    def observe(self, found: Sequence[Reason], *, complete: bool = True, hidden: Sequence[Reason] = ()) -> AlarmChange:
+        """Compare with what a watch found. `complete` false: not everything could be read, so no alarm ends.
+
+        `hidden`: what follows from another cause now; it begins no alarm, and ends none.
+        """
+        covered = {_alarm_name(reason) for reason in hidden}
         named = {_alarm_name(reason): reason for reason in reversed(found)}
         begun = {name: reason for name, reason in reversed(named.items()) if name not in self.open}
-        ended = {name: alarm for name, alarm in self.open.items() if complete and name not in named}
+        ended = {name: alarm for name, alarm in self.open.items() if complete and name not in named and name not in covered}
         return AlarmChange(self, begun, ended)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
         rows = {name: [alarm.since, alarm.text] for name, alarm in self.open.items()}
-        return {"open": rows, "stage": self.stage, "stage_since": self.stage_since}
+        kept = {"open": rows, "stage": self.stage, "stage_since": self.stage_since}
+        return kept | {"no_controller_since": self.no_controller_since}
 
     @classmethod
     def from_json(cls, stored: Any) -> Alarms:
         """What an earlier watch stored. Without it, or if it is damaged, every alarm begins now: it is reported again, never left out."""
         try:
             found = {str(name): OpenAlarm(float(since), str(text)) for name, (since, text) in stored["open"].items()}
-            return cls(found, str(stored["stage"]), float(stored["stage_since"]))
+            since = stored.get("no_controller_since")
+            return cls(found, str(stored["stage"]), float(stored["stage_since"]), None if since is None else float(since))
         except (KeyError, TypeError, ValueError, AttributeError):
             return cls()
 
@@ -251,7 +400,7 @@ class AlarmChange:
     def reported(self, names: Collection[str], now: float) -> Alarms:
         """The alarms for the next watch. `names`: the alarms whose message was sent; `now`: seconds since the epoch."""
         kept = {name: alarm for name, alarm in self.before.open.items() if name not in self.ended or name not in names}
-        begun = {name: OpenAlarm(now, str(reason)) for name, reason in self.begun.items() if name in names}
+        begun = {name: OpenAlarm(now, f"[{reason.code}] {reason.text}") for name, reason in self.begun.items() if name in names}
         return replace(self.before, open=kept | begun)
 
 

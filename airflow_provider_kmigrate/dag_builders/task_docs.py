@@ -187,7 +187,7 @@ _EXPANSION = {
 #: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
 _STOPS = {
     "preflight": ("U01", "U05"),
-    "watch": ("G05", "G43", "P02", "T06", "T08", "G23", "R01", "G07", "E02", "K01", "O01", "O03", "O06"),
+    "watch": ("G05", "G43", "G45", "H12", "P02", "T06", "T08", "G23", "R01", "G07", "E02", "K01", "O01", "O03", "O06"),
     "readiness": ("G07", "E02", "Z05", "O03", "O06", "O01", "G39"),
     "backup": ("O01", "O05", "U04"),
     "provision": ("G04", "M01", "R11", "R12"),

@@ -1,4 +1,4 @@
-"""What keeps a run of another DAG from beginning: its DAG is paused, or another run is under way. A run that waits so may own the cluster.
+"""What keeps a run of another DAG from beginning or going on: its DAG is paused, another run is under way, or it failed. It may own the cluster.
 
 Each text says what was seen and the one thing to do. What Airflow does not answer is a reason, too: unread is not unpaused.
 `ti` is the task instance that asks.
@@ -38,6 +38,23 @@ def why_queued(ti: Any, run: str) -> str:
     if state != "queued":
         return ""
     return f"Run {run_id} is queued. {why_no_run_begins(ti, dag_id) or 'The scheduler has not begun it: check the scheduler.'}"
+
+
+def why_stands(ti: Any, run: str) -> tuple[str, bool]:
+    """Why a run, `<DAG id>/<run id>`, does not go on, empty if it does or ended well; and whether waiting changes nothing."""
+    dag_id, _, run_id = run.partition("/")
+    if not dag_id or not run_id:  # a program without Airflow
+        return "", False
+    match state_of(ti, run):
+        case "success":
+            return "", False
+        case "failed":
+            return f"Run {run_id} of {dag_id} failed. Clear its failed task, and it goes on.", True
+        case "running":
+            why = why_paused(ti, dag_id)
+            return why.replace("none of its runs begins", "no further task of its run begins"), bool(why)
+        case _:
+            return why_queued(ti, run), bool(why_paused(ti, dag_id))
 
 
 def state_of(ti: Any, run: str) -> str:

@@ -141,14 +141,22 @@ def report_alarms(context: Context, spec: ClusterSpec, change: AlarmChange, now:
     """
     notifier, head = ClusterNotifier(spec.notify, spec.runbook_url, "", ""), f"kmigrate: {spec.name}:"
     messages = {name: (f"{head} alarm {reason.code} begins", str(reason)) for name, reason in change.begun.items()}
-    for name, alarm in change.ended.items():
+    for name, alarm in change.ended.items():  # without a remedy: nothing is left to do
         since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
-        messages[name] = (f"{head} an alarm has ended", f"Since {since}, not seen any more: {alarm.text}")
+        messages[name] = (
+            f"{head} alarm {name.split()[0]} has ended",
+            f"It was seen since {since}, and is not any more: {alarm.text}",
+        )
     sent = [name for name, (title, text) in messages.items() if notifier.send(context, title, text)]
-    path, kept = _path(spec.name), change.reported(sent, now)
+    keep_alarms(spec.name, change.reported(sent, now))
+
+
+def keep_alarms(cluster: str, alarms: Alarms) -> None:
+    """Keep alarms for the next watch of a cluster, or the next try of this one."""
+    path = _path(cluster)
     try:
         atomic.make_folder(path.parent)
-        atomic.replace(path, json.dumps(kept.to_json()).encode())
+        atomic.replace(path, json.dumps(alarms.to_json()).encode())
     except Failed as error:
         _log.warning("Which alarms were reported could not be kept; the next watch reports them again: %s", error)
 

@@ -2,7 +2,7 @@
 
 `install` shows what it would write on each machine, asks, and writes it, over the connections of the cluster file, if their user may
 use sudo. Else run what `install --script` prints as root of each machine. `check` changes nothing. Exit code 0: all is well; 1: a machine
-or a node is not; 2: the cluster file or a connection is wrong.
+or a node is not, or nothing was written because nobody agreed to it; 2: the cluster file or a connection is wrong.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return install(reach, found, text, print, _agreed(chosen))
+    return install(reach, found, text, print, None if chosen.dry_run else _agreed(chosen))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,8 +200,8 @@ def _agreed(chosen: argparse.Namespace) -> Callable[[], bool]:
     """Whether to write after the plan was shown."""
 
     def agreed() -> bool:
-        if chosen.yes or chosen.dry_run:
-            return bool(chosen.yes)
+        if chosen.yes:
+            return True
         if not sys.stdin.isatty():
             sys.stderr.write("Nothing was written. Add --yes to write this without a question.\n")
             return False
@@ -210,8 +210,11 @@ def _agreed(chosen: argparse.Namespace) -> Callable[[], bool]:
     return agreed
 
 
-def install(reach: Reach, found: Machines, text: str, say: Callable[[str], object], agreed: Callable[[], bool]) -> int:
-    """Show what the script would write on each machine; if all can be done and it is `agreed`, write it. The exit code."""
+def install(reach: Reach, found: Machines, text: str, say: Callable[[str], object], agreed: Callable[[], bool] | None) -> int:
+    """Show what the script would write on each machine; if all can be done and it is `agreed`, write it. The exit code.
+
+    `agreed` None: show it only.
+    """
     plans = _on_each(found, lambda host, nodes: _run(reach, host, nodes, text, "--dry-run"))
     for plan in plans:
         say(plan.said)
@@ -220,8 +223,10 @@ def install(reach: Reach, found: Machines, text: str, say: Callable[[str], objec
     if not any("would write" in plan.said for plan in plans):
         say("Nothing to do.")
         return 0
-    if not agreed():
+    if agreed is None:
         return 0
+    if not agreed():
+        return 1
     done = _on_each(found, lambda host, nodes: _run(reach, host, nodes, text, ""))
     for each in done:
         say(each.said)

@@ -6,7 +6,7 @@ Its token is 0, below that of every run: a machine where a run has acted refuses
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,24 +46,18 @@ def check_machine(
         if (role := hello["roles"].get(node.role)) is None:
             yield NodeCheck(_named([node]), problems=machine)
             continue
-        yield _check_node(AgentHost(connection, cluster_id), connection, node, role, machine, clock)
+        yield _check_node(AgentHost(connection, cluster_id, clock), node, role, machine)
 
 
 def _named(nodes: Sequence[NodeSpec]) -> str:
     return f"{', '.join(node.name for node in nodes)} on {nodes[0].host}"
 
 
-def _check_node(  # noqa: PLR0917  # what is known of the machine
-    host: AgentHost,
-    connection: Connection,
-    node: NodeSpec,
-    role: dict[str, Any],
-    machine: tuple[str, ...],
-    clock: Callable[[], float],
-) -> NodeCheck:
+def _check_node(host: AgentHost, node: NodeSpec, role: dict[str, Any], machine: tuple[str, ...]) -> NodeCheck:
     problems, proven = list(machine), ["hello"]
     try:
-        facts, skew = _facts(connection, node, clock)
+        seen = host.observe(node)
+        facts, skew = seen.facts, seen.clock_ahead or 0.0
         problems += map(str, of_node(node, role, facts, skew))
         _prove(host, node, facts, proven.append)
         return NodeCheck(_named([node]), f"{summary(role, facts, skew)}; tried {', '.join(proven)}", tuple(problems))
@@ -71,16 +65,7 @@ def _check_node(  # noqa: PLR0917  # what is known of the machine
         return NodeCheck(_named([node]), f"tried {', '.join(proven)}", (*problems, str(error)))
 
 
-def _facts(connection: Connection, node: NodeSpec, clock: Callable[[], float]) -> tuple[dict[str, Any], float]:
-    """The facts, and the seconds by which the machine's clock is ahead, as near to 0 as the time of the answer allows."""
-    asked = clock()
-    facts = connection.ask("facts", role=node.role)
-    answered = clock()
-    ahead, behind = facts["clock"] - answered, facts["clock"] - asked
-    return facts, ahead if ahead > 0 else min(behind, 0.0)
-
-
-def _prove(host: AgentHost, node: NodeSpec, facts: dict[str, Any], worked: Callable[[str], None]) -> None:
+def _prove(host: AgentHost, node: NodeSpec, facts: Mapping[str, Any], worked: Callable[[str], None]) -> None:
     """Try each verb, and name those that `worked`. Raises `KMigrateError` for the first one that did not."""
     host.files(node)
     worked("facts")

@@ -441,7 +441,7 @@ def host(cause: Cause, node: NodeSpec) -> Reason:
 
 def quorum(node: NodeSpec) -> Reason:
     """G20: no controller answered as the leader."""
-    return Reason("G20", f"No controller answered as the leader of the quorum, {_named(node)}")
+    return Reason("G20", f"No controller answered as the leader of the quorum, {_named(node)}", cause=Cause.NO_LEADER)
 
 
 def coordinators(what: str, node: NodeSpec) -> Reason:

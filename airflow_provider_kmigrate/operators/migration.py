@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import MET
 from airflow_provider_kmigrate.core.migration.controllers import may_begin, too_old
 from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of, what_is_left
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
 from airflow_provider_kmigrate.core.readiness import Readiness
@@ -465,6 +465,7 @@ class WatchOperator(StepOperator):
     _alarms: Alarms
     _spec: ClusterSpec
     _whole = False  # everything that alarms depend on was read
+    _hidden: Sequence[Reason] = ()  # what follows from a cause that is reported
 
     def execute(self, context: Context) -> str:
         """Watch once, and report each alarm that has begun or ended since the last watch."""
@@ -497,21 +498,37 @@ class WatchOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Observe once, and judge alarms and deadlines."""
-        from airflow_provider_kmigrate.core.watch import shows_alarms
-        from airflow_provider_kmigrate.steps.waits import run_watch
+        from airflow_provider_kmigrate.core.watch import has_no_controller, shows_alarms, standing_owner, without_controller
+        from airflow_provider_kmigrate.hooks.dag_runs import why_stands
+        from airflow_provider_kmigrate.hooks.notify import keep_alarms
+        from airflow_provider_kmigrate.steps.waits import Assessment, owner_of, run_watch
 
-        def late(view: ClusterView, now: float) -> tuple[Reason, ...]:
+        def more(found: Assessment) -> tuple[Reason, ...]:
+            view, now = found.view, found.acts.now
             self._whole = shows_alarms(view)
-            self._alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
-            return overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
+            alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
+            self._alarms = alarms.with_controller(now, missing=has_no_controller(view))
+            keep_alarms(self._spec.name, self._alarms)  # a retry of this task must know since when
+            since = self._alarms.no_controller_since
+            stage = overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
+            stage = tuple(replace(reason, certain=True) for reason in stage)
+            owner = owner_of(step_context)
+            if owner is not None:
+                why, certain = why_stands(self._ti, owner.run)
+                owner = replace(owner, why=why, certain=certain)
+            stands = standing_owner(owner, found.acts) if owner else ()
+            return (*stage, *stands, *without_controller(view, found.acts, now if since is None else since))
 
-        return run_watch(step_context, partial(_show, self._ti), late)
+        def hides(reasons: Sequence[Reason]) -> None:
+            self._hidden = tuple(reasons)
+
+        return run_watch(step_context, partial(_show, self._ti), more, hides)
 
     def _report(self, context: Context, seen: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
         from airflow_provider_kmigrate.hooks.notify import report_alarms
 
-        report_alarms(context, self._spec, self._alarms.observe(seen, complete=self._whole), time.time())
+        report_alarms(context, self._spec, self._alarms.observe(seen, complete=self._whole, hidden=self._hidden), time.time())
 
 
 class LeftoversOperator(StepOperator):

@@ -6,14 +6,14 @@ while its run has failed, waits for approval, or was left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.metrics import gauges_of
 from airflow_provider_kmigrate.core import coordinator, gates, group_progress, journal_lines, readiness, watch, witness
-from airflow_provider_kmigrate.core.causes import why_unread
+from airflow_provider_kmigrate.core.causes import one_for_each, why_unread
 from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
@@ -26,11 +26,11 @@ from airflow_provider_kmigrate.core.phase import COPIED, Phase, ended, flags_tak
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk
 from airflow_provider_kmigrate.core.spark import job_risks
-from airflow_provider_kmigrate.core.watch import KnownActs
+from airflow_provider_kmigrate.core.watch import ClusterOwner, KnownActs
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import DualWriteRepair
 from airflow_provider_kmigrate.steps.group_watch import GroupWatch
-from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
+from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of, reason_lines
 from airflow_provider_kmigrate.steps.run import Step, StepContext, require_gate, with_backup
 
 _CHECKED = Fields.COORDINATORS | Fields.ENSEMBLE
@@ -404,35 +404,58 @@ def require_rollback_assured(context: StepContext) -> Readiness:
     return found.readiness
 
 
+def owner_of(context: StepContext) -> ClusterOwner | None:
+    """The run that owns the cluster, and whether a process of it shows life; None if none does, or it could not be read."""
+    try:
+        fence = Fence(context.tools.zk, context.spec.cluster_id, "watching")
+        owner = fence.holder()
+        return ClusterOwner(owner.owner, alive=fence.alive()) if owner else None
+    except Unavailable:
+        return None
+
+
 def run_watch(
     context: StepContext,
     shows: Callable[[Readiness, float], object] = lambda _verdict, _now: None,
-    overdue: Callable[[ClusterView, float], tuple[Reason, ...]] = lambda _view, _now: (),
+    more: Callable[[Assessment], tuple[Reason, ...]] = lambda _found: (),
+    hides: Callable[[Sequence[Reason]], object] = lambda _reasons: None,
 ) -> Done:
     """Report the state of the cluster and whether a rollback is assured; changes nothing.
 
-    `shows` is called with the verdict and the time. `overdue`: of an observation and the time, whether its phase lasts too long.
+    `shows` is called with the verdict and the time. `more`: what is an alarm beside, such as a phase that lasts too long.
+    `hides` is called with what follows from another cause and is not reported. One cause is one reason (`causes.one_for_each`); what
+    kmigrate itself brought about is none.
+
     Raises `Refused` if the operator must act at once: an alarm, a hybrid or a phase that lasts too long, a broker that computes
-    coordinators with another count, a rollback that is not possible any more. Raises `Unavailable` if something is not as it should
-    be that may pass by itself: a node that does not answer or is out of ISRs, a file of another mode, a rollback that is not
-    assured, a finalization that has only begun, Kafka's own gauges that contradict the observation, consumer groups that have lost their
+    coordinators with another count, a rollback that is not possible any more, whatever no later look would show gone. Raises
+    `Unavailable` if something is not as it should be that may pass by itself: a node that does not answer or is out of ISRs, a rollback that is
+    not assured, a finalization that has only begun, Kafka's own gauges that contradict the observation, consumer groups that have lost their
     members since a restart: retry.
     """
     found = assess(context)
     view, now, verdict = found.view, found.acts.now, found.readiness
-    reasons = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict), *overdue(view, now))
+    at_once = (*watch.at_once(view, context.spec.policy.max_hybrid, now), *watch.lost(verdict))
     gauges, contradictions = _second_witness(context, view)
     groups, lost_groups = _progress_of_groups(context, view)
     phase, rollback = waits.describe_phase(view, now), readiness.describe(verdict, now)
-    state = f"{phase} {rollback} {groups}{gauges}"
+    led = watch.describe_controller(view, found.acts, now)
+    state = " ".join(filter(None, (phase, led, rollback, groups))) + gauges
     context.say(state)
     shows(verdict, now)
     note_readiness(context, found, "watch")
     staying = watch.if_it_stays(view, found.acts)
-    staying = (*staying, *watch.beside(staying, verdict, found.acts), *contradictions, *lost_groups)
-    if reasons:
-        context.journal.write("alarm", "watch", format_reasons(reasons))
-        raise Refused(f"watch: {state} {format_reasons(reasons)}", (*reasons, *staying))
-    if staying:
-        raise Unavailable(f"watch: {state} {format_reasons(staying)}", staying)
+    staying = (*staying, *watch.beside(view, staying, verdict, found.acts), *contradictions, *lost_groups)
+    certain = (replace(reason, certain=True) for reason in at_once)
+    reported = tuple(dict.fromkeys((*certain, *more(found), *staying)))
+    machines = {node.name: node.host for node in context.spec.nodes()}
+    grouped = one_for_each(reported, watch.unread(view), machines, watch.brought_about(view, found.acts))
+    hides(grouped.follows)
+    if grouped.follows:
+        context.say(f"Not reported, since it follows from other causes: {reason_lines(grouped.follows)}")
+    text = f"watch: {state} {format_reasons(grouped.roots)}"
+    if any(reason.certain for reason in grouped.roots):
+        context.journal.write("alarm", "watch", format_reasons(reason for reason in grouped.roots if reason.certain))
+        raise Refused(text, grouped.roots)
+    if grouped.roots:
+        raise Unavailable(text, grouped.roots)
     return Done(state)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import BrokerRegistration, NodeFiles, Taken
+from airflow_provider_kmigrate.core.model import BrokerRegistration, ClusterView, NodeFiles, Taken
 from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, Severity
 from tests.core.preflight_around import (
     RATE,
     STRANGE_DIR,
@@ -26,6 +27,7 @@ from tests.core.preflight_around import (
 )
 from tests.core.test_preflight import (
     NOW,
+    Case,
     Change,
     both,
     broker_1,
@@ -37,6 +39,23 @@ from tests.core.test_preflight import (
 )
 
 CHANGED = tree(changed=(("settings of users/alice", NOW - 60),))
+
+
+def clocks(ahead: Mapping[str, float | None]) -> Change:
+    """Nodes on machines of their own, whose agents say so many seconds; 0 for the others, None: its agent does not say."""
+
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        brokers = {
+            n: replace(b, process=replace(b.process, clock_ahead=ahead.get(f"broker {n}", 0.0))) for n, b in view.brokers.items()
+        }
+        nodes = {
+            n: replace(c, process=replace(c.process, clock_ahead=ahead.get(f"controller {n}", 0.0)))
+            for n, c in view.controllers.items()
+        }
+        found = replace(facts, environment=replace(facts.environment, one_machine=False))
+        return replace(view, brokers=brokers, controllers=nodes), found
+
+    return change
 
 
 def own(*acts: tuple[float, float]) -> Change:
@@ -69,6 +88,11 @@ ROWS: list[Row] = [
     ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),
     ("broker's time not reported", tree(registrations={i: BrokerRegistration(NOW, NOW) for i in range(2)}), ["W8"]),
     ("nodes on other machines", environment(one_machine=False), ["W8"]),
+    ("a broker's machine ahead", clocks({"broker 1": 600.0}), ["W8"]),
+    ("a controller's machine behind, not started yet", clocks({"controller 3001": -600.0}), ["W8"]),
+    ("every machine's clock is known", clocks({}), []),
+    ("clocks within the limit", clocks({"broker 1": 5.0, "controller 3000": -5.0}), []),
+    ("one agent does not say", clocks({"controller 3002": None}), ["W8"]),
     ("our patience too short", remote(400.0, stop_timeout=60.0), ["W7"]),
     ("nodes killed too early", remote(90.0), ["W7"]),
     ("nodes killed exactly when Kafka gives up", remote(300.0), ["W7"]),

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import watch
+from airflow_provider_kmigrate.core.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.model import Cause, NodeFiles
-from airflow_provider_kmigrate.core.watch import Alarms, KnownActs
+from airflow_provider_kmigrate.core.watch import Alarms, ClusterOwner, KnownActs
 from tests.core.views import (
     AGREEING,
     BARE,
@@ -144,3 +145,38 @@ def test_the_phase_in_one_sentence():
     assert "phase 'hybrid', 1.5 h after the controllers started; ZooKeeper is 2 records behind" in message
     assert "2 in migration mode, 1 in kraft mode" in message
     assert "none answers" in waits.describe_phase(cluster([None, None, None]), BORN)
+
+
+RUN = "kmigrate_rollback__prod/r1"
+
+
+def acting(*, seconds_ago, ended):
+    """The newest act of the run on a broker."""
+    at = round(1000 * (BORN - seconds_ago))
+    act = ActSpan(RUN, "roll back broker 1 to migration", "restart", at, at + 9_000 if ended else None)
+    return KnownActs({"broker 1": act}, BORN, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("owner", "acts", "said"),
+    [
+        (ClusterOwner(RUN), NO_ACTS, ""),
+        (ClusterOwner(RUN, alive=False), NO_ACTS, ""),  # between two tasks, or deferred
+        (ClusterOwner(RUN, "The DAG d is paused: unpause it."), NO_ACTS, "The DAG d is paused: unpause it."),
+        (ClusterOwner(RUN), acting(seconds_ago=900.0, ended=False), ""),  # its process lives
+        (ClusterOwner(RUN, alive=False), acting(seconds_ago=500.0, ended=False), ""),  # it may yet be continued by a retry
+        (ClusterOwner(RUN, alive=False), acting(seconds_ago=900.0, ended=True), ""),
+        (ClusterOwner("another/run", alive=False), acting(seconds_ago=900.0, ended=False), ""),
+        (
+            ClusterOwner(RUN, alive=False),
+            acting(seconds_ago=900.0, ended=False),
+            "Mark the task of that step failed, then clear it.",
+        ),
+    ],
+)
+def test_an_owner_that_does_not_go_on_is_an_alarm_with_the_one_thing_to_do(owner, acts, said):
+    found = watch.standing_owner(owner, acts)
+    assert [reason.code for reason in found] == (["H12"] if said else [])
+    assert all(
+        f"Run {RUN} owns the cluster and does not go on." in reason.text and reason.text.endswith(said) for reason in found
+    )

@@ -131,6 +131,15 @@ FACTS = {
 }
 
 
+@pytest.mark.parametrize(("enabled", "meta", "verb"), [(True, None, "disable"), (False, META, "enable")])
+def test_the_start_at_boot_is_corrected_in_the_direction_that_helps(*, enabled: bool, meta: str | None, verb: str) -> None:
+    """A rebuilt cluster's controllers are enabled before they are formatted: to enable them once more would help nobody."""
+    facts = FACTS | {"boot_enabled": enabled, "log_dirs": {"/l": {"free": ROOM, "meta": meta}}}
+    [found] = decisions.of_node(CONTROLLER, ROLE, facts, 0.0)
+    assert found.text.endswith("The unit: kafka.service, on kafka0.")
+    assert found.next_step.startswith(f"On that machine: `systemctl {verb}")
+
+
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
@@ -159,7 +168,7 @@ def test_what_is_wrong_with_an_agent(hello: dict[str, Any], said: list[str]) -> 
         (NODE, {"stop_timeout": 300.0}, {}, 0.0, ["W7"]),
         (NODE, {}, {"boot_enabled": False}, 0.0, ["O07"]),
         (NODE, {}, {"boot_enabled": None}, 0.0, []),
-        (CONTROLLER, {}, {"boot_enabled": True, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, ["O07"]),
+        (CONTROLLER, {}, {"boot_enabled": True, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, ["O11"]),
         (CONTROLLER, {}, {"boot_enabled": False, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, []),
         (CONTROLLER, {}, {"boot_enabled": None, "log_dirs": {"/l": {"free": ROOM, "meta": None}}}, 0.0, []),
         (CONTROLLER, {}, {"boot_enabled": False}, 0.0, ["O07"]),

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -231,7 +232,8 @@ PLAN = b"ctl1: would write /etc/kmigrate/node.json (root, mode 0644)\n"
 @pytest.mark.parametrize(
     ("pipes", "agrees", "code", "said", "asked"),
     [
-        ([FakePipe(PLAN, code=0)], False, 0, "would write", 1),
+        ([FakePipe(PLAN, code=0)], False, 1, "would write", 1),
+        ([FakePipe(PLAN, code=0)], None, 0, "would write", 1),
         ([FakePipe(PLAN, code=0), FakePipe(b"ctl1: writes x\n", code=0)], True, 0, "ctl1: writes x", 2),
         ([FakePipe(PLAN, code=0), FakePipe(b"", code=1, said="ctl1: disk\n")], True, 1, "ctl1: disk", 2),
         ([FakePipe(b"ctl1: x is there\n", code=0)], True, 0, "Nothing to do.", 1),
@@ -243,14 +245,34 @@ PLAN = b"ctl1: would write /etc/kmigrate/node.json (root, mode 0644)\n"
     ],
 )  # fmt: skip
 def test_it_shows_the_plan_and_writes_only_what_was_agreed(
-    pipes: list[FakePipe], agrees: bool, code: int, said: str, asked: int
+    pipes: list[FakePipe], agrees: bool | None, code: int, said: str, asked: int
 ) -> None:
     shown: list[str] = []
     at = reach(*pipes)
-    assert install(at, one("ctl1"), text(), lambda line: shown.append(str(line)), lambda: agrees) == code
+    agreed = None if agrees is None else lambda: bool(agrees)
+    assert install(at, one("ctl1"), text(), lambda line: shown.append(str(line)), agreed) == code
     assert said in shown[-1]
     assert [sent.splitlines()[-2] for sent in at.sent] == [b"main ctl1 --dry-run </dev/null", b"main ctl1  </dev/null"][:asked]
     assert not any(pipe.open for pipe in pipes)
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 1), (["--dry-run"], 0), (["--yes"], 0)])
+def test_without_a_terminal_nothing_is_written_unless_it_was_agreed_beforehand_and_that_is_no_success(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int
+) -> None:
+    """A pipeline that goes on after a success would begin a migration without an agent."""
+    connections = tmp_path / "connections.json"
+    connections.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "kmigrate"}}))
+    ran: list[str] = []
+
+    def run(_reach: object, host: str, _nodes: object, _text: str, option: str) -> object:
+        ran.append(option)
+        return __main__._Ran(f"{host}: would write x", failed=False)
+
+    monkeypatch.setattr(__main__, "_run", run)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert main(["install", str(file), "--connections", str(connections), *options]) == code
+    assert ("" in ran) is (options == ["--yes"])
 
 
 @pytest.fixture
@@ -300,11 +322,13 @@ def test_the_login_of_the_connection_gets_the_line_of_sudoers(
     assert not agreed(), "no terminal is there to answer"
 
 
-@pytest.mark.parametrize(("option", "answer"), [("--yes", True), ("--dry-run", False)])
+@pytest.mark.parametrize(("option", "answer"), [("--yes", True), ("--dry-run", None)])
 def test_an_option_answers_the_question(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, answer: bool
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, answer: bool | None
 ) -> None:
     known = tmp_path / "connections.json"
     known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}}))
-    monkeypatch.setattr(__main__, "install", lambda *arguments: int(arguments[-1]()))
-    assert main(["install", str(file), "--connections", str(known), option]) == int(answer)
+    asked = list[bool | None]()
+    monkeypatch.setattr(__main__, "install", lambda *given: asked.append(given[-1] and given[-1]()) or 0)
+    assert main(["install", str(file), "--connections", str(known), option]) == 0
+    assert asked == [answer]

@@ -8,16 +8,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from airflow.sdk import DAG
 
+from airflow_provider_kmigrate.clients.fence import Owner
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import ClusterView, ZooKeeperServer
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable
+from airflow_provider_kmigrate.hooks import dag_runs
+from airflow_provider_kmigrate.hooks.dag_runs import why_stands
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -120,7 +124,10 @@ def test_an_alarm_sends_a_message_when_it_begins_and_when_it_ends(sim: Rehearsal
         sent.append([text.split(":")[2].split(" ")[1:] for text in messages])
         messages.clear()
     assert states == ["success", "failed", "failed", "success", "success"]
-    begun, over = [["alarm", code, "begins"] for code in ("G05", "O06")], [["an", "alarm", "has", "ended"]] * 2
+    begun, over = (
+        [["alarm", code, "begins"] for code in ("G05", "O06")],
+        [["alarm", code, "has", "ended"] for code in ("G05", "O06")],
+    )
     assert sent == [[], begun, [], over, []]
 
 
@@ -177,7 +184,12 @@ def test_a_watch_that_does_not_work_is_an_alarm_with_its_cause_and_ends_none(
         assert not failure or all(shown in text for text in messages)
         messages.clear()
         node.running = right
-    assert sent == [["alarm G05 begins", "alarm O06 begins"], ["alarm T09 begins"], [], ["an alarm has ended"] * 3]
+    assert sent == [
+        ["alarm G05 begins", "alarm O06 begins"],
+        ["alarm T09 begins"],
+        [],
+        [f"alarm {code} has ended" for code in ("G05", "O06", "T09")],
+    ]
 
 
 def test_a_kill_in_the_middle_of_the_messages_loses_none(
@@ -205,3 +217,53 @@ def test_a_node_that_is_down_is_an_alarm_once_it_has_stayed_down(sim: Rehearsal,
     [instance] = run_dag(dag, logical_date=datetime(2026, 1, 1, tzinfo=UTC)).get_task_instances()
     assert (str(instance.state), instance.try_number) == ("failed", 2)
     assert len(messages) == 1, "not at the first try: a node that restarts does not respond for a moment"
+
+
+def asked(state: str | None, *, paused: bool = False, running: int = 0) -> Any:
+    """A task instance that Airflow answers; None: Airflow does not know the run."""
+
+    def state_of(**_: str) -> str:
+        if state is None:
+            raise ValueError("404")
+        return state
+
+    return SimpleNamespace(
+        get_dagrun_state=state_of, get_dag=lambda _: SimpleNamespace(is_paused=paused), get_dr_count=lambda **_: running
+    )
+
+
+@pytest.mark.parametrize(
+    ("ti", "why", "certain"),
+    [
+        (asked("running"), "", False),
+        (asked("success"), "", False),
+        (asked("running", paused=True), "The DAG d is paused: no further task of its run begins. Unpause it.", True),
+        (asked("queued", paused=True), "Run r is queued. The DAG d is paused: none of its runs begins. Unpause it.", True),
+        (asked("queued", running=1), "Run r is queued. Another run of d is under way", False),
+        (asked("queued"), "check the scheduler", False),
+        (asked("failed"), "Run r of d failed. Clear its failed task, and it goes on.", True),
+        (asked(None), "Airflow does not know run r of d", False),
+    ],
+)
+def test_why_the_run_that_owns_the_cluster_stands(ti: Any, why: str, certain: bool) -> None:
+    """A queued run may begin in a moment; what waiting does not change is an alarm at the first look."""
+    text, known = why_stands(ti, "d/r")
+    assert (why in text, bool(text), known) == (True, bool(why), certain)
+
+
+def test_an_owner_whose_dag_is_paused_is_an_alarm_at_the_first_look(
+    sim: Rehearsal, messages: list[str], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback that was asked for owned the cluster, queued for ever, and the watch was healthy."""
+    owner = {"owner": "kmigrate_rollback__sim/r1", "since": "2026-01-01", "host": "worker:1"}
+    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.holder", lambda _: Owner(**owner))
+    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.alive", lambda _: False)
+    monkeypatch.setattr(dag_runs, "state_of", lambda *_: "queued")
+    monkeypatch.setattr(
+        dag_runs, "why_paused", lambda _, dag_id: f"The DAG {dag_id} is paused: none of its runs begins. Unpause it."
+    )
+    dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
+    [instance] = run_dag(dag, logical_date=datetime(2026, 7, 1, tzinfo=UTC)).get_task_instances()
+    assert (str(instance.state), instance.try_number) == ("failed", 1), "it is not tried again"
+    [message] = messages
+    assert "[H12] Run kmigrate_rollback__sim/r1 owns the cluster and does not go on. Run r1 is queued. The DAG" in message

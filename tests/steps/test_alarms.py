@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
-from airflow_provider_kmigrate.core.model import Migration, ZkView
+from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Migration, NodeFiles, Process, Reason, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Finalized, brokers_registered, run_watch
-from tests.steps.phases import all_in_migration, finalization_begun
+from tests.steps.phases import all_in_migration, all_kraft, finalization_begun
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
 
@@ -75,3 +77,54 @@ def test_a_watch_in_the_middle_of_a_finalization_fails_only_if_that_stays_half_w
     with pytest.raises(Unavailable, match="G43") as later:
         run_watch(context)
     assert later.value.retriable, "the task observes again, twice"
+
+
+class OtherKey(SimCluster):
+    """The machine of broker 1 has another host key: its agent was not asked."""
+
+    changed = False
+
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().observe(what, nodes, groups)
+        if not self.changed:
+            return view
+        text = "The host of broker 1 did not answer: its host key is new"
+        causes = (Cause.UNREAD_PROCESS, Cause.UNREAD_FILES)
+        unread = tuple(Reason("M06", text, cause=cause, node="broker 1", certain=True) for cause in causes)
+        blind = replace(view.brokers[1], process=Process(), files=NodeFiles())
+        return replace(view, brokers={**view.brokers, 1: blind}, unknowns=(*view.unknowns, *unread))
+
+
+def test_a_new_host_key_is_the_only_alarm_of_a_watch_and_comes_at_the_first_look(tmp_path: Path) -> None:
+    cluster = OtherKey()
+    context = cluster.context(tmp_path)
+    all_kraft(cluster, context)
+    run_watch(context)
+    cluster.changed = True
+    said, hidden = list[str](), list[Reason]()
+    with pytest.raises(Refused, match="its host key is new") as refused:
+        run_watch(replace(context, say=said.append), hides=hidden.extend)
+    assert [(reason.code, reason.node) for reason in refused.value.reasons] == [("M06", "broker 1")]
+    assert {reason.cause for reason in hidden} == {Cause.NOT_READ}
+    assert any("Not reported, since it follows from other causes" in line for line in said), "the log has them all"
+
+
+def test_a_watch_in_the_handover_names_the_run_that_stopped_the_controllers_and_no_controller_as_missing(tmp_path: Path) -> None:
+    """It told to start what the rollback had stopped."""
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    all_in_migration(cluster, context)
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    began, stopped = cluster.clock.time, cluster.spec.controllers[:2]
+    lines = []
+    for node in stopped:
+        cluster.stop(node)
+        for kind in ("act", "acted"):
+            text = f"stop {node.name}: nothing needs it" if kind == "act" else f"stop {node.name}"
+            lines.append({"at": began, "run": "rollback/1", "kind": kind, "step": "handover to ZooKeeper", "text": text})
+    (journals / "rollback.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cluster.led = False
+    done = run_watch(replace(context, journals=journals))
+    assert "no controller for" in done.text
+    assert f"Run rollback/1 stopped controllers {', '.join(str(node.id) for node in stopped)}" in done.text

@@ -321,8 +321,8 @@ class Agents:
 class AgentObservation:
     """`hosts.HostObservation` by the facts that an agent reports."""
 
-    def __init__(self, node: NodeSpec, facts: Mapping[str, Any]) -> None:
-        self._node, self.facts = node, facts
+    def __init__(self, node: NodeSpec, facts: Mapping[str, Any], clock_ahead: float | None = None) -> None:
+        self._node, self.facts, self.clock_ahead = node, facts, clock_ahead
 
     def process(self) -> Process:
         """The service manager's process, and what it would do with it."""
@@ -336,6 +336,7 @@ class AgentObservation:
             _restart_loop(self.facts),
             tuple(map(printable, found.get("named", ()))),
             bool(self.facts["unit"].get("ExecStartPre")),
+            self.clock_ahead,
         )
 
     def text(self) -> str | None:
@@ -372,6 +373,15 @@ class AgentObservation:
         return cast(Mapping[str, Any], self.facts["log_dirs"][path])
 
 
+def _clock_ahead(facts: Mapping[str, Any], asked: float, answered: float) -> float | None:
+    """The seconds by which the machine's clock is surely ahead, as near to 0 as the time of the answer allows; None: it does not say."""
+    now = facts.get("clock")
+    if not isinstance(now, int | float):
+        return None
+    ahead, behind = now - answered, now - asked
+    return ahead if ahead > 0 else min(behind, 0.0)
+
+
 def _restart_loop(facts: Mapping[str, Any]) -> str | None:
     """The last lines of the log of a unit that systemd starts again and again; None for one that it does not.
 
@@ -389,12 +399,14 @@ def _restart_loop(facts: Mapping[str, Any]) -> str | None:
 class AgentHost:
     """`hosts.Host` over an agent."""
 
-    def __init__(self, connection: Connection, cluster_id: str) -> None:
-        self._connection, self._cluster_id = connection, cluster_id
+    def __init__(self, connection: Connection, cluster_id: str, clock: Callable[[], float] = time.time) -> None:
+        self._connection, self._cluster_id, self._clock = connection, cluster_id, clock
 
     def observe(self, node: NodeSpec) -> AgentObservation:
-        """The node's process and files, by one request to the agent."""
-        return AgentObservation(node, self._connection.facts(node.name, node.role))
+        """The node's process and files, by one request to the agent, and its machine's clock."""
+        asked = self._clock()
+        facts = self._connection.facts(node.name, node.role)
+        return AgentObservation(node, facts, _clock_ahead(facts, asked, self._clock()))
 
     def files(self, node: NodeSpec) -> NodeFiles:
         """The node's files."""

@@ -139,7 +139,10 @@ def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Clocks, compared read-only: each broker with ZooKeeper at its registration; ZooKeeper with this machine, if ahead."""
+    """Clocks, compared read-only: every node's machine with this one; each broker with ZooKeeper at its registration; ZooKeeper, if ahead."""
+    nodes = {node.name: _process(view, node).clock_ahead for node in facts.spec.nodes() if node.hosts.driver != "gone"}
+    if off := [f"{name} {ahead:+.1f} s" for name, ahead in nodes.items() if ahead is not None and abs(ahead) > _SKEW]:
+        yield warns("W8", f"clocks differ from this machine's: {summarize(off)}")
     environment, tree = facts.environment, facts.environment.tree
     if tree is None:
         return
@@ -148,10 +151,9 @@ def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {summarize(off)}")
     if tree.latest - environment.now > _SKEW:
         yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - environment.now:.1f} s ahead of this machine's")
-    elif not environment.one_machine:
-        yield unknown(
-            "W8", "how far this machine's clock is from those of the nodes: no source that kmigrate may read reports their time"
-        )
+    unread = unread_hosts(view, Cause.UNREAD_PROCESS)
+    if not environment.one_machine and (unsaid := [name for name in nodes if nodes[name] is None and name not in unread]):
+        yield unknown("W8", f"how far the clocks of these nodes are from this machine's: {summarize(unsaid)}")
     registered = view.zk.broker_ids if view.zk else ()
     if missing := [node.id for node in facts.spec.brokers if node.id not in skews and node.id in registered]:
         yield unknown("W8", f"registrations without the broker's time: {summarize(missing)}")

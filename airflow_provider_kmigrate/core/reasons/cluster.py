@@ -310,6 +310,20 @@ do: `/migration` was deleted by hand while brokers are in migration or KRaft mod
 never: Give them the flag.
 source: ActivationRecordsGenerator (3.9)
 
+G45 The cluster has no controller
+means: No KRaft controller leads, and ZooKeeper has none: no leader moves, no ISR shrinks, no topic is created. It has lasted for longer than an election or the handover of a rollback.
+meanwhile: **No.** Brokers serve, but the next one that fails stops acks=all writes to its partitions.
+do: Start the controllers that do not answer, each with its own directory and the flag in its file (G23). A majority is enough.
+do: ZooKeeper owns the cluster: bring the ensemble back (U01); a broker becomes controller by itself.
+never: Restart a broker meanwhile: in migration mode it needs the quorum to start. Delete `/controller`.
+
+G46 A rollback has left the cluster without a controller
+means: A rollback stopped the controllers, and has not handed the cluster over to ZooKeeper for longer than that takes: no leader moves, no ISR shrinks, no topic is created.
+meanwhile: **No.** Brokers serve, but the next one that fails stops acks=all writes to its partitions.
+do: A task of the run in the text is running: let it work. It hands over, or starts the controllers again. Bring back a machine that another alarm names.
+do: None is running: clear the task of it that failed.
+never: Start one controller by hand, or delete `/controller`. Restart a broker meanwhile: in migration mode it needs the quorum to start.
+
 H Who owns the cluster
 about: who owns the cluster (the fence)
 when: all the way
@@ -375,6 +389,16 @@ do: It is paused: `airflow dags unpause -y kmigrate_rollback__<cluster>`, then c
 do: Another run is under way: answer its request, wait for its end, or mark it failed. Then clear the task that failed.
 do: Airflow does not answer, or the scheduler begins no run: check `airflow jobs check` and the API server, then clear the task that failed.
 never: Break the lock of the queued run. Pause the DAG again before `plan` of its run has begun.
+
+H12 The run that owns the cluster does not go on
+means: A run began to change this cluster and stands: its DAG is paused, it is queued, it failed, or its process died. Nothing else may act until it ends.
+meanwhile: As long as no other alarm is reported with it. In a rollback's `handover` nothing may wait: see G46.
+do: Its DAG is paused: `airflow dags unpause -y DAG_ID`, with the DAG that the text names.
+do: It is queued although its DAG is not paused: end the other run of that DAG, or check the scheduler (`airflow jobs check`).
+do: It failed: clear the task that failed ([section 5](#5-how-to-continue)). It observes the cluster and does the rest. The rollback takes the lock of a run that only waits.
+do: Its task stands on "running" although its worker died: mark that task failed, then clear it.
+do: Airflow does not know the run any more: free the cluster ([section 13](#13-free-a-cluster)).
+never: Break the lock of a run that is only queued or paused.
 
 P The phase
 about: the phase of the migration

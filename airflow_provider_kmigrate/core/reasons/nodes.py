@@ -108,10 +108,9 @@ never: Restart or reboot the machine before its file is right.
 source: measured: a soak, an approval and a watch succeeded, and the next reboot isolated a broker
 
 O07 A node does not come back in its stage after a boot
-means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller, and disables it when a rollback stops it. A broker's unit is its administrator's. A controller's that is enabled before that fails at each boot.
+means: After a power cut the brokers would come up, but no controller: the cluster has no controller until an administrator starts one. kmigrate enables the unit when it starts a controller, and disables it when a rollback stops it. A broker's unit is its administrator's.
 meanwhile: Yes, until that machine reboots.
-do: On that machine: `systemctl enable kafka`. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
-do: `node check` says that a controller's unit is enabled too early: `systemctl disable --now kafka`.
+do: On that machine: `systemctl enable` with the unit that the text names. A unit without an `[Install]` section, or a masked one, cannot be enabled: correct it first.
 do: The step continues by itself.
 never: Finalize with it.
 source: measured: a finalized cluster had no controller after a power cut
@@ -138,6 +137,12 @@ do: Copy the intact file that the text names over the other one, as Airflow's us
 do: Missing: put `[kmigrate] folder` on storage that all workers share, or copy it from the worker that ran `moving_groups.export` (O05).
 do: Both altered: restore one from your own backup of the folder.
 never: Write a new SHA-256 into a file. Start the groups: they would read everything again, or skip records.
+
+O11 A controller's unit starts at boot too early
+means: Its directory is not formatted, so at each boot the unit fails, and at its maximum of starts it stays failed. Left over from an earlier migration, or enabled by the package. A run formats the directory, starts the controller and enables the unit itself.
+meanwhile: Yes. Nothing but that unit fails.
+do: On that machine: `systemctl disable --now` with the unit that the text names.
+never: Format the directory by hand, or enable the unit again before a run has started the controller.
 
 R The restart of a node
 about: the restart of one node
