@@ -35,7 +35,10 @@ def draw(random: Random) -> ClusterView:
     # Most migrations have their brokers in two modes at most.
     modes = random.sample([ZK, MIG, KRAFT], random.choice([1, 1, 2, 2, 3]))
     shown = [random.choice([*modes, *modes, None]) for _ in range(3)]
-    view = readable(cluster(shown, (True, True, True), random.choice([None, -1, 90])))
+    offset = random.choice([None, -1, 90])
+    view = readable(cluster(shown, (True, True, True), offset))
+    if offset is not None:
+        view = with_zk(view, migration=replace(migration(offset), created_at=1.0))
     brokers = {number: _broker(random, broker) for number, broker in view.brokers.items()}
     controllers = {number: _controller(random, number) for number in CONTROLLERS}
     leader = random.choice([None, *(number for number in CONTROLLERS if controllers[number].answers)])

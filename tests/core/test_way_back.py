@@ -77,8 +77,12 @@ def refusing(view: ClusterView, reason: Reason) -> list[str]:
     return [name for name, works in ACTS.items() if re.search(name, reason.next_step) and not works(view, reason)]
 
 
+OF_A_MIGRATION = {"T06", "G05", "G07", "G23", "G43", "P06", "P07", "P09", "R12"}
+"""Codes of what matters until the end; afterwards each of them asks for something that is of no use, or harms."""
+
+
 def reported(view: ClusterView, verdict: Readiness) -> Iterator[Reason]:
-    at_once, acts = watch.at_once(view, 86_400.0, 0.0), KnownActs()
+    at_once, acts = watch.at_once(view, 86_400.0, 90_000.0), KnownActs()  # long enough for a hybrid
     staying = watch.if_it_stays(view, acts)
     yield from (*alarms(view), *at_once, *staying, *watch.beside(staying, verdict, acts), *watch.lost(verdict))
     yield from (each.reason for each in verdict.reasons)
@@ -92,6 +96,8 @@ def faults(view: ClusterView) -> set[str]:
         for reason in reported(view, verdict)
         for name in refusing(view, reason)
     }
+    if ended(view):
+        found |= {f"{reason.code} after the end" for reason in reported(view, verdict) if reason.code in OF_A_MIGRATION}
     if verdict.level is ReadinessLevel.LOST and rolls_back(view) and has_what_it_needs(view):
         found.add("lost, and a rollback is possible")
     return found

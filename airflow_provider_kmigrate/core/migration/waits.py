@@ -132,10 +132,10 @@ def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason |
     """The alarm (T06) if brokers are still in migration mode more than `max_hybrid` seconds after the controllers came; else None.
 
     Counted from the creation of /migration, which outlives every run and election; the time of KRaft's takeover is stored
-    nowhere. `now` in seconds since the epoch. None during the soak, with all brokers on KRaft, and for a view without ZooKeeper.
+    nowhere. `now` in seconds since the epoch. None during the soak, with all brokers on KRaft, after the end, and without ZooKeeper.
     """
     left, began = view.in_mode(BrokerMode.MIGRATION), view.migration.created_at if view.migration else 0.0
-    if not left or not kraft_owns(view) or not began or now - began <= max_hybrid:
+    if not left or not kraft_owns(view) or not began or now - began <= max_hybrid or ended(view):
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
     text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {left}."
