@@ -18,7 +18,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore pairs mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -78,6 +78,9 @@ long: setup setup-spark ## long tests, minutes each: rollback by its DAG and a s
 
 explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the smallest failing history as a ready test; nightly
 	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),20) $(ARGS)
+
+pairs: $(STAMP) ## search every pair of faults at every step of a migration and of a rollback, on the simulated cluster; print its size, the worst stalls and what it found. A part: ARGS='--share 0.01 --seed 7' (all options: ARGS=--help); nightly
+	$(BIN)/python -m tests.pairs $(ARGS)
 
 mutants: $(STAMP) ## mutation tests of the decision core: try COUNT (200) small changes drawn by SEED (1), print those that no test notices; nightly
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark,mutants]'
