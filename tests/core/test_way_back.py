@@ -84,7 +84,7 @@ OF_A_MIGRATION = {"T06", "G05", "G07", "G23", "G43", "P06", "P07", "P09", "R12"}
 def reported(view: ClusterView, verdict: Readiness) -> Iterator[Reason]:
     at_once, acts = watch.at_once(view, 86_400.0, 90_000.0), KnownActs()  # long enough for a hybrid
     staying = watch.if_it_stays(view, acts)
-    yield from (*alarms(view), *at_once, *staying, *watch.beside(staying, verdict, acts), *watch.lost(verdict))
+    yield from (*alarms(view), *at_once, *staying, *watch.beside(view, staying, verdict, acts), *watch.lost(verdict))
     yield from (each.reason for each in verdict.reasons)
 
 
