@@ -26,6 +26,7 @@ NAMES = (
     "triggers",
     "parse",
     "machines",
+    "rollback_faults",
 )
 BUILD = Path("build/bench")
 

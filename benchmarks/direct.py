@@ -42,11 +42,25 @@ def context(
 
     Without `acting`, what preflight and sensors have: they hold nothing. `wired` may put something between the tool and the nodes.
     """
-    chosen = spec or load(cluster.spec_path)
     known = connections or read_connections(cluster.plan.connections_path)
     folder = folder or cluster.folder.parent / "kmigrate"
+    with context_of(spec or load(cluster.spec_path), known, run, folder=folder, acting=acting, wired=wired) as here:
+        yield here
+
+
+@contextmanager
+def context_of(
+    chosen: ClusterSpec,
+    connections: Mapping[str, Mapping[str, Any]],
+    run: str,
+    *,
+    folder: Path,
+    acting: bool = True,
+    wired: Callable[[Tools], Tools] = lambda tools: tools,
+) -> Iterator[StepContext]:
+    """As `context`, of a cluster file and connections."""
     with (
-        opened(settings_for(chosen, lookup_in(known, chosen))) as opened_tools,
+        opened(settings_for(chosen, lookup_in(connections, chosen))) as opened_tools,
         nullcontext(wired(opened_tools)) as tools,
         Observer(chosen, tools) as observer,
         Fence(tools.zk, chosen.cluster_id, run) if acting else nullcontext(ReadOnlyFence()) as fence,

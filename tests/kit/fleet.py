@@ -10,6 +10,7 @@ import json
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ import yaml
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
-from tests.kit.localcluster import config, export, jars, plan, ready, runtime
+from tests.kit.localcluster import config, export, jars, plan, ready, runtime, snapshots
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import FIRST_CONTROLLER, Plan, Shape
 from tests.kit.localcluster.runtime import Runtime
@@ -195,8 +196,34 @@ class Fleet(LocalCluster):
         return files
 
     def _boot(self) -> None:
+        self._with_each(Machine.boot)
+
+    def snapshot(self, name: str, grace: float = 90.0) -> None:
+        """Stop everything in order, within `grace` seconds a role, and keep a copy of every disk by this name; `go_on` boots."""
+        snapshots.check_name(name)
+        for nodes in (self.plan.brokers, self.plan.controllers):
+            with ThreadPoolExecutor(len(nodes)) as pool:
+                list(pool.map(partial(self._stop_unit, grace), nodes))
+        self._with_each(Machine.power_off)
+        self._with_each(lambda machine: machine.keep_disk(name))
+
+    def _stop_unit(self, grace: float, node: NodeSpec) -> None:
+        self.machine(node).run("systemctl", "stop", UNITS[node.role], seconds=grace)
+
+    def restore(self, name: str) -> None:
+        """End every machine at once, with the disks that the snapshot kept; `go_on` boots."""
+        self._with_each(lambda machine: machine.cut_power() if machine.is_on else None)
+        self._with_each(lambda machine: machine.put_disk_back(name))
+
+    def go_on(self, timeout: float = 180.0) -> None:
+        """Boot every machine, and wait until ZooKeeper and the brokers serve."""
+        deadline = time.monotonic() + timeout
+        self._boot()
+        self.wait_serving(deadline)
+
+    def _with_each(self, call: Callable[[Machine], object]) -> None:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(Machine.boot, self.machines.values()))
+            list(pool.map(call, self.machines.values()))
 
     def wait_serving(self, deadline: float) -> None:
         """Until ZooKeeper answers and each broker knows all others."""

@@ -358,18 +358,39 @@ class Machine:
         """At once: what is not on the disk now never gets there."""
         assert self._holder is not None
         disk = os.open(f"/proc/{self._holder.pid}/root{self.folder}/disk", os.O_RDONLY | os.O_DIRECTORY)
+        self._holder.send_signal(signal.SIGSTOP)  # it would unmount the disk, which writes what is not there yet
         try:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.leader, signal.SIGKILL)
+            # no process may live to tell that its disk fails
+            wait_until(lambda: not psutil.pid_exists(self.leader), f"{self.folder} has ended", _TIMEOUT)
             fcntl.ioctl(disk, _EXT4_SHUTDOWN, struct.pack("I", 2))
         finally:
             os.close(disk)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.leader, signal.SIGKILL)
+            self._holder.send_signal(signal.SIGCONT)
         self.power_off()
 
     def reboot(self) -> None:
         """Cut the power and boot again."""
         self.power_off()
         self.boot()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was booted and not ended since."""
+        return self._holder is not None
+
+    def keep_disk(self, name: str) -> None:
+        """Copy the disk of a machine that is off, by this name."""
+        self._copy_disk("disk", name)
+
+    def put_disk_back(self, name: str) -> None:
+        """The disk of a machine that is off becomes the copy of this name."""
+        self._copy_disk(name, "disk")
+
+    def _copy_disk(self, source: str, target: str) -> None:
+        assert not self.is_on, f"{self.folder} is on"
+        subprocess.run(["cp", "--sparse=always", self.folder / f"{source}.img", self.folder / f"{target}.img"], check=True)
 
     def close(self) -> None:
         """End it and remove its disk; `console` stays."""
@@ -378,10 +399,10 @@ class Machine:
         self.power_off()
         (self.folder / "disk.img").unlink(missing_ok=True)
 
-    def run(self, *argv: str, fails: bool = False) -> str:
-        """What a command of its root prints."""
+    def run(self, *argv: str, fails: bool = False, seconds: float = _TIMEOUT) -> str:
+        """What a command of its root prints within `seconds`."""
         entered = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-p", "--", *argv]
-        done = subprocess.run(entered, capture_output=True, text=True, env=_ENVIRONMENT, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(entered, capture_output=True, text=True, env=_ENVIRONMENT, timeout=seconds, check=False)
         assert fails or done.returncode == 0, (argv, done.returncode, done.stdout, done.stderr)
         return done.stdout
 

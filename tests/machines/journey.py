@@ -48,7 +48,7 @@ class Downs:
     def _watch(self, node: NodeSpec, over: threading.Event) -> None:
         since = 0.0
         while not over.wait(_POLL_S):
-            answers = _listens(node)
+            answers = listens(node)
             if not answers and not since:
                 since = time.time()
             elif answers and since:
@@ -60,7 +60,7 @@ class Downs:
         return next(seconds for node, began, seconds in self.seen if node == broker and began >= after)
 
 
-def _listens(node: NodeSpec) -> bool:
+def listens(node: NodeSpec) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((node.host, node.port), 1.0):
         return True
     return False
@@ -92,7 +92,7 @@ class FleetTrial(Trial):
 
         def wait() -> str:
             node = self.acting()
-            wait_until(lambda: not _listens(node), f"{node.name} stops", 120)
+            wait_until(lambda: not listens(node), f"{node.name} stops", 120)
             made()
             return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +22,17 @@ _GROUP = "verifiable"
 
 
 class VerifiableLoad:
-    """One producer and two members of a group on `topic`; their folders lie in the cluster's, so `down` and `clean` end them."""
+    """One producer and two members of a group on `topic`; their folders lie in the cluster's, so `down` and `clean` end them.
 
-    def __init__(self, cluster: LocalCluster, topic: str, rate: int) -> None:
-        self._cluster, self._topic, self._rate = cluster, topic, rate
-        self._producer = NodeProcess(cluster.folder / "client-producer")
-        self._consumers = [NodeProcess(cluster.folder / f"client-consumer{member}") for member in range(2)]
+    `folder`: they lie there instead, and `stop` alone ends them. `keys`: how many different ones the records have in turn, so that all
+    partitions get some all the time; 0: none, and a partition gets as many as a batch holds before the next one does.
+    """
+
+    def __init__(self, cluster: LocalCluster, topic: str, rate: int, *, keys: int = 0, folder: Path | None = None) -> None:
+        self._cluster, self._topic, self._rate, self._keys = cluster, topic, rate, keys
+        folder = folder or cluster.folder
+        self._producer = NodeProcess(folder / "client-producer")
+        self._consumers = [NodeProcess(folder / f"client-consumer{member}") for member in range(2)]
 
     def start(self, timeout: float = 60.0) -> None:
         where = ["--bootstrap-server", self._cluster.bootstrap, "--topic", self._topic]
@@ -34,12 +40,13 @@ class VerifiableLoad:
             group = ["--group-id", _GROUP, "--reset-policy", "earliest", "--session-timeout", "30000"]
             self._spawn(consumer, "VerifiableConsumer", [*where, *group])
         rate = ["--throughput", str(self._rate), "--acks", "-1", "--producer.config", f"{self._producer.folder}/p.properties"]
-        self._spawn(self._producer, "VerifiableProducer", [*where, *rate])
+        keys = ["--repeating-keys", str(self._keys)] if self._keys else []
+        self._spawn(self._producer, "VerifiableProducer", [*where, *rate, *keys])
         self._wait(lambda: self.facts().acked > 0 and self._delivered() > 0, "the first delivery", timeout)
 
     def _spawn(self, process: NodeProcess, tool: str, arguments: list[str]) -> None:
         found = runtime.find()
-        process.folder.mkdir()
+        process.folder.mkdir(parents=True)
         (process.folder / "log4j.properties").write_text(_LOGGING)
         (process.folder / "p.properties").write_text(config.render(_PRODUCER))
         main = f"org.apache.kafka.tools.{tool}"
@@ -49,15 +56,23 @@ class VerifiableLoad:
     def stop(self) -> Facts:
         """Producer first, then the consumers once they have read everything, or did not in a minute."""
         _end(self._producer)
-        self._wait(lambda: self._delivered() >= self.facts().acked, "everything to be read", 60.0)
+        with contextlib.suppress(AssertionError):
+            self._wait(lambda: self._delivered() >= self.facts().acked, "everything to be read", 60.0)
         for consumer in self._consumers:
             _end(consumer)
         return self.facts()
 
-    def facts(self) -> Facts:
-        return balance(list(self._events()))
+    def kill(self) -> None:
+        """End whatever runs of it at once."""
+        for process in (self._producer, *self._consumers):
+            if process.folder.exists():
+                process.signal(signal.SIGKILL)
 
-    def _events(self) -> Iterator[Event]:
+    def facts(self) -> Facts:
+        return balance(list(self.events()))
+
+    def events(self) -> Iterator[Event]:
+        """Of all three, so far."""
         yield from producer_events(_lines(self._producer), "producer")
         for consumer in self._consumers:
             yield from consumer_events(_lines(consumer), consumer.folder.name, _GROUP, [self._topic])
