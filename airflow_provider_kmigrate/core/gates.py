@@ -85,6 +85,11 @@ def wrong_cluster(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     return tuple(Reason("I01", f"{text} {where} says {found}.") for where, found in named if found != spec.cluster_id)
 
 
+def is_identified(view: ClusterView) -> bool:
+    """Whether any source reported a cluster id: that none did is unknown, not wrong."""
+    return bool(_named(view))
+
+
 def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
     """Why the owner of a node's directories is unknown; empty if they were read, even if still unformatted."""
     if node.files.meta is not None:

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, GateState, unidentified, without_left, wrong_cluster
+from airflow_provider_kmigrate.core.gates import Gate, GateState, is_identified, unidentified, without_left, wrong_cluster
 from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
@@ -445,12 +445,12 @@ class _Narrow:
 
 
 def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
-    age = context.clock.monotonic() - view.taken_at
-    if age > MAX_VIEW_AGE:
-        context.say(f"The last observation is {age:.1f} s old; observing again before acting.")
+    if why := _why_not_used(context, view):
+        context.say(f"{why} Observing again before acting.")
         if diary.waited() >= step.patience:
-            text = f"every observation was more than {MAX_VIEW_AGE:.0f} s old before it could be used: this machine is too slow, or pauses"
-            raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress; {text}.")
+            raise TimedOut(
+                f"{step.name}: gave up after {step.patience:.0f} s without progress; no observation could be used. {why}"
+            )
         return
     refuse_strangers(step.name, context, view)
     context.fence.check()
@@ -472,6 +472,14 @@ def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, dia
         context.say(f"{error} Whether it was done is not known: observing again.")
         return
     diary.acted(decision, context.clock.monotonic() - started)
+
+
+def _why_not_used(context: StepContext, view: ClusterView) -> str:
+    """Why an observation allows no act, and the next one may; empty if it does."""
+    age = context.clock.monotonic() - view.taken_at
+    if age > MAX_VIEW_AGE:
+        return f"The last observation is {age:.1f} s old, and at most {MAX_VIEW_AGE:.0f} s are allowed: this machine is too slow, or pauses."
+    return "" if is_identified(view) else "No source reported the cluster id."
 
 
 def require_gate(gate: Gate) -> None:

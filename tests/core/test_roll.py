@@ -247,6 +247,19 @@ def test_no_broker_waits_for_one_that_only_its_own_restart_brings_back(view, iso
     assert codes(roll.settled(away, away.brokers[here], target)) == {"R03"}, "every other broker counts"
 
 
+def test_a_broker_left_behind_restarts_although_another_one_keeps_replicas_out():
+    """Another left-behind broker adds nobody to the ISRs of what it leads, until its own restart."""
+    left = cluster([KRAFT, MIG, MIG], (False,) * 3, 90)
+    out = tuple(
+        replace(row, leader=2, isr=tuple({1, 2} & set(row.replicas))) if 2 in row.replicas else row for row in left.partitions
+    )
+    assert roll.may_give_up(replace(left, partitions=out), 1).met
+    unknown = tuple(
+        replace(row, leader=0, isr=tuple({0, 1} & set(row.replicas))) if 2 in row.replicas else row for row in left.partitions
+    )
+    assert not roll.may_give_up(replace(left, partitions=unknown), 1).met
+
+
 def test_brokers_left_behind_are_behind_the_first_roll_and_none_of_them_bakes():
     view = cluster([KRAFT, MIG, ZK], (False, True, True), 90)
     assert next_to_roll(view, [0, 1, 2], MIG) is None

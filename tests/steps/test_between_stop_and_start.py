@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from airflow_provider_kmigrate.steps.waits import PreferredLeaders
 from tests.steps.phases import EVERYTHING, all_in_migration, all_kraft, controllers, finalization_begun, handed_over
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
@@ -227,3 +228,23 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: P
     with pytest.raises(Failed, match="no space"):
         run_step(roll_back_one(cluster), context)
     assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"
+
+
+def test_an_act_waits_for_an_observation_that_names_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper went away while its step decided: no source names the cluster, which is unknown, not wrong."""
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    observe, unnamed = SimCluster.observe, [1]
+
+    def away(self: SimCluster, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = observe(self, what, nodes, groups)
+        if view.partitions is None or not unnamed or not any(row.leader != row.replicas[0] for row in view.partitions):
+            return view
+        unnamed.pop()
+        return replace(view, zk=None, kafka_cluster_id=None, brokers={}, controllers={})
+
+    monkeypatch.setattr(SimCluster, "observe", away)
+    context = cluster.context(tmp_path)
+    run_step(PreferredLeaders(6), context)
+    assert not unnamed
+    assert any("No source reported the cluster id" in text for text in context.say.__self__)  # type: ignore[attr-defined]

@@ -118,7 +118,7 @@ def test_observations_that_are_always_too_old_to_act_on_end(tmp_path):
             self.clock.time += 6.0
             return view
 
-    with pytest.raises(TimedOut, match="more than 5 s old"):
+    with pytest.raises(TimedOut, match="at most 5 s are allowed"):
         run_step(Scripted(lambda _: Act(Verb.RESTART_LEADER, "now")), Sleepy().context(tmp_path))
 
 

@@ -209,8 +209,13 @@ def may_bake(view: ClusterView) -> Gate:
 
 
 def may_give_up(view: ClusterView, *ids: int) -> Gate:
-    """`may_stop` for brokers that are themselves unhealthy: partitions whose ISR misses one lose nothing when it stops."""
+    """`may_stop` for brokers that are themselves unhealthy: partitions whose ISR misses one lose nothing when it stops.
+
+    Nor do partitions count that a broker leads which a finalization left behind: it changes no ISR, and only its own restart ends that.
+    """
     rows = view.partitions
+    if rows is not None and where(view).phase is Phase.LEFT_BEHIND:
+        rows = tuple(row for row in rows if row.leader not in isolated_brokers(view) or row.leader in ids)
     if rows is not None:
         rows = tuple(replace(row, replicas=tuple(r for r in row.replicas if r in row.isr or r not in ids)) for row in rows)
     return may_stop(replace(view, partitions=rows), ids)
