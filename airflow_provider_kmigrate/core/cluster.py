@@ -255,10 +255,11 @@ class NotifierSpec:
 
 
 class StopPoint(StrEnum):
-    """A place at which a migration waits until an approver lets it continue; the value is the stage behind which it waits."""
+    """A place at which a migration waits until an approver lets it continue, or ends; the value is the stage that is over then."""
 
     FIRST_ROLL = "first_roll"
     DUAL_WRITE = "dual_write"
+    HYBRID = "hybrid"  # the first broker of the second roll runs in KRaft mode
     SOAK = "soak"
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, chain
+from airflow.sdk import DAG, BaseOperator, Param, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, StopPoint
 from airflow_provider_kmigrate.core.gates import mover
@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.operators.approval import (
     StartRollbackOperator,
     asked_of,
 )
+from airflow_provider_kmigrate.operators.goal import END, end_at
 
 _GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 _DOC = """\
@@ -54,6 +55,13 @@ Any task may be cleared at any time: it observes the cluster and does what is le
 skipped in the first roll and rolled at its end.
 """
 
+_GOALS = {
+    END: "to the end; an approver decides before the point of no return",
+    StopPoint.SOAK: "every broker in KRaft mode, and the soak is over",
+    StopPoint.HYBRID: "the first broker in KRaft mode, the others in migration mode",
+    StopPoint.DUAL_WRITE: "metadata is copied, every broker in migration mode",
+    StopPoint.FIRST_ROLL: "every broker in migration mode; the copy begins by itself",
+}
 _START_ROLLBACK = "start_rollback"
 _SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
     ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval"),
@@ -79,11 +87,56 @@ def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.MIGRATION`."""
     soak, asked = timedelta(seconds=spec.policy.min_soak), "Leave it empty to be asked before the point of no return."
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)
-    params = {"approve_finalization": approval_param(spec, "Approve finalization beforehand", asked)}
+    params = {"to": _goal_param(spec), "approve_finalization": approval_param(spec, "Approve finalization beforehand", asked)}
     kind = "kmigrate_zk_to_kraft"
     with cluster_dag(spec, kind, text, partial(_page, spec), params=params, default_args=RETRIED) as dag:
         chain_plan(spec, MIGRATION, partial(_approve, spec), partial(_given, spec), _around(spec))
+        _stop_at_canary(dag, spec)
+        for point in _goals(spec):
+            for task in _ends(dag, spec, point):
+                task._post_execute_hook = partial(end_at, task, spec.path, point)  # noqa: SLF001 - BaseOperator's argument `post_execute`
     return dag
+
+
+def _goals(spec: ClusterSpec) -> list[StopPoint]:
+    """The stages behind which a run may end; without those at which a Spark job of the cluster file is held."""
+    return [point for point in StopPoint if not spec.spark_jobs or point in {StopPoint.DUAL_WRITE, StopPoint.SOAK}]
+
+
+def _goal_param(spec: ClusterSpec) -> Param:
+    goals = _goals(spec)
+    return Param(
+        END,
+        enum=[END, *(str(point) for point in reversed(goals))],
+        title="Migrate to",
+        description="A run that has reached its goal succeeds, skips what follows and frees the cluster; a later run does what is left. "
+        + "; ".join(f"{goal}: {_GOALS[goal]}" for goal in (END, *reversed(goals)))
+        + ".",
+    )
+
+
+def _ends(dag: DAG, spec: ClusterSpec, point: StopPoint) -> list[BaseOperator]:
+    """The tasks of which any, once it has succeeded, shows that a stage is over, with its audit and its Spark jobs."""
+    resumed = [task for task in dag.task_dict if task.startswith("resume_after_copy.")]
+    ends = {
+        StopPoint.FIRST_ROLL: [
+            f"audit_{_GATES[0]}.verdict" if spec.audit else find(MIGRATION, "registered", "first_roll").full_id()
+        ],
+        StopPoint.DUAL_WRITE: resumed or [find(MIGRATION, "equivalent", "copy").full_id()],
+        StopPoint.HYBRID: [find(MIGRATION, "roll", "second_roll").full_id(broker.id) for broker in spec.brokers],
+        StopPoint.SOAK: [_SHOWN["soak"]],
+    }
+    return [dag.get_task(task) for task in ends[point]]  # type: ignore[misc]
+
+
+def _stop_at_canary(dag: DAG, spec: ClusterSpec) -> None:
+    """Put the request between the first broker of the second roll and the next one, if the cluster file stops there."""
+    first = dag.get_task(_begun("roll", "second_roll", spec.brokers))
+    after = list(first.downstream_list)
+    skipped = f"`{first.task_id}` was skipped: another broker goes first, and none has restarted in this roll yet."
+    seen = f"{{{{ ti.xcom_pull(task_ids='{first.task_id}') or '{skipped}' }}}}"
+    for stop in _stop(spec, StopPoint.HYBRID, seen):
+        chain(first, stop, after)
 
 
 def _page(spec: ClusterSpec, task: str) -> str:
@@ -129,11 +182,11 @@ def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
     }
 
 
-def _stop(spec: ClusterSpec, point: StopPoint) -> list[BaseOperator]:
+def _stop(spec: ClusterSpec, point: StopPoint, seen: str = "") -> list[BaseOperator]:
     """The request behind a stage at which the cluster file stops the migration; none if it does not."""
     if point not in spec.stop_after:
         return []
-    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, **asked_of(spec), **AFTER_SKIPS)]
+    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, seen=seen, **asked_of(spec), **AFTER_SKIPS)]
 
 
 def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:

@@ -70,7 +70,7 @@ The answers:
 """
 
 _STOP = """\
-The migration of **cluster {name}** (`{cluster_id}`) waits after `{point}`, as the cluster file says (`stop_after`). It keeps the lock.
+The migration of **cluster {name}** (`{cluster_id}`) waits after `{point}`, as the cluster file says (`stop_after`). It keeps the lock.{seen}
 
 * **{yes}**: begin the next stage.
 * **{no}**: this run ends and changes nothing. A later run does what is left. A rollback may begin now: start `kmigrate_rollback__{name}`.
@@ -318,6 +318,7 @@ class ContinueOperator(_ApproveOperator):
     """Wait behind a stage of the migration until an administrator lets it continue. Further arguments as `_ApproveOperator`'s.
 
     :param point: the stage.
+    :param seen: Markdown with what was observed; its templates are rendered.
     """
 
     of_migration = True
@@ -325,8 +326,8 @@ class ContinueOperator(_ApproveOperator):
     question, text = "Continue the migration of Kafka cluster {name} after {point}?", _STOP
     refused = "Ended at the stop point: nothing was changed. A later run does what is left."
 
-    def __init__(self, *, point: StopPoint, **kwargs: Any) -> None:
-        super().__init__(**{"words": {"point": str(point)}, **kwargs})
+    def __init__(self, *, point: StopPoint, seen: str = "", **kwargs: Any) -> None:
+        super().__init__(**{"words": {"point": str(point), "seen": f"\n\n{seen}" if seen else ""}, **kwargs})
 
 
 class ApproveRollbackOperator(_ApproveOperator):

@@ -635,7 +635,7 @@ class ClusterFile(Section):
         default=(),
     )
     stop_after: Annotated[tuple[StopPoint, ...], or_default(()), BeforeValidator(_as_list)] = key(
-        "where the migration waits until an approver lets it continue: first_roll, dual_write, soak, or a list of them",
+        "where the migration waits until an approver lets it continue: first_roll, dual_write, hybrid (one broker in KRaft mode), soak, or a list of them",
         ["first_roll"],
         default=(),
     )

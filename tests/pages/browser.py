@@ -34,7 +34,10 @@ _FLAGS = (
 
 @dataclass
 class Browser:
-    """One tab. `requests` are the addresses it asked for, `complaints` what it wrote on its console."""
+    """One tab. `requests` are the addresses it asked for, `complaints` what it wrote on its console.
+
+    `statuses`: of the answers to what it sent, by the request's method; the newest of each.
+    """
 
     process: subprocess.Popen[bytes]
     to: int
@@ -42,6 +45,8 @@ class Browser:
     session: str = ""
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
+    statuses: dict[str, int] = field(default_factory=dict)
+    _methods: dict[str, str] = field(default_factory=dict)  # of requests, by their number
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _buffer: bytes = b""
     _loaded: int = 0
@@ -85,6 +90,15 @@ class Browser:
             time.sleep(0.1)
         return value
 
+    def status_of(self, method: str, within: float = 30.0) -> int:
+        """The status of the answer to a request with this method, as soon as there is one; then it is forgotten."""
+        deadline = time.monotonic() + within
+        while method not in self.statuses:
+            assert time.monotonic() < deadline, f"waited {within:.0f} s for the answer to {method}"
+            self.value("0")
+            time.sleep(0.05)
+        return self.statuses.pop(method)
+
     def text(self) -> str:
         """What the page shows."""
         return str(self.value("document.body.innerText"))
@@ -115,6 +129,9 @@ class Browser:
     def _note(self, method: str | None, params: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+            self._methods[params["requestId"]] = params["request"]["method"]
+        elif method == "Network.responseReceived":
+            self.statuses[self._methods.get(params["requestId"], "")] = params["response"]["status"]
         elif method == "Page.loadEventFired":
             self._loaded += 1
         elif method in {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}:

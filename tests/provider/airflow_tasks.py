@@ -72,7 +72,18 @@ def scheduler(dag_id: str) -> Iterator[None]:
         thread.join(10.0)
 
 
+def refused(api: TestClient, method: str, path: str, body: dict[str, Any]) -> str:
+    """Why Airflow refuses a request."""
+    answer = _request(api, method, path, body)
+    assert 400 <= answer.status_code < 500, answer.text
+    return str(answer.text)
+
+
 def _call(api: TestClient, method: str, path: str, body: dict[str, Any]) -> None:
-    headers = {"Authorization": f"Bearer {token_of(api.app, 'ann')}"}
-    answer = api.request(method, f"/api/v2/{path}", json=body, headers=headers)
+    answer = _request(api, method, path, body)
     assert answer.status_code == 200, answer.text
+
+
+def _request(api: TestClient, method: str, path: str, body: dict[str, Any]) -> Any:
+    headers = {"Authorization": f"Bearer {token_of(api.app, 'ann')}"}
+    return api.request(method, f"/api/v2/{path}", json=body, headers=headers)

@@ -15,18 +15,22 @@ import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
+from fastapi.testclient import TestClient
 
-from airflow_provider_kmigrate.core.cluster import ApproverSpec, StopPoint
+from airflow_provider_kmigrate.core.cluster import ApproverSpec, SparkJobSpec, StopPoint
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import load
+from tests.provider.airflow_tasks import refused
+from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, document, rehearsal
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
 
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_ID = "kmigrate_zk_to_kraft__sim"
+ROLLBACK_ID = "kmigrate_rollback__sim"
 OTHERS = ("preflight", "rollback", "clean_up", "watch", "offsets_topic", "offsets_repair")
 APPROVED = {"approve_finalization": CLUSTER_ID}
 RunDag = Callable[..., Any]
@@ -216,10 +220,25 @@ class TestShape:
         assert around == {
             "first_roll": ("first_roll.registered", "copy.copied"),
             "dual_write": ("copy.equivalence", "second_roll.broker_0"),
+            "hybrid": ("second_roll.broker_0", "second_roll.broker_1"),
             "soak": ("soak", "before_approval.dual_write_lag"),
         }
         assert {task.response_timeout.total_seconds() for task in (*ways.values(), dag.get_task("approve"))} == {60.0}
         assert all(task.doc_md for task in ways.values())
+
+    @pytest.mark.parametrize("job", [False, True])
+    def test_its_form_offers_the_goals_at_which_no_spark_job_is_held_and_names_a_wrong_one(
+        self, tmp_path: Path, known: Callable[[DAG], None], api: TestClient, *, job: bool
+    ) -> None:
+        spec = load(rehearsal(tmp_path, SimCluster()).path)
+        dag = zk_to_kraft.build(replace(spec, spark_jobs=(SparkJobSpec("orders", "/checkpoint"),)) if job else spec)
+        goals = ["finalized", "soak", "dual_write"] if job else ["finalized", "soak", "hybrid", "dual_write", "first_roll"]
+        param = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params.get_param("to")
+        assert (param.value, param.schema["enum"]) == ("finalized", goals)
+        assert all(f"{goal}: " in param.description for goal in goals)
+        known(dag)
+        text = refused(api, "POST", f"dags/{DAG_ID}/dagRuns", {"logical_date": None, "conf": {"to": "hybrd"}})
+        assert all(part in text for part in ("to", "hybrd", *goals))
 
     def test_only_what_may_follow_a_postponed_node_runs_after_a_skip(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
@@ -265,6 +284,50 @@ class TestRuns:
         assert sim.cluster.finalized
         assert sim.restarts() == 3 * 2 + 3
         assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task releases the cluster"
+
+    @pytest.mark.slow
+    def test_a_run_ends_well_at_its_goal_and_a_later_one_does_the_rest(
+        self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
+    ) -> None:
+        sim = rehearse()
+
+        def run_to(**conf: str) -> Any:
+            return run_dag(
+                folder.dags_of(sim.path.parent)[DAG_ID], run_conf=conf
+            )  # a DAG object keeps the params of its last run
+
+        for goal, restarts in (("dual_write", 3), ("hybrid", 4)):
+            run = run_to(to=goal)
+            assert str(run.state) == "success", (goal, tasks(run))
+            assert sim.restarts() == restarts, goal
+            assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the cluster is free"
+            assert tasks(run)["finalize.finalized"] == "skipped"
+            if goal == "hybrid":
+                assert {task for task, state in tasks(run).items() if task.startswith("second_roll.") and state == "success"} == {
+                    "second_roll.broker_0"
+                }
+        assert str(run_to(**APPROVED).state) == "success"
+        assert sim.restarts() == 4 + 2 + 3, "only what was left"
+        assert sim.cluster.finalized
+
+    @pytest.mark.slow
+    def test_it_waits_behind_the_first_broker_in_kraft_mode_and_a_rollback_takes_its_lock(
+        self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
+    ) -> None:
+        sim = rehearse()
+        sim.path.write_text(yaml.safe_dump(document(sim.cluster) | {"stop_after": ["hybrid"]}))
+        dag = folder.dags_of(sim.path.parent)[DAG_ID]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Sleep, "MOST", 3)
+            with pytest.raises(pytest.fail.Exception, match="'stop_after_hybrid': 'awaiting_input'"):
+                run_dag(dag)
+        modes = sim.cluster.observe(None).modes()
+        assert [modes[broker] for broker in range(3)] == [BrokerMode.KRAFT, BrokerMode.MIGRATION, BrokerMode.MIGRATION]
+        assert (
+            str(run_dag(folder.dags_of(sim.path.parent)[ROLLBACK_ID], run_conf={"approve_rollback": CLUSTER_ID}).state)
+            == "success"
+        )
+        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes)
 
     @pytest.mark.slow
     def test_a_refused_step_fails_the_run_before_the_rest_and_the_next_run_does_the_rest(

@@ -334,6 +334,7 @@ means: Another run began a migration, a rollback or a move of groups here and is
 meanwhile: Yes.
 do: A process of it is alive: wait until it ends, or pause its DAG and let its task finish. A killed process looks alive for about 10 s.
 do: That run waits for an answer or soaks: a rollback takes its lock by itself. To migrate, answer its request.
+do: That run is queued: unpause its DAG; it begins by itself.
 do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-continue)).
 do: That run is over for good: mark it failed in Airflow and clear this task.
 do: Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).

@@ -1,0 +1,178 @@
+"""The request for an approval in Airflow's own page, in a real browser: each DAG that asks, its form, and the answers that a person gives."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import pytest
+import uvicorn
+import yaml
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import DAG
+from fastapi.testclient import TestClient
+
+from airflow_provider_kmigrate.core.cluster import StopPoint
+from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK
+from tests.pages.browser import Browser, browser
+from tests.provider.airflow_tasks import pause, token_of
+from tests.provider.simulated import Rehearsal, document
+from tests.provider.test_approvers import Users
+from tests.provider.test_dags import DAG_ID, tasks
+from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_kraft
+
+RunDag = Callable[..., Any]
+GROUP = {"name": "billing", "switch": "restart {instance} {kind}", "instances": [{"name": "app-0"}]}
+ASKS = {
+    "approvers": {"users": ["ann", "bob"], "required": 2, "reason": True},
+    "stop_after": [str(point) for point in StopPoint],
+    "groups": [GROUP],
+}
+"""Keys of a cluster file whose DAGs ask wherever they can."""
+
+
+@cache
+def asking_tasks() -> tuple[tuple[str, str], ...]:
+    """Each task that asks, of every DAG that is built: (DAG, task)."""
+    with tempfile.TemporaryDirectory() as files:
+        (Path(files) / "sim.yaml").write_text(yaml.safe_dump(document(SimCluster()) | ASKS))
+        dags = folder.dags_of(Path(files))
+        return tuple((dag.dag_id, task.task_id) for dag in dags.values() for task in dag.tasks if isinstance(task, HITLOperator))
+
+
+def only(task: str) -> str:
+    """The pattern of the tasks of a DAG that are marked as success, so that `task` asks, with real evidence."""
+    return rf"(?!{task}$|finalize\.|before_approval\.|soak$|start_rollback$|rollback_started$).*"
+
+
+class Site(NamedTuple):
+    """Airflow's pages."""
+
+    app: Any
+    url: str
+
+
+@pytest.fixture(scope="module")
+def site(api: TestClient) -> Iterator[Site]:
+    """Airflow's API server, on an address and a port of its own."""
+    listener = socket.create_server(("127.0.0.77", 0))
+    server = uvicorn.Server(uvicorn.Config(api.app, log_level="warning", lifespan="off"))
+    thread = Thread(target=server.run, args=([listener],))
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not server.started:
+        assert time.monotonic() < deadline, "the API server did not start within 60 s"
+        time.sleep(0.05)
+    yield Site(api.app, f"http://127.0.0.77:{listener.getsockname()[1]}")
+    server.should_exit = True
+    thread.join(30)
+    listener.close()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sim(begun: Callable[..., Any], known: Callable[[DAG], None], api: TestClient) -> Rehearsal:
+    """A cluster in dual-write whose file asks for approvals wherever it can."""
+    rehearsal: Rehearsal = begun(all_kraft)[0]
+    rehearsal.path.write_text(yaml.safe_dump(document(rehearsal.cluster) | ASKS))
+    known(folder.dags_of(rehearsal.path.parent)[ROLLBACK_ID])
+    pause(api, ROLLBACK_ID, paused=False)
+    return rehearsal
+
+
+class Visitors(Users):
+    """Users who answer in the page, one after another; `pages`: what it showed each of them, `failed`: what they did not find there."""
+
+    def __init__(self, site: Site, tab: Browser, api: TestClient, dag_id: str, answers: Sequence[tuple[str, str, str]]) -> None:
+        super().__init__(api, dag_id, answers)
+        self._site, self._tab = site, tab
+        self.pages: list[str] = []
+        self.failed = ""
+        self.before_click: Callable[[], None] = lambda: None
+
+    def _patch(self, path: str, user: str, option: str, reason: str) -> int:
+        try:
+            return self._visit(path, user, option, reason)
+        except AssertionError as error:
+            self.failed, self._left = f"{user}, {option}: {error}", []
+            return super()._patch(path, user, option, reason)  # the run must end
+
+    def _visit(self, path: str, user: str, option: str, reason: str) -> int:
+        _, dag_id, _, run_id, _, task_id, *_ = path.removeprefix("/api/v2/").split("/")
+        tab, button = self._tab, f"document.querySelector('[data-testid=\"hitl-option-{option}\"]')"
+        tab.call("Network.setCookie", name="_token", value=token_of(self._site.app, user), url=self._site.url)
+        tab.navigate(f"{self._site.url}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/required_actions")
+        tab.wait_for(f"{button} !== null")
+        self.pages.append(tab.text())
+        assert tab.value(f"{button}.disabled"), "no answer can be sent without a reason"
+        tab.value("document.querySelector('input[name=element_reason]').focus()")
+        tab.type(reason)
+        tab.wait_for(f"!{button}.disabled")
+        self.before_click()
+        tab.statuses.clear()
+        tab.value(f"{button}.click()")
+        return tab.status_of("PATCH")
+
+
+@pytest.mark.parametrize(("dag_id", "task"), asking_tasks())
+def test_each_request_has_a_field_for_the_reason_and_its_answer_is_in_the_journal(
+    site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag, *, dag_id: str, task: str, tmp_path: Path
+) -> None:
+    """F1: the DAG's params replaced the form's."""
+    dag = folder.dags_of(sim.path.parent)[dag_id]
+    no = dag.get_task(task).no  # type: ignore[attr-defined]
+    with Visitors(site, tab, api, dag_id, [("ann", no, "it is Friday")]).at_work() as visitors:
+        run = run_dag(dag, mark_success_pattern=only(task))
+    assert (visitors.failed, visitors.statuses, tasks(run)[task]) == ("", [200], "failed")
+    [page] = visitors.pages
+    assert all(text in page for text in ("Reason\n*", "Who may answer: ann, bob", "An answer needs a reason"))
+    assert "it is Friday" in str(notes(tmp_path, "answered")[-1])
+
+
+def test_two_approvers_finalize_in_the_page_and_a_blank_reason_does_not_count(
+    site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag, *, tmp_path: Path
+) -> None:
+    given = [("ann", FINALIZE, "   "), ("ann", FINALIZE, "all is well"), ("ann", FINALIZE, "again"), ("bob", FINALIZE, "I agree")]
+    with Visitors(site, tab, api, DAG_ID, given).at_work() as visitors:
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], mark_success_pattern=only("approve"))
+    assert (visitors.failed, visitors.statuses, str(run.state)) == ("", [200] * 4, "success")
+    assert sim.cluster.finalized
+    refused = [line["text"] for line in notes(tmp_path, "answer refused")]
+    assert ["(ann) gave no reason" in text for text in refused] == [True, False]
+    assert "(ann) has approved already; another approver must" in refused[1]
+    [approval] = notes(tmp_path, "approval")
+    assert [(answer["user"], answer["reason"]) for answer in approval["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
+
+
+def test_roll_back_in_the_page_is_no_success_while_the_dag_of_the_rollback_is_paused(
+    site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag
+) -> None:
+    """F17: it was paused after the request was made."""
+    with Visitors(site, tab, api, DAG_ID, [("bob", ROLL_BACK, "it is slow")]).at_work() as visitors:
+        visitors.before_click = lambda: pause(api, ROLLBACK_ID, paused=True)
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], mark_success_pattern=only("approve"))
+    assert (visitors.failed, visitors.statuses) == ("", [200])
+    assert (str(run.state), tasks(run)["approve"], tasks(run)["start_rollback"]) == ("failed", "success", "failed")
+    tab.navigate(f"{site.url}/dags/{DAG_ID}/runs/{run.run_id}/tasks/start_rollback")
+    tab.wait_for("document.body.innerText.includes('start_rollback') && document.body.innerText.includes('Failed')")
+
+
+def notes(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
+    """What the journals of the cluster say of approvals."""
+    files = sorted((tmp_path / "kmigrate" / "journal" / "sim").glob("*.jsonl"))
+    return [line for file in files for line in map(json.loads, file.read_text().splitlines()) if line["kind"] == kind]
