@@ -31,6 +31,7 @@ from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft
 
+pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
 GROUP = {"name": "billing", "switch": "restart {instance} {kind}", "instances": [{"name": "app-0"}]}
 ASKS = {
