@@ -31,7 +31,6 @@ from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft
 
-pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
 GROUP = {"name": "billing", "switch": "restart {instance} {kind}", "instances": [{"name": "app-0"}]}
 ASKS = {
@@ -43,12 +42,12 @@ ASKS = {
 
 
 @cache
-def asking_tasks() -> tuple[tuple[str, str], ...]:
-    """Each task that asks, of every DAG that is built: (DAG, task)."""
+def asking() -> tuple[HITLOperator, ...]:
+    """Each task that asks, of every DAG that is built."""
     with tempfile.TemporaryDirectory() as files:
         (Path(files) / "sim.yaml").write_text(yaml.safe_dump(document(SimCluster()) | ASKS))
         dags = folder.dags_of(Path(files))
-        return tuple((dag.dag_id, task.task_id) for dag in dags.values() for task in dag.tasks if isinstance(task, HITLOperator))
+        return tuple(task for dag in dags.values() for task in dag.tasks if isinstance(task, HITLOperator))
 
 
 def only(task: str) -> str:
@@ -130,7 +129,18 @@ class Visitors(Users):
         return tab.status_of("PATCH")
 
 
-@pytest.mark.parametrize(("dag_id", "task"), asking_tasks())
+def test_each_dag_that_asks_has_a_form_with_the_reason_alone_which_must_be_given() -> None:
+    """The DAG's params must not replace the form's."""
+    assert {task.dag_id for task in asking()} == {
+        f"kmigrate_{kind}__sim" for kind in ("zk_to_kraft", "rollback", "clean_up", "offsets_topic", "consumers_rollback")
+    }
+    forms = [task.serialized_params for task in asking()]
+    assert [list(form) for form in forms] == [["reason"]] * len(forms)
+    assert [(form["reason"]["value"], form["reason"]["schema"]["type"]) for form in forms] == [(None, "string")] * len(forms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dag_id", "task"), [(task.dag_id, task.task_id) for task in asking()])
 def test_each_request_has_a_field_for_the_reason_and_its_answer_is_in_the_journal(
     site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag, *, dag_id: str, task: str, tmp_path: Path
 ) -> None:
@@ -145,6 +155,7 @@ def test_each_request_has_a_field_for_the_reason_and_its_answer_is_in_the_journa
     assert "it is Friday" in str(notes(tmp_path, "answered")[-1])
 
 
+@pytest.mark.slow
 def test_two_approvers_finalize_in_the_page_and_a_blank_reason_does_not_count(
     site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag, *, tmp_path: Path
 ) -> None:
@@ -160,6 +171,7 @@ def test_two_approvers_finalize_in_the_page_and_a_blank_reason_does_not_count(
     assert [(answer["user"], answer["reason"]) for answer in approval["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
 
 
+@pytest.mark.slow
 def test_roll_back_in_the_page_is_no_success_while_the_dag_of_the_rollback_is_paused(
     site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag
 ) -> None:

@@ -50,8 +50,7 @@ def interrupt(begun: Callable[..., Any], run_dag: RunDag) -> Callable[[str], Int
 
 
 ORDERS = {
-    "clear it": [("clear", "")],
-    "mark it, clear it": [("mark", ""), ("clear", "")],
+    "clear it, mark it, clear it": [("clear", ""), ("mark", ""), ("clear", "")],
     "clear an earlier one": [("clear", "controller_failover.failover")],
     "mark the next one, clear an earlier one": [("mark", "rolled_back"), ("clear", "to_migration.broker_0")],
     "clear, mark the run, clear": [("clear", ""), ("mark_run", "failed"), ("clear", "")],
@@ -61,7 +60,7 @@ ORDERS = {
 
 @pytest.mark.parametrize(
     ("order", "task"),
-    [*((order, "to_zookeeper.broker_1") for order in ORDERS), ("mark it, clear it", "handover.transaction")],
+    [*((order, "to_zookeeper.broker_1") for order in ORDERS), ("clear it, mark it, clear it", "handover.transaction")],
 )
 def test_a_rollback_goes_on_whatever_is_marked_and_cleared(
     interrupt: Callable[[str], Interrupted], api: TestClient, continue_run: RunDag, *, order: str, task: str
