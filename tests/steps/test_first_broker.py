@@ -266,7 +266,7 @@ def test_before_the_first_restart_of_a_pass_it_is_observed_for_a_moment(tmp_path
     assert isinstance(first, Wait)
     assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T01"])
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
-    view = with_backup(cluster.context(tmp_path), Fields.BACKUP, cluster.observe(EVERYTHING))
+    view = with_backup(cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, cluster.observe(EVERYTHING))
     assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).decide(view, view), Act), "the second one is not"
 
 
