@@ -226,7 +226,10 @@ def test_a_long_stop_is_reported_again_and_again(machine: Node, agents: Agents, 
     said: list[str] = []
     host.restart(node, Restart(say=said.append), 7)
     assert len(said) > 2
-    assert said[0].startswith("broker 1: stop, 0 s so far; it is waited for, 70 s more")
+    texts = [
+        text for text in said if not text.startswith("broker 1: begins, ")
+    ]  # on a slow machine the job's process starts later
+    assert re.match(r"broker 1: stop, \d s so far; it is waited for, \d\d s more", texts[0])
 
 
 def test_a_stop_in_vain_is_tried_once(machine: Node, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -575,7 +575,7 @@ class AgentHost:
                 return record
             if answered - said >= _SAY_EVERY:
                 said, left = answered, deadline - answered
-                say(f"{node.name}: {_act(record)}, {said - began:.0f} s so far; it is waited for, {left:.0f} s more.")
+                say(f"{node.name}: {_act(record) or 'begins'}, {said - began:.0f} s so far; it is waited for, {left:.0f} s more.")
         if lost is not None:
             raise TimedOut(f"{node.name}: its machine has not answered for {now - answered:.0f} s; {_CONTINUES} {lost}") from lost
         raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
