@@ -70,7 +70,8 @@ def double_unseen(cluster: LocalCluster, here: StepContext, partitions: int) -> 
     """Give the topic twice as many partitions, each new one with the replicas of an old one: each name has the coordinator that it had."""
     rows = {row.index: list(row.replicas) for row in settled(here, partitions).partitions or () if row.topic == OFFSETS.name}
     alike = NewPartitions(OFFSETS.name, 2 * partitions, [rows[place] for place in range(partitions)])
-    connect({"bootstrap.servers": cluster.bootstrap}).create_partitions([alike])[OFFSETS.name].result(60)
+    admin = connect({"bootstrap.servers": cluster.bootstrap})  # a client that nothing refers to is destroyed before it answers
+    admin.create_partitions([alike])[OFFSETS.name].result(60)
     return settled(here, 2 * partitions)
 
 
