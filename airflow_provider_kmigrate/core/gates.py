@@ -280,7 +280,7 @@ def _unedited(name: str, node: Broker | Controller) -> Gate:
         return MET
     if node.files.edited is None:
         return not_yet(replace(could_not_read(f"what the properties of {name} must be: the backup does not show it"), node=name))
-    return never_if(node.files.edited, Reason("O03", describe_edits(name, node.files.edited), node=name))
+    return never(Reason("O03", describe_edits(name, node.files.edited), node=name)) if node.files.edited else MET
 
 
 def with_decisive_edits(view: ClusterView) -> ClusterView:

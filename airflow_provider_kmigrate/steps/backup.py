@@ -98,6 +98,9 @@ class BackupStore:
         # A cluster id may begin with a dash, which commands would take for an option; hence the name in front.
         self.folder = folder / f"{cluster}_{cluster_id}"
         self._cluster = cluster
+        self.compared: dict[
+            tuple[NodeSpec, str | None], tuple[object, tuple[PropertyChange, ...]]
+        ] = {}  # by `compare_files`, while `stamp` is the same
 
     def keep_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original unless one exists; returns its SHA-256. Refuses one with other settings; comments do not count."""
@@ -139,6 +142,10 @@ class BackupStore:
         While an installation was begun and not confirmed, also the one before it; of an earlier release, which confirmed none, any.
         """
         return digest in {line.partition(" ")[0] for line in self._written(node)}
+
+    def stamp(self, node: NodeSpec) -> object:
+        """What changes if a file is stored or installed: comparing again costs a rendering, and observations are frequent."""
+        return tuple(_changed_at(path) for path in (self._list(node), self.folder / "manifest.json"))
 
     def _written(self, node: NodeSpec) -> list[str]:
         return (self._bytes(self._list(node)) or b"").decode().splitlines()
@@ -287,6 +294,14 @@ class BackupStore:
         return data
 
 
+def _changed_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
 def _lost(path: Path, how: str) -> Refused:
     return Refused.because(Reason("O01", f"The backup {path} {how}."))
 
@@ -346,8 +361,13 @@ def compare_files(spec: ClusterSpec, backup: BackupStore, view: ClusterView) -> 
 def _compared(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, seen: NodeFiles) -> NodeFiles:
     if seen.properties is None:
         return seen
+    stamp, kept = backup.stamp(node), backup.compared.get((node, seen.sha256))
+    if kept is not None and kept[0] == stamp and seen.sha256 is not None:
+        return replace(seen, edited=kept[1])
     with suppress(Refused):  # `rollback_prerequisites` has the reason
-        return replace(seen, edited=edits(spec, backup, node, seen.properties, seen.sha256))
+        found = edits(spec, backup, node, seen.properties, seen.sha256)
+        backup.compared[node, seen.sha256] = stamp, found
+        return replace(seen, edited=found)
     return seen
 
 
