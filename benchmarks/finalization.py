@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.kit.load import stalls_between, summary_of
 
 WARM_UP_S = 20.0  # a cluster that was just started stalls its first producers, whatever is done to it
 WINDOW_S = 15.0  # a controller fences a broker that it has not heard of for 9 s (broker.session.timeout.ms)
+PROBE_S = 10.0  # with the quiet window after it the probe has measured what is usual
 _IN_TURN_S = 60.0
 _BEHIND = 50  # records; an idle controller writes two a second
 MUST_BE_ZERO = ("lost", "duplicated", "reordered")
@@ -68,14 +70,17 @@ def _round(rehearsal: Rehearsal, number: int, plain: int) -> dict[str, Any]:
     workload = rehearsal.load(f"load-{number}")
     rehearsal.forward(lambda here: direct.step(here, "leaders"))  # the broker that started first leads everything
     time.sleep(WARM_UP_S)
+    figures = rehearsal.watch()
+    time.sleep(PROBE_S)
     begins = [("quiet", time.time())]
     time.sleep(WINDOW_S)
     rehearsal.forward(lambda here: begins.extend(_restart_active(here, "before", plain)))
     finalizes = time.time()
-    rehearsal.forward(direct.finalize)
+    rehearsal.forward(lambda here: direct.finalize(replace(here, probe=figures)))
     begins += _finalization(rehearsal.journal(), finalizes)
     time.sleep(WINDOW_S)
     rehearsal.forward(lambda here: begins.extend(_restart_active(here, "after", plain)))
+    rehearsal.end_watch()
     workload.stop()
     stalls: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     events = workload.reading().events

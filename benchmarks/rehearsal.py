@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from airflow_provider_kmigrate.core.events import Slow, SlowRecord
+from airflow_provider_kmigrate.core.model import ProbeFigures
+from airflow_provider_kmigrate.probe.latency import read_figures
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -88,13 +91,19 @@ class Rehearsal:
         self.workload.start()
         return self.workload
 
-    def watch(self) -> Probe:
-        """kmigrate's own probe, flowing through every broker."""
-        folder = self.folder / "probe"
-        _remove(folder)
-        self.probe = Probe(folder, self._properties)
+    def watch(self) -> Callable[[], ProbeFigures]:
+        """kmigrate's own probe, flowing through every broker; returns what it has measured, as a step's context asks for it."""
+        place = self.folder / "probe"
+        _remove(place)
+        self.probe = Probe(place / "run", self._properties)
         self.probe.start()
-        return self.probe
+        return partial(read_figures, place)
+
+    def end_watch(self) -> None:
+        """End the probe, if there is one."""
+        if self.probe is not None:
+            self.probe.stop(drain=0.0)
+            self.probe = None
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -248,9 +257,9 @@ class Rehearsal:
         if self._airflow is not None:
             _end(self._airflow)
         self.stop_applications()
-        for one in (self.workload, self.probe):
-            if one is not None:
-                one.stop(drain=0.0)
+        self.end_watch()
+        if self.workload is not None:
+            self.workload.stop(drain=0.0)
         self.cluster.down()
 
 
