@@ -163,45 +163,20 @@ class Known(NamedTuple):
 
 KNOWN: Final[tuple[Known, ...]] = (
     Known(
-        "hangs in migration mode",
-        r"back (?:wipe|roll back broker|registered|leaders|rolled back).*to_zookeeper\.broker\S*: TimedOut[^|]*\[R01\]",
-        "a broker that comes up in migration mode without the controllers never answers, and `to_zookeeper` waits for it",
-    ),
-    Known(
         "isolated",
         r"(?:first_roll|to_migration|to_zookeeper)\.(?:registered|leaders|broker\S*):? (?:TimedOut|Failed).*(?:\[R03\]|without effect)|second_roll\.broker\S*: TimedOut.*\[(?:R05|S02)\]",
         "a broker that is isolated or left behind is waited for by steps that come before the one that brings it back",
-    ),
-    Known(
-        "no way back that is none",
-        r"no way \|.*it is not finalized.*\[P12\] The migration is finalized",
-        "a leader without the flag counts as the end of a migration whose copy is not over",
     ),
     Known(
         "unflagged before the copy",
         r"copied: TimedOut: .*\[P11\]",
         "a copy that cannot go on, because the leader has no flag, is not named as such",
     ),
-    Known(
-        "file at the end",
-        r"a file of another mode at the end|no way after a reboot \|.*(?:file|old disk)",
-        "`finalized` and `rolled back` do not compare the files",
-    ),
     Known("file in the middle", r"\[O06\]", "O06 names what wrote the file, and not the run that writes it again"),
     Known(
         "one retry",
         r"a person is needed.*(?:Unreachable|readiness: Unavailable|ElectLeaders|TimedOut: .*did not)",
         "an act that its host or a broker does not answer fails the task's try, and a task has two",
-    ),
-    Known(
-        "R13 of a restart that was not made",
-        r"roll.*: Refused R13",
-        "a restart that fails before it begins counts as one with the new file",
-    ),
-    Known(
-        "unread, and taken for another cluster",
-        r"a person is needed.*WrongCluster G00",
-        "an act whose observation names no cluster at all, because ZooKeeper is away, is refused for good",
     ),
     Known(
         "R12 in the handover",

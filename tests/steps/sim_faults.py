@@ -2,7 +2,8 @@
 
 `SimCluster` with what was measured on real brokers under faults:
 
-* A broker in migration mode, and one in KRaft mode, that starts needs the quorum: without it its process runs and nothing answers.
+* A broker in migration mode, and one in KRaft mode, that starts needs the quorum: without it its process runs and nothing answers. Once
+  ZooKeeper owns the cluster, one in migration mode is served by the ZooKeeper controller, also if it was started before.
 * One that is stopped under a KRaft controller that does not answer waits until a quorum is back, 300 s at most.
 * A broker that died keeps its session, and its place in ISRs: 9 s with the controllers, 18 s with ZooKeeper. Without a controller no ISR
   changes at all, so that a partition whose ISR holds a dead broker takes no acks=all write.
@@ -241,8 +242,10 @@ class FaultyCluster(SimCluster):
         if stage is FileStage.KRAFT:
             return self.led and broker not in self.kraft_holds
         free = self.readable and broker not in self.zookeeper_holds
-        if stage is FileStage.MIGRATION:
+        if stage is FileStage.MIGRATION and self.kraft_owns:
             return free and self.led and broker not in self.kraft_holds and not self.finalized
+        if stage is FileStage.MIGRATION:
+            return free and (self.led or self.has_controller())
         return free
 
     def _change_isrs(self) -> None:
