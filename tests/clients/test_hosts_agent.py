@@ -787,3 +787,9 @@ def test_without_airflow_a_node_behind_its_ssh_connection_is_refused() -> None:
     )
     with pytest.raises(Refused, match=r"N03.*prod_ssh"), opened(settings):
         pytest.fail("one refusal for the cluster, not one a node")
+
+
+def test_a_node_that_its_machine_started_meanwhile_is_observed_again_and_is_no_other_nodes() -> None:
+    error = agent._error_of("controller 3002", {"code": "restarted", "text": "others restarted the controller"})
+    assert isinstance(error, Unavailable)
+    assert not error.reasons

@@ -53,8 +53,8 @@ PATH = "/usr/local/sbin/kmigrate-node"
 SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
 INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 
-_NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running", "restarted"})
-_UNKNOWN = frozenset({"busy", "unknown"})
+_NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running"})
+_UNKNOWN = frozenset({"busy", "unknown", "restarted"})  # "restarted": most likely with its machine; a new observation decides
 _KILLED = frozenset({"timeout", "signal", "core-dump", "watchdog", "oom-kill"})  # SERVICE_RESULT in systemd.exec(5)
 _WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "role", "state", "unit", "verb"})
 
