@@ -175,7 +175,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     Known("file in the middle", r"\[O06\]", "O06 names what wrote the file, and not the run that writes it again"),
     Known(
         "one retry",
-        r"a person is needed.*(?:Unreachable|readiness: Unavailable|ElectLeaders|TimedOut: .*did not)",
+        r"a person is needed.*(?:Unreachable|readiness: Unavailable|TimedOut: .*did not)",
         "an act that its host or a broker does not answer fails the task's try, and a task has two",
     ),
     Known(

@@ -57,7 +57,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, still_open, where, zookeeper_controller
+from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, still_open, unflagged, where, zookeeper_controller
 from airflow_provider_kmigrate.core.text import date, join_ids, summarize
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
@@ -120,7 +120,7 @@ def flags_kept(view: ClusterView) -> Gate:
     """G05: no controller has final properties, while there is a quorum: its flag can be restored now, and not once all are stopped (R12)."""
     final = [c.id for _, c in sorted(view.controllers.items()) if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
     text = f"The files of controllers {join_ids(final)} have no migration flag."
-    return never_if(final and kraft_owns(view), Reason("G05", text, cause=Cause.UNFLAGGED_CONTROLLER))
+    return never_if(final and kraft_owns(view), unflagged(view, text))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:

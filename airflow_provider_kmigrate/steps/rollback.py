@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.readiness import has_original
 from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
 from airflow_provider_kmigrate.steps.journal import format_reasons
@@ -136,7 +136,7 @@ class ControllerFailover(Step):
     name = "controller failover"
     fields = CONTROLLER_DOWN_FIELDS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
-    acts_again = True
+    acts_again = (Unreachable,)
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
@@ -179,7 +179,7 @@ class Handover(Step):
     interval = 0.5
     patience = 600.0
     max_acts = 2 * rollback.MAX_RETURNS
-    acts_again = True
+    acts_again = (Unreachable,)
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
         self.nodes = self._controllers = controllers
@@ -279,6 +279,7 @@ class ZooKeeperLeads(Step):
     samples = 2
     patience = 120.0
     max_acts = 20
+    acts_again = (Unavailable,)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         """Wait until a ZooKeeper broker is controller and can move every partition's leader."""

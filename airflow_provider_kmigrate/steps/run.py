@@ -172,7 +172,7 @@ class Step(ABC):
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
     kind: str = ""  # its name in `core.plan`; empty: it was not built by it
-    acts_again: bool = False  # decides again, from a new observation, after an act whose machine stopped answering
+    acts_again: tuple[type[KMigrateError], ...] = ()  # errors of an act after which it decides again, from a new observation
     left: frozenset[int] = frozenset()  # brokers that a rollback leaves as they are: observed as if they had gone
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
     must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
@@ -230,7 +230,7 @@ class NodeStep(Step):
 
     doing: str  # begins the step's name
     acts_elsewhere: frozenset[Verb] = frozenset()
-    acts_again = True
+    acts_again = (Unreachable,)
 
     def __init__(self, node: NodeSpec) -> None:
         self.node, self.nodes = node, (node,)
@@ -466,7 +466,7 @@ def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, dia
     except KMigrateError as error:
         context.journal.write("failed", step.name, f"{decision.named}: {error}")
         tried = 1 + diary.times(decision)
-        if not isinstance(error, Unreachable) or not step.acts_again or tried >= step.max_acts or diary.waited() >= step.patience:
+        if not isinstance(error, step.acts_again) or tried >= step.max_acts or diary.waited() >= step.patience:
             raise
         diary.tried(decision)
         context.say(f"{error} Whether it was done is not known: observing again.")

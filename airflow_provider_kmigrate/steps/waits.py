@@ -205,6 +205,7 @@ class PreferredLeaders(Step):
     max_acts = 3 * roll.MOST_ROUNDS
     fields = Fields.ZOOKEEPER | Fields.PARTITIONS
     patience = 300.0
+    acts_again = (Unavailable,)
 
     def __init__(self, batch: int) -> None:
         self._batch, self._total = batch, 0

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
@@ -248,3 +248,20 @@ def test_an_act_waits_for_an_observation_that_names_the_cluster(tmp_path: Path, 
     run_step(PreferredLeaders(6), context)
     assert not unnamed
     assert any("No source reported the cluster id" in text for text in context.say.__self__)  # type: ignore[attr-defined]
+
+
+def test_an_election_that_no_controller_answers_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+    elect, unanswered = SimCluster.elect_preferred, [1]
+
+    def answers_later(self: SimCluster, partitions: Sequence[Partition]) -> None:
+        if unanswered:
+            unanswered.pop()
+            raise TimedOut("ElectLeaders: no answer within 30 s")
+        elect(self, partitions)
+
+    monkeypatch.setattr(SimCluster, "elect_preferred", answers_later)
+    run_step(PreferredLeaders(6), cluster.context(tmp_path))
+    assert not unanswered
+    assert all(row.leader == row.replicas[0] for row in cluster.observe(EVERYTHING).partitions)
