@@ -1,7 +1,7 @@
-"""Power cuts of one machine, of two and of a rack at each step of a rollback's hand-over and of the finalization, on machines of their own.
+"""Power cuts of one machine, of two and of a rack at each step of a rollback's handover and of the finalization, on machines of their own.
 
 `python -m benchmarks rollback_faults [CELL ...]`, or `make bench BENCH=rollback_faults`; the cells that are named, or all of them. Root, as
-`make machines`. One fleet is migrated to full dual-write once, and rolled back to the hand-over; each cell begins from a snapshot of its
+`make machines`. One fleet is migrated to full dual-write once, and rolled back to the handover; each cell begins from a snapshot of its
 disks, before the step that it hits. A cell's rollback or finalization is run by a process that tries again as the DAG's tasks do, under
 load; nobody else does anything but return the power.
 

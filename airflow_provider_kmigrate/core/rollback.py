@@ -6,9 +6,9 @@ Each step finds out by itself whether it has anything to do. The order:
 2. the active controller is restarted once: a lost dual-write is never repeated, but a new leader writes ZooKeeper again;
 3. brokers in KRaft mode return to migration mode: ZooKeeper brokers again, under the KRaft controller;
 4. all controllers stop, before any broker returns to ZooKeeper mode: a running controller isolates it, and what it acknowledged
-   is lost (measured);
-5. one ZooKeeper transaction, the handover: /controller_epoch above every epoch that KRaft has written into partition states
-   (KAFKA-20488), /migration and /controller deleted;
+   is lost (measured). They start again if the next step cannot follow at once;
+5. one ZooKeeper transaction, the handover, in the same process: /controller_epoch above every epoch that KRaft has written into
+   partition states (KAFKA-20488), /migration and /controller deleted;
 6. the brokers elect a ZooKeeper controller, and each of them names it: a broker that does not takes 300 s to stop (measured);
 7. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
    (measured);
