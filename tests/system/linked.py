@@ -18,9 +18,12 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts import Host
+from airflow_provider_kmigrate.clients.hosts.agent import AgentObservation
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.model import NodeFiles
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
@@ -115,8 +118,22 @@ class _LinkedHost:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
 
+    def observe(self, node: NodeSpec) -> AgentObservation:
+        seen = self._host.observe(node)
+        assert isinstance(seen, AgentObservation)
+        file = seen.facts["file"]
+        if file is None:
+            return seen
+        text = self._without_links(file["text"])
+        return AgentObservation(node, {**seen.facts, "file": {**file, "text": text, "sha256": sha256(text)}})
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        return self.observe(node).files()
+
     def read_properties(self, node: NodeSpec) -> str:
-        text = self._host.read_properties(node)
+        return self._without_links(self._host.read_properties(node))
+
+    def _without_links(self, text: str) -> str:
         for there, link in self._links.items():
             text = text.replace(link, there)
         return text
