@@ -18,7 +18,9 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Move Kafka clusters from ZooKeeper to KRaft, live, one verified step at a time.",
         "integrations": [{"integration-name": _INTEGRATION, "external-doc-url": url, "tags": ["apache"]}],
         "hooks": _modules("hooks", "connections"),
-        "operators": _modules("operators", "approval", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"),
+        "operators": _modules(
+            "operators", "approval", "goal", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"
+        ),
         "sensors": _modules("sensors", "step", "waits"),
         "triggers": _modules("triggers", "step"),
         "connection-types": [_zookeeper(), _controller(), _host()],
