@@ -31,7 +31,7 @@ from tests.steps.phases import EVERYTHING, forward
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 
-pytestmark = pytest.mark.slow(seconds=170)
+pytestmark = [pytest.mark.slow(seconds=400), pytest.mark.timeout(1800)]  # beside real clusters, at the lowest priority
 
 Key = tuple[object, ...]
 FEW = 5  # partitions of __consumer_offsets
