@@ -92,7 +92,7 @@ def steps_and_verbs(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
         (RollBroker(broker, BrokerMode.KRAFT, policy), OF_A_BROKER),
         (RollBackBroker(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE, Verb.ROLL_BACK_OTHER}),
         (RollBackCanary(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE, Verb.ROLL_BACK_OTHER}),
-        (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
+        (ProvisionController(controller, cluster.spec.cluster_id), OF_A_NODE | {Verb.REFLAG, Verb.PROVISION}),
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),
         (ControllerFailover(cluster.spec.controllers), {Verb.START, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER}),
