@@ -321,6 +321,8 @@ def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monke
 
 
 def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the check of its file: a migration dies after writing it, a rollback rolls the broker back, the controller is restarted."""
+    """Guarded twice. Without both checks of its file: a migration dies after writing it, a rollback rolls the broker back and begins to hand
+    over, the controller is restarted."""
     monkeypatch.setattr(controllers, "misfiled", lambda *_: None)
+    monkeypatch.setattr(back_gates, "flags_kept", lambda *_: gates.MET)
     assert searched(tmp_path, 1, 3, 0, "left behind").found()
