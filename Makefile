@@ -15,10 +15,12 @@ DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py test
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 # A test run gives the same answer each time; make explore varies it.
 export PYTHONHASHSEED ?= 0
+# Of tests on real processes alone, in continuous integration: one second try, named in its last lines. A pure test is never repeated.
+REPEATS ?=
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore pairs mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -58,23 +60,25 @@ lint: $(STAMP) ## check format, lint, layers and types
 check: lint ## fast: lint, and every test that needs no cluster and no Spark and is not slow
 	$(BIN)/pytest -q -n 3 --dist loadgroup -m "not cluster and not slow" --ignore tests/audit
 
-test: setup setup-spark ## all tests but the long ones: the audit on Spark, real clusters, everything else (20 minutes)
+test: check test-slow ## all tests but the long ones: lint and every quick test, the audit on Spark, real clusters, everything slow (20 minutes)
+
+test-slow: setup setup-spark
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-clusters test-pure
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-clusters test-searches
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "slow and not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
 
 test-clusters: $(STAMP)
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "cluster and not long" --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "cluster and not long" $(REPEATS) --ignore tests/audit
 
 # In the pauses of the real clusters, which wait more than they work: these need nothing but a processor, and let everybody else go first.
-test-pure: $(STAMP)
+test-searches: $(STAMP)
 	@mkdir -p build
-	@nice -n 19 $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(PURE) > build/test-pure.txt 2>&1; said=$$?; cat build/test-pure.txt; exit $$said
+	@nice -n 19 $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "slow and not long" $(PURE) > build/test-searches.txt 2>&1; code=$$?; cat build/test-searches.txt; exit $$code
 
 long: setup setup-spark ## long tests, minutes each: rollback by its DAG and a second migration, five brokers in racks, group rollback from every stage and in every mix; every state with three controllers; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "not cluster and not machines and long" --ignore tests/audit
-	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
+	$(BIN)/pytest -q -m "cluster and long" $(REPEATS) --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
 
 explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the smallest failing history as a ready test; nightly
 	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),20) $(ARGS)
@@ -87,13 +91,13 @@ mutants: $(STAMP) ## mutation tests of the decision core: try COUNT (200) small 
 	$(BIN)/python -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),200) $(ARGS)
 
 gated: setup setup-spark ## migrate a real cluster and a real group with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (20 minutes)
-	$(BIN)/pytest -q $(GATED)
+	$(BIN)/pytest -q $(REPEATS) $(GATED)
 
 disasters: setup ## cause the known disasters on real brokers and check that kmigrate's gates prevent them; migrate and roll back a cluster with TLS, passwords and ACLs (15 minutes)
-	$(BIN)/pytest -q $(DISASTERS)
+	$(BIN)/pytest -q $(REPEATS) $(DISASTERS)
 
 proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's matrix, a disaster of each class, TLS with passwords and ACLs there and back, a migration with Spark's gates
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof tests/system
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof $(REPEATS) tests/system
 
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
@@ -112,7 +116,7 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
 machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power; a migration and a rollback over ssh (12 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines tests/machines
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines $(REPEATS) tests/machines
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up

@@ -2,9 +2,12 @@
 
 import faulthandler
 import gc
+import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -130,3 +133,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in tried:
         terminalreporter.section(f"{report.nodeid}, {report.when}", sep="_")
         terminalreporter.line(report.longreprtext[-6_000:])
+    if counts := os.environ.get("KMIGRATE_LANE_COUNTS"):
+        _add_counts(Path(counts), terminalreporter.stats)
+
+
+def _add_counts(file: Path, stats: dict[str, list[Any]]) -> None:
+    """One line of JSON for this session (`tests.lanes.merged`)."""
+    outcomes = {"passed", "failed", "error", "skipped", "rerun", "xfailed", "xpassed"}
+    reasons = Counter(str(report.longrepr[-1]) for report in stats.get("skipped", []))
+    session = {
+        "counts": {outcome: len(stats[outcome]) for outcome in sorted(outcomes & stats.keys())},
+        "skipped": reasons,
+        "repeated": sorted({report.nodeid for report in stats.get("rerun", [])}),
+    }
+    with file.open("a") as lines:
+        lines.write(json.dumps(session) + "\n")

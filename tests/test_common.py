@@ -63,7 +63,7 @@ def test_a_worker_that_hangs_is_ended_and_says_where(pytester: pytest.Pytester) 
     common = Path(__file__).with_name("conftest.py").read_text()
     pytester.makeconftest(common.replace("_GRACE = 60.0", "_GRACE = 1.0"))
     pytester.makepyfile(HANGS)
-    result = pytester.runpytest_subprocess("-n1", "--timeout=2", "--reruns=0", timeout=60)
+    result = pytester.runpytest_subprocess("-n1", "--timeout=2", "--reruns=0", timeout=300)
     assert result.parseoutcomes() == {"failed": 1, "passed": 1}, "the next test runs in a new worker"
     result.stdout.fnmatch_lines(["*crashed while running*test_fails_and_hangs_in_its_teardown*"])
     result.stderr.fnmatch_lines(["*in hang"])

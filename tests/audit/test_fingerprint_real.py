@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("py4j", reason="Spark's own environment has it: make test-spark")
+pytest.importorskip("py4j", reason="Spark's own environment has it: make test")
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("py4j", reason="Spark's own environment has it: make test-spark")
+pytest.importorskip("py4j", reason="Spark's own environment has it: make test")
 
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewPartitions
