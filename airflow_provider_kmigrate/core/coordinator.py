@@ -368,10 +368,23 @@ def _completes(view: ClusterView, count: int) -> str:
 
 
 def noted(view: ClusterView) -> Gate:
-    """K02: kmigrate has noted the topics' counts, without which a hidden expansion cannot be seen."""
+    """K02: kmigrate has noted the topics' counts, without which a hidden expansion cannot be seen.
+
+    A migration that an older release began has no note. It goes on if the answers prove what all brokers use: nothing is hidden then, and
+    the next restart notes it.
+    """
     missing = view.zk is not None and view.zk.partition_counts is None
+    if missing and view.coordinators is None:
+        return not_yet(NOT_ASKED)
+    missing = missing and not _all_proven(view)
     text = "kmigrate has not noted how many partitions the topics of coordinators had when this migration began."
     return not_yet_if(missing, Reason("K02", text))
+
+
+def _all_proven(view: ClusterView) -> bool:
+    """Whether every broker certainly uses the count that each topic of coordinators has."""
+    verdicts = (uniform(counts, count, view.brokers, topic=topic) for topic, counts, count in topics(view))
+    return view.partitions is not None and all(verdict.agreement is Agreement.PROVEN for verdict in verdicts)
 
 
 def counts_to_note(view: ClusterView) -> dict[str, int]:

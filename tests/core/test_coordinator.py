@@ -411,6 +411,19 @@ def test_a_missing_note_is_not_taken_for_an_unchanged_topic() -> None:
     assert coordinator.noted(noted(view, {})).met
 
 
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_without_a_note_only_answers_that_prove_the_count_let_a_restart_pass(answers: str) -> None:
+    """A migration that an older release began."""
+    view = noted(seen(dict.fromkeys(range(3), ANSWERS[answers][0])), None)
+    assert coordinator.noted(view).met is (answers == "the topic's count alone")
+
+
+def test_without_a_note_brokers_are_asked() -> None:
+    view = replace(noted(seen(dict.fromkeys(range(3), FIFTEEN)), None), coordinators=None)
+    assert [reason.cause for reason in coordinator.noted(view).reasons] == [Cause.COORDINATORS_NOT_ASKED]
+    assert not coordinator.noted(replace(noted(seen({}), None), partitions=None)).met
+
+
 def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
     view = seen({0: FIFTEEN, 1: FIFTEEN})
     assert "brokers 2, or they did not answer" in coordinator.agreed(view).reasons[0].text

@@ -158,7 +158,7 @@ class SimCluster:
     added: dict[int, tuple[int, ...]] = field(default_factory=dict)  # replicas of partitions that __consumer_offsets got later
     expansion: bytes | None = None  # the note of an expansion of it
     noted_counts: bytes | None = b"{}"  # the note of partition counts; a backup makes it
-    regular: bool = False  # leaders are so regular that brokers' answers fit the topic's count, whatever they use
+    regular: bool = False  # leaders are so regular that brokers' answers fit the topic's count and its double, whatever they use
     stored: tuple[dict[str, TopicMetadata], dict[str, TopicMetadata]] = field(default_factory=lambda: ({}, {}))  # on both sides
     kafka_tree: list[tuple[str, bytes | None]] = field(default_factory=lambda: [("/", None), ("/controller_epoch", b"3")])
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
@@ -459,7 +459,7 @@ class SimCluster:
 
     def _coordinators(self) -> CoordinatorFacts:
         """Not by fingerprints: a broker that answers at all is known by what it read."""
-        also = {self.offsets_partitions} if self.regular else set()
+        also = {self.offsets_partitions, 2 * self.offsets_partitions} if self.regular else set()
         answering = [broker for broker in self.counts if self._up(broker) and broker not in self.unread_coordinators]
         return CoordinatorFacts(
             {OFFSETS.name: {broker: frozenset({self.counts[broker], *also}) for broker in answering}},

@@ -236,8 +236,8 @@ def test_a_topic_that_is_made_during_the_migration_is_noted_before_the_next_rest
 
 
 def test_without_the_note_no_broker_is_rolled_until_backup_is_cleared_but_one_is_rolled_back(tmp_path: Path) -> None:
-    """An older release began this migration, or somebody deleted the note."""
-    cluster = SimCluster(offsets_partitions=10)
+    """An older release began this migration, or somebody deleted the note, and regular leaders hide which count brokers use."""
+    cluster = hidden()
     context = cluster.context(tmp_path)
     some_kraft(cluster, context)
     cluster.noted_counts = None
@@ -252,6 +252,15 @@ def test_without_the_note_no_broker_is_rolled_until_backup_is_cleared_but_one_is
     cluster.noted_counts = None
     run_rollback(cluster.context(tmp_path))
     check_back(cluster)
+
+
+def test_a_migration_that_an_older_release_began_goes_on_and_notes_the_count_that_every_answer_proves(tmp_path: Path) -> None:
+    cluster = SimCluster(offsets_partitions=10)
+    context = cluster.context(tmp_path)
+    some_kraft(cluster, context)
+    cluster.noted_counts = None
+    assert isinstance(run_step(next_broker(cluster, BrokerMode.KRAFT), context), Done)
+    assert json.loads(cluster.noted_counts or b"") == {OFFSETS.name: 10}
 
 
 def test_a_backup_waits_for_brokers_that_do_not_say_which_count_they_use(tmp_path: Path) -> None:

@@ -305,13 +305,14 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode, before: Cluste
             may_give_up(view, broker.id, *_unresponsive_left_behind(view, phase))
             if phase in _ISOLATED
             else may_stop(view, (broker.id,)),
-            *(() if phase in _ISOLATED else (gates.latency_recovered(view), coordinator.noted(view))),
+            *(() if phase in _ISOLATED else (gates.latency_recovered(view),)),
         )
     )
     # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.
     for parts in () if phase in _ISOLATED else (_MOVING_PARTS, EVERY_PART):
         ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
         gate = readiness.before_step(view, ask) if gate.met else gate
+    gate = coordinator.noted(view) if gate.met and phase not in _ISOLATED else gate
     alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else unmet(gate)

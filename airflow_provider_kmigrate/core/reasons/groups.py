@@ -33,7 +33,7 @@ K02 The count of a coordinator topic is not known
 means: No number, or more than one, explains the answers of these brokers about `__consumer_offsets` or `__transaction_state`. Leaders that move meanwhile cause this.
 meanwhile: Yes. No broker is restarted before it is known.
 do: Wait until no leader moves; a step continues by itself. Clear `preflight`.
-do: kmigrate has not noted the counts (an older release began this migration): clear `backup` alone, not what follows it.
+do: kmigrate has not noted the counts, and the answers fit several (an older release began this migration): clear `backup` alone, not what follows it.
 do: May kmigrate's user DESCRIBE the groups and transactional ids `__coord_probe*`? Has a partition of the topic no leader?
 do: Several numbers fit: make sure that the topic was not expanded since these brokers started.
 never: Skip preflight, or expand the topic now.
