@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
 from zlib import crc32
@@ -43,6 +44,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
+from airflow_provider_kmigrate.core.text import quoted
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 
 
@@ -261,7 +263,7 @@ class EventReader:
             try:
                 reading.events.append(decode(line.decode(errors="replace")))
             except BadEvent as error:
-                reading.refused.append(f"{path.name} {line[:80]!r}: {error}")
+                reading.refused.append(f"{path.name} {quoted(len(line), sha256(line).hexdigest())}: {error}")
 
 
 def read_events(folder: Path) -> Reading:

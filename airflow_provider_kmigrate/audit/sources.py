@@ -6,9 +6,12 @@ numbered by `nth`; one about none has one row. Lines that are no events are rows
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +19,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.clients.foreign_files import Line, NotRead, lines, names_in, opened
+from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion, decode, encode
 from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Ownership
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log
+from airflow_provider_kmigrate.core.text import printable, quoted
 from airflow_provider_kmigrate.exceptions import Failed
 
 
@@ -66,20 +72,30 @@ EVENTS: Final = pa.schema(
 
 Row = dict[str, Any]
 _BATCH: Final = 2_000  # rows that a worker decodes together
+_KEPT: Final = 1_000  # lines of a file that are no events, each with its reason; further ones are counted
+_NEVER: Final = (1 << 63) - 1
 
 
 def rows_of_line(line: str, place: str = "", position: int | None = None) -> Iterator[Row]:
-    """One line as rows. `place` is put before the reason if the line is no event; `position`: of a change of ownership in its log."""
+    """One line as rows. `place` is put before the reason if the line is no event; `position`: of a change of ownership in its log.
+
+    A line that is no event may be anything, a secret too: its row has its length and hash only.
+    """
     try:
         event = decode(line)
     except BadEvent as error:
-        row_kind = RowKind.VERSION if isinstance(error, UnknownVersion) else RowKind.REFUSED
-        yield {"row_kind": row_kind.value, "nth": 0, "line": line, "why": f"{place}{line[:80]!r}: {error}"}
+        data = line.encode(errors="replace")
+        yield _refused(place, quoted(len(data), sha256(data).hexdigest()), str(error), isinstance(error, UnknownVersion))
         return
     if position is not None and isinstance(event, Ownership):
         yield from rows_of(replace(event, position=position))
     else:
         yield from rows_of(event, line)
+
+
+def _refused(place: str, shown: str, why: str, is_version: bool = False) -> Row:
+    row_kind = RowKind.VERSION if is_version else RowKind.REFUSED
+    return {"row_kind": row_kind.value, "nth": 0, "line": shown, "why": f"{place}{shown}{': ' if shown else ''}{why}"}
 
 
 def rows_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,35 +205,107 @@ class Source:
 
 def attach(source: Source, engine: Engine) -> None:
     """Make the source's view `events` in the engine."""
-    written = table_of(_rows(source))
-    engine.attach("events", [*source.ledgers, *([written] if written.num_rows or not source.ledgers else [])])
+    rows = chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, source.events)))
+    written = [table_of(some) for some in batches(rows, _BATCH)]  # a row in a table is a tenth of one in memory
+    engine.attach(
+        "events", [*source.ledgers, *([pa.concat_tables(written)] if written else [] if source.ledgers else [table_of([])])]
+    )
 
 
 def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
-    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` if one cannot be read.
+    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` for a path that does not exist.
 
-    Other content of a folder (subfolders, rotated files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused: it may be evidence.
-    `beside`: there is other evidence, in other logs.
+    Other content of a folder (subfolders, rotated files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused, since it may be evidence; so
+    is what is no plain file, or a link. `beside`: there is other evidence, in other logs.
     """
-    places = [Path(path) for path in paths]
-    files = list(dict.fromkeys(file for place in places for file in _files(place)))
-    for unread in sorted({str(found) for place in places for found in _event_files(place)} - set(map(str, files))):
-        why = f"{unread} is not read: event files are in the folder itself, whole and plain, or are named one by one"
-        yield {"row_kind": RowKind.REFUSED.value, "nth": 0, "line": unread, "why": why}
-    owned: list[list[Ownership]] = [[] for _ in files]
-    for number, file in enumerate(files):
-        lines, known_ms = _read(file)  # no line is later, nor later than the next event in its file
-        for line in reversed(lines):
-            change = _ownership(line)
-            if change is not None:
-                owned[number].append(change)
-                known_ms = min(known_ms, change.stamp.t_ms)
-                continue
-            for row in rows_of_line(line, f"{file.name} "):
-                known_ms = min(known_ms, row.get("t_ms", known_ms))
-                yield {"t_ms": known_ms, **row}
+    files, unread = _listed([Path(path) for path in paths])
+    for path, why in unread.items():
+        yield _refused("", printable(str(path)), why)
+    owned: list[list[Ownership]] = []
+    for file in files:
+        reading = _Reading(printable(file.name))
+        yield from reading.rows(file)
+        owned.append(reading.owned)
     for change in by_one_log(owned, beside=beside):
         yield from rows_of(change)
+
+
+def _listed(places: Sequence[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """The files to read, and what else is in the folders: why each is not read."""
+    files, others = dict[Path, None](), dict[Path, str]()
+    for place in places:
+        try:
+            if not place.is_dir():
+                files[place] = None
+                continue
+            names, is_all = names_in(place)
+        except OSError as error:
+            raise Failed(f"the audit cannot read {printable(str(place))}: {error.strerror}") from None
+        for name in names:
+            if name.endswith(".jsonl") and "/" not in name:
+                files[place / name] = None
+            elif ".jsonl" in name.rpartition("/")[2]:
+                others[place / name] = (
+                    "it is not read: event files are in the folder itself, whole and plain, or are named one by one"
+                )
+        if not is_all:
+            others[place] = "it holds too many files: not all of them are read"
+    if missing := [file for file in files if file in places and not os.path.lexists(file)]:
+        raise Failed(f"the audit cannot read {printable(str(missing[0]))}: there is no such file")
+    return list(files), {path: why for path, why in sorted(others.items()) if path not in files}
+
+
+class _Reading:
+    """One file, line by line. `owned`: the changes of ownership in it; `name`: of the file, for messages."""
+
+    def __init__(self, name: str) -> None:
+        self.owned: list[Ownership] = []
+        self._name = name
+        self._kept: list[Row] = []  # of lines that are no events
+        self._of_kind = Counter[str]()  # how many there are
+        self._next_ms = [
+            _NEVER
+        ]  # the earliest event before the first of them, between each two that are kept, and after the last
+
+    def rows(self, file: Path) -> Iterator[Row]:
+        """Its rows; those of lines that are no events last: none of them is later than the next event in the file, nor than its last change."""
+        known_ms = 0  # not known
+        try:
+            with opened(file.parent, file.name) as found:
+                known_ms = found.written_ms
+                for line in lines(found):
+                    yield from self._of(line)
+        except (NotRead, OSError) as error:
+            why = str(error) if isinstance(error, NotRead) else f"{self._name} is not read to its end: {error.strerror}"
+            yield _refused("", "", why)
+        if left := sum(self._of_kind.values()) - len(self._kept):
+            yield {"t_ms": known_ms, **_refused(f"{self._name} ", "", f"has {left} more lines that are no events")}
+        for row, next_ms in zip(reversed(self._kept), reversed(self._next_ms), strict=False):
+            known_ms = min(known_ms, next_ms)
+            yield {"t_ms": known_ms, **row}
+
+    def _of(self, line: Line) -> Iterator[Row]:
+        if line.text is None:
+            self._refuse(_refused(f"{self._name} ", line.shown, "it is too long to be an event"))
+            return
+        text = line.text.decode(errors="replace")
+        change = _ownership(text)
+        rows = rows_of_line(text, f"{self._name} ") if change is None else ()
+        if change is not None:
+            self.owned.append(change)
+            self._next_ms[-1] = min(self._next_ms[-1], change.stamp.t_ms)
+        for row in rows:
+            if "t_ms" in row:
+                self._next_ms[-1] = min(self._next_ms[-1], row["t_ms"])
+                yield row
+            else:
+                self._refuse(row)
+
+    def _refuse(self, row: Row) -> None:
+        self._of_kind[row["row_kind"]] += 1
+        if self._of_kind[row["row_kind"]] <= _KEPT:
+            self._kept.append(row)
+            self._next_ms.append(_NEVER)
 
 
 def _ownership(line: str) -> Ownership | None:
@@ -228,27 +316,3 @@ def _ownership(line: str) -> Ownership | None:
     except BadEvent:
         return None
     return event if isinstance(event, Ownership) else None
-
-
-def _rows(source: Source) -> Iterable[Row]:
-    return chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, source.events)))
-
-
-def _files(path: Path) -> Sequence[Path]:
-    return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-
-
-def _event_files(path: Path) -> list[Path]:
-    return [found for found in path.rglob("*.jsonl*") if found.is_file()] if path.is_dir() else []
-
-
-def _read(path: Path) -> tuple[list[str], int]:
-    """A file's lines, and when it was last written, ms since the epoch.
-
-    Without an unfinished last line: it is being written, or its writer was killed and will leave no stop.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        return lines, path.stat().st_mtime_ns // 1_000_000
-    except OSError as error:
-        raise Failed(f"the audit cannot read {path}: {error}") from error

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 
 class BadEvent(Refused):
-    """A line that is no event. Count it, keep it aside and report it: its content is unknown."""
+    """A line that is no event. Count it, keep it aside and report it: its content is unknown, and the text quotes nothing of it."""
 
 
 class UnknownVersion(BadEvent):
@@ -76,9 +76,10 @@ def _parse(line: str) -> dict[str, Any]:
         raise BadEvent("no event of kmigrate: it has no version and kind")
     version = value.pop("v")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise UnknownVersion(f"schema version {version!r}; this release reads version {SCHEMA_VERSION}")
+        named = f"schema version {version}" if type(version) is int else "no schema version"
+        raise UnknownVersion(f"{named}; this release reads version {SCHEMA_VERSION}")
     if not isinstance(value["kind"], str) or value["kind"] not in KINDS:
-        raise BadEvent(f"version {version} has no event of kind {value['kind']!r}")
+        raise BadEvent(f"version {version} has no event of its kind")
     return value
 
 
@@ -90,13 +91,13 @@ def _read_fields(cls: type[Event], value: dict[str, Any]) -> dict[str, Any]:
     try:
         return {name: readers[name](item) for name, item in value.items()}
     except KeyError as error:
-        raise ValueError(f"unknown field {error}") from error
+        raise ValueError("it has an unknown field") from error
 
 
 def _plain(kind: type) -> _Read:
     def read(value: Any) -> Any:
         if type(value) is not kind:  # not isinstance: True is no number here
-            raise ValueError(f"{value!r} is no {kind.__name__}")
+            raise ValueError(f"a {type(value).__name__} is no {kind.__name__}")
         return value
 
     return read
@@ -117,7 +118,7 @@ def _row(kinds: tuple[type, ...], make: Callable[[list[Any]], Any]) -> _Read:
 
     def read(value: Any) -> Any:
         if type(value) is not list or list(map(type, value)) != expected:
-            raise ValueError(f"{value!r} is no row of {', '.join(kind.__name__ for kind in kinds)}")
+            raise ValueError(f"a {type(value).__name__} is no row of {', '.join(kind.__name__ for kind in kinds)}")
         return make(value)
 
     return read
@@ -139,7 +140,7 @@ def _ranged(name: str, read: _Read) -> _Read:
     def check(value: Any) -> Any:
         found = read(value)
         if found is not None and found not in allowed:
-            raise ValueError(f"{name} {found} is out of range")
+            raise ValueError(f"{name} is out of range")
         return found
 
     return check
@@ -155,7 +156,18 @@ def _reader(hint: Any) -> _Read:
         return _many(_reader(args[0])) if args[-1] is Ellipsis else _row(args, tuple)
     if issubclass(hint, tuple):
         return _tuple_reader(hint)
-    return hint if issubclass(hint, StrEnum) else _plain(hint)
+    return _member_of(hint) if issubclass(hint, StrEnum) else _plain(hint)
+
+
+def _member_of(kind: type[StrEnum]) -> _Read:
+    members = {member.value: member for member in kind}
+
+    def read(value: Any) -> StrEnum:
+        if not isinstance(value, str) or value not in members:
+            raise ValueError(f"a {type(value).__name__} is no {kind.__name__}")
+        return members[value]
+
+    return read
 
 
 def _tuple_reader(hint: Any) -> _Read:
@@ -165,7 +177,7 @@ def _tuple_reader(hint: Any) -> _Read:
     def make(items: list[Any]) -> Any:
         for at, allowed in ranges:
             if items[at] not in allowed:
-                raise ValueError(f"{hint._fields[at]} {items[at]} is out of range")
+                raise ValueError(f"{hint._fields[at]} is out of range")
         return hint(*items)
 
     return _row(tuple(hints.values()), make)

@@ -50,7 +50,7 @@ def _decoder(largest: int) -> json.JSONDecoder:
 def _within(largest: int) -> Callable[[str], int]:
     def number(digits: str) -> int:
         if len(digits) > _DIGITS or not -largest <= (found := int(digits)) <= largest:
-            raise ValueError(f"a number is too large: {digits[:_DIGITS]}, {len(digits)} digits")
+            raise ValueError(f"a number of {len(digits)} digits is too large")
         return found
 
     return number
@@ -59,7 +59,7 @@ def _within(largest: int) -> Callable[[str], int]:
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"a number is too large: {digits[:_DIGITS]}")
+        raise ValueError(f"a number of {len(digits)} characters is too large")
     return number
 
 

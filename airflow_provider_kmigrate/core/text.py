@@ -56,6 +56,11 @@ def printable(text: str, kept: str = "") -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
 
 
+def quoted(length: int, digest: str) -> str:
+    """What others wrote and is not shown, because it may be a secret: its length in bytes, and the beginning of its SHA-256 (hex)."""
+    return f"{length} bytes, SHA-256 {digest[:16]}"
+
+
 def unlinked(text: str) -> str:
     """A text of others in Markdown, such as that of an approval: `[text](address)` in it gets a space, and is no link."""
     return text.replace("](", "] (")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +23,13 @@ from airflow_provider_kmigrate.audit.job import main, run
 from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
-from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of, table_of
+from airflow_provider_kmigrate.audit.sources import RowKind, Source, read_lines, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import LogExtent, Ownership, Stamp
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.text import quoted
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History, calm, moved_on
 from tests.kit.duckdb_engine import DuckDBEngine
@@ -61,7 +66,8 @@ _ABSURD = [{"t_ms": 10**30}, {"t_ms": 10**15}, {"partition": 2**40}, {"event_seq
 def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path, line: str) -> None:
     result = run([written(tmp_path, line, line, "the last line has no end")], AuditPolicy(), duck)
     assert result.verdict.outcome is AuditOutcome.INCONCLUSIVE
-    assert [refused for _, refused in result.sources[0].refused] == [line, line]
+    shown = quoted(len(line), sha256(line.encode()).hexdigest())
+    assert [refused for _, refused in result.sources[0].refused] == [shown, shown]
     assert {AuditCause.BAD_LINES, AuditCause.MALFORMED} <= {finding.reason.cause for finding in result.verdict.findings}
 
 
@@ -183,7 +189,7 @@ def test_the_program_leaves_its_verdict(tmp_path: Path) -> None:
     out = tmp_path / "out" / "deep"
     assert outcome_of(json.loads((out / "verdict.json").read_text())) is AuditOutcome.INCONCLUSIVE
     assert json.loads((out / "facts.json").read_text())["sources"][0]["acked"] == 30
-    assert json.loads((out / "refused.jsonl").read_text())["line"] == "no event"
+    assert json.loads((out / "refused.jsonl").read_text())["line"] == quoted(8, sha256(b"no event").hexdigest())
     assert {path.name for path in out.iterdir()} == {"verdict.json", "facts.json", "refused.jsonl"}
 
 
@@ -238,3 +244,77 @@ def test_a_request() -> None:
     assert request.sources[0].ledgers == ("s3://b/l",)
     assert (request.policy.allow, request.policy.skew_ms) == (frozenset({"redelivered"}), 5)
     assert (request.spark.master, request.spark.jars) == ("yarn", ("a.jar",))
+
+
+def _is_a_link(place: Path, secret: Path) -> None:
+    place.symlink_to(secret)
+
+
+def _is_a_pipe(place: Path, _: Path) -> None:
+    os.mkfifo(place)
+
+
+def _is_sparse(place: Path, _: Path) -> None:
+    with place.open("wb") as file:
+        file.truncate(200 << 20)
+
+
+def _is_sparse_and_ends(place: Path, _: Path) -> None:
+    with place.open("wb") as file:
+        file.seek(100 << 20)
+        file.write(b"\n")
+
+
+def _has_empty_lines(place: Path, _: Path) -> None:
+    place.write_bytes(b"\n" * 200_000)
+
+
+def _copies(place: Path, secret: Path) -> None:
+    place.write_bytes(secret.read_bytes())
+
+
+NAMES = ("m.jsonl", "a.jsonl.1", "below/a.jsonl", "x\x1b[2J\n\u202e.jsonl", os.fsdecode(b"\xff.jsonl"))
+TRAPS = (_is_a_link, _is_a_pipe, _is_sparse, _is_sparse_and_ends, _has_empty_lines, _copies)
+
+
+@pytest.mark.parametrize(
+    ("trap", "name"),
+    [*((trap, "m.jsonl") for trap in TRAPS), *((trap, name) for name in NAMES[1:] for trap in (_is_a_link, _copies))],
+)
+@pytest.mark.timeout(60)  # a pipe would block for ever
+def test_an_application_cannot_read_or_hold_up_anything_by_the_folder_of_events(tmp_path: Path, trap: Any, name: str) -> None:
+    """The secret lines are in no row: neither in a finding nor in the file of refused lines, which all users may read."""
+    secret, folder = tmp_path / "airflow.cfg", tmp_path / "events"
+    secret.write_text('[core]\nfernet_key = S3CRET\n{"v": "S3CRET"}\n{"v": 2, "kind": "S3CRET"}\n')
+    (folder / "below").mkdir(parents=True)
+    trap(folder / name, secret)
+    tracemalloc.start()
+    rows = list(read_lines([str(folder)]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows, "it is named"
+    assert {row["row_kind"] for row in rows} <= {RowKind.REFUSED, RowKind.VERSION}
+    assert "S3CRET" not in str(rows)
+    assert all(row["why"].isprintable() and row["line"].isprintable() for row in rows)
+    assert len(rows) <= 1_001
+    assert peak < 64 << 20
+    assert table_of(rows).num_rows == len(rows)
+
+
+def test_lines_beyond_the_first_thousand_are_counted_and_the_events_between_are_read(tmp_path: Path) -> None:
+    source = written(tmp_path, *[""] * 1_500, "")
+    rows = list(read_lines(source.lines))
+    refused = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
+    assert len(refused) == 1_001
+    assert any("has 500 more lines" in row["why"] for row in refused)
+    assert len(rows) - len(refused) == sum(len(list(rows_of(event))) for event in calm().end())
+
+
+def test_a_line_that_is_no_event_was_written_before_the_next_event_of_its_file(tmp_path: Path) -> None:
+    events = [encode(LogExtent(Stamp("w", number, t_ms), "t", 0, 0, 5)) for number, t_ms in enumerate((100, 300, 200))]
+    (tmp_path / "w.jsonl").write_text("".join(f"{line}\n" for line in ("no 1", events[0], "no 2", events[1], events[2], "no 3")))
+    os.utime(tmp_path / "w.jsonl", ns=(0, 900_000_000))
+    rows = [row for row in read_lines([str(tmp_path)]) if row["row_kind"] == RowKind.REFUSED]
+    assert {row["line"]: row["t_ms"] for row in rows} == {
+        quoted(4, sha256(f"no {number}".encode()).hexdigest()): t_ms for number, t_ms in ((1, 100), (2, 200), (3, 900))
+    }
