@@ -1,7 +1,7 @@
 """Power cuts of one machine, of two and of a rack at each step of a rollback's handover and of the finalization, on machines of their own.
 
-`python -m benchmarks rollback_faults [CELL ...]`, or `make bench BENCH=rollback_faults`; the cells that are named, or all of them. Root, as
-`make machines`. One fleet is migrated to full dual-write once, and rolled back to the handover; each cell begins from a snapshot of its
+`python -m benchmarks rollback_faults [CELL ...]`, or `make bench BENCH=rollback_faults`; the cells that are named, in that order, or all of
+them. Root, as `make machines`. The figures are written after each cell, so a run that is cut short keeps those that it has. One fleet is migrated to full dual-write once, and rolled back to the handover; each cell begins from a snapshot of its
 disks, before the step that it hits. A cell's rollback or finalization is run by a process that tries again as the DAG's tasks do, under
 load; nobody else does anything but return the power.
 
@@ -14,6 +14,7 @@ their end, with the cluster whole.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -218,7 +220,10 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     with closing(Rehearsal(folder, shape, TOPICS, _GROUPS, _RATE, producers=1, policy=policy, cluster_type=Fleet)) as rehearsal:
         trial = _Trial(rehearsal)
         trial.prepare()
-        cells = {fault.name: trial.run(fault) for fault in FAULTS if fault.name in arguments or not arguments}
+        by_name, cells = {fault.name: fault for fault in FAULTS}, dict[str, Cell]()
+        for name in arguments or by_name:
+            cells[name] = trial.run(by_name[name])
+            atomic.replace(build / "rollback_faults.json", json.dumps(figures(cells), indent=1).encode())
     return figures(cells)
 
 
@@ -288,7 +293,7 @@ class _Trial:
             scene = Scene(self.fleet, power, migration_mode=fault.begins_in == _HANDOVER)
             span = self._meet(fault, scene, cell)
             self._count(cell, workload, foreign, power, span)
-        except (KMigrateError, AssertionError) as error:
+        except (KMigrateError, AssertionError, OSError, subprocess.SubprocessError) as error:
             cell.wrong = cell.wrong or f"{type(error).__name__}: {error}"
         finally:
             power.wait()
