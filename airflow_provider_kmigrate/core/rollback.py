@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from airflow_provider_kmigrate.core import coordinator, equivalence, gates, readiness
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait, waits_for
@@ -594,15 +595,9 @@ def _decide_handover(view: ClusterView, progress: HandoverProgress, terms: Rollb
         return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
     # 4. The transaction, once every controller is known to be stopped.
     first = progress.all_down or view
-    gate = together(
-        (
-            _no_broker_needs_them(view, brokers),
-            controllers_down(view),
-            nothing_ended(view),
-            migration_still(view, first),
-            gates.epochs_known(view),
-        )
-    )
+    needed = _no_broker_needs_them(view, brokers)
+    known = (gates.epochs_known(view),) if needed.met else ()  # else they were not read
+    gate = together((needed, controllers_down(view), nothing_ended(view), migration_still(view, first), *known))
     gate = before_handover(view, first, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.HANDOVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
@@ -648,6 +643,16 @@ def controllers_to_stop(view: ClusterView) -> tuple[int, ...]:
     return tuple(sorted(controller.id for controller in up))
 
 
+def silence_of_stop(view: ClusterView) -> float:
+    """Seconds after which the stop of `controllers_to_stop` gives up a machine that does not answer; inf: as any stop.
+
+    Without a quorum as little as before the controllers start again, which they do then: what a machine that lives stops later, they can
+    spare.
+    """
+    left = {controller.id for controller in _concerned(view) if controller.answers} - {*controllers_to_stop(view)}
+    return STUCK_FOR if kraft_owns(view) and len(left) < majority(view) else inf
+
+
 def controllers_to_start_again(view: ClusterView) -> tuple[int, ...]:
     """The stopped controllers of this migration with which there is a quorum again; empty if there would be none.
 
@@ -672,11 +677,25 @@ def _running_controllers(view: ClusterView) -> list[int]:
     return [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING]
 
 
-def compares_before_stop(view: ClusterView) -> bool:
+def compares_before_stop(view: ClusterView, terms: RollbackTerms) -> bool:
     """Whether only the comparison is left to allow the next stop: then it is worth reading both sides whole."""
     left = any(not controller.down for controller in view.controllers.values())
     known = together(map(_known, _concerned(view)))
-    return left and over(view) is None and known.met and _no_broker_needs_them(view, roll.may_stop(view, ())).met
+    return left and over(view) is None and known.met and _no_broker_needs_them(view, _brokers(view, terms)).met
+
+
+def compares_before_handover(view: ClusterView, terms: RollbackTerms) -> bool:
+    """Whether epochs and topics may decide the transaction now: beside a broker that does not answer they take 10 s to read (measured).
+
+    Without a quorum those are seconds in which no ISR shrinks.
+    """
+    return controllers_down(view).met and (not kraft_owns(view) or _no_broker_needs_them(view, _brokers(view, terms)).met)
+
+
+def _brokers(view: ClusterView, terms: RollbackTerms) -> Gate:
+    """`brokers` of the last decision that `decide_handover` may come to: the weaker one if no quorum can be had any more."""
+    returns = terms.failover and controllers_to_start_again(view)
+    return silent_brokers_gone(view) if lost_quorum(view) and not returns else roll.may_stop(view, ())
 
 
 def _concerned(view: ClusterView) -> list[Controller]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -134,14 +135,14 @@ def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
     return not_yet(*unknown) if unknown else MET
 
 
-def stop(context: StepContext, node: NodeSpec) -> float:
+def stop(context: StepContext, node: NodeSpec, silent: float = inf) -> float:
     """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's.
 
-    A machine that dies meanwhile is `Unreachable` some 10 s later.
+    A machine that dies meanwhile is `Unreachable` some 10 s later, or `silent` seconds later if that is less.
     """
     _say_stopping(context, node)
     with _advice(node):
-        return context.tools.host(node).stop(node, context.fence.token, context.say)
+        return context.tools.host(node).stop(node, context.fence.token, context.say, silent)
 
 
 def _say_stopping(context: StepContext, node: NodeSpec) -> None:

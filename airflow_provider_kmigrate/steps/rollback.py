@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
@@ -189,9 +190,9 @@ class Handover(Step):
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         """What both sides store, before a controller stops; epochs and topics, before the transaction."""
-        if rollback.controllers_down(view).met:
+        if rollback.compares_before_handover(view, self._terms):
             return Fields.STATE_EPOCH | Fields.TOPICS
-        return Fields.METADATA if rollback.compares_before_stop(view) else Fields(0)
+        return Fields.METADATA if rollback.compares_before_stop(view, self._terms) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide which controllers stop now, whether they must start again, or whether ZooKeeper may take the cluster over."""
@@ -206,12 +207,14 @@ class Handover(Step):
         match act.verb:
             case Verb.STOP:
                 context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
-                errors = self._at_once(context, rollback.controllers_to_stop, _stop_controller)
+                view = self._controllers_now(context)
+                end = partial(_stop_controller, silent=rollback.silence_of_stop(view))
+                errors = self._at_once(context, rollback.controllers_to_stop(view), end)
                 failed = tuple(Reason("G26", f"A controller could not be stopped: {error}") for error in errors)
                 self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
                 self._progress = self._progress and self._progress.returned()
-                self._at_once(context, rollback.controllers_to_start_again, start)
+                self._at_once(context, rollback.controllers_to_start_again(self._controllers_now(context)), start)
             case Verb.STOP_BROKER:
                 self._stop_broker(context)
             case Verb.HANDOVER:
@@ -219,17 +222,16 @@ class Handover(Step):
             case _:
                 super().act(context, act)
 
+    def _controllers_now(self, context: StepContext) -> ClusterView:
+        return context.observer.observe(self.fields, self._controllers)
+
     def _at_once(
-        self,
-        context: StepContext,
-        choose: Callable[[ClusterView], Collection[int]],
-        act: Callable[[StepContext, NodeSpec], object],
+        self, context: StepContext, numbers: Collection[int], act: Callable[[StepContext, NodeSpec], object]
     ) -> list[KMigrateError]:
         """Act on controllers at the same time; returns the errors, of which the next observation decides what follows.
 
         Raises a refusal: it is no fault of a machine.
         """
-        numbers = choose(context.observer.observe(self.fields, self._controllers))
         nodes = [node for node in self._controllers if node.id in numbers]
         errors = [error for error in context.at_once([partial(act, context, node) for node in nodes]) if error is not None]
         for error in errors:
@@ -246,8 +248,8 @@ class Handover(Step):
                 context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
 
 
-def _stop_controller(context: StepContext, node: NodeSpec) -> None:
-    context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
+def _stop_controller(context: StepContext, node: NodeSpec, silent: float = inf) -> None:
+    context.say(f"{node.name} stopped after {stop(context, node, silent):.1f} s.")
 
 
 def _hand_over(context: StepContext, name: str) -> None:

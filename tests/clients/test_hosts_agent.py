@@ -564,6 +564,36 @@ def test_a_stop_or_start_is_given_up_soon_after_its_machine_died_and_says_why(
         assert re.search(r"[1-9]\d? s more\. no SSH connection: No route to host", said[-1])
 
 
+@pytest.mark.parametrize("silence", [0.0, 3.0, inf], ids=["refused at once", "no route", "no answer at all"])
+@pytest.mark.parametrize(("silent", "latest"), [(3.0, 6.0), (60.0, 14.0)])
+def test_a_stop_without_which_no_quorum_is_left_gives_a_dead_machine_up_sooner(
+    node: NodeSpec, monkeypatch: pytest.MonkeyPatch, silence: float, silent: float, latest: float
+) -> None:
+    machine = Dying(5, silence)
+    monkeypatch.setattr(agent, "time", machine)
+    with pytest.raises(Unreachable):
+        AgentHost(cast(Connection, machine), CLUSTER).stop(node, 7, silent=silent)
+    assert min(silent, 10.0) <= machine.now - machine.died <= latest
+
+
+@pytest.mark.parametrize(("silent", "within"), [(3.0, 10.0), (inf, 90.0)])
+def test_such_a_stop_asks_a_machine_that_is_silent_already_for_a_short_time(
+    node: NodeSpec, monkeypatch: pytest.MonkeyPatch, silent: float, within: float
+) -> None:
+    machine, asked = Dying(0, inf), list[tuple[str, float]]()
+    monkeypatch.setattr(agent, "time", machine)
+
+    def ask(verb: str, timeout: float, *_: object, **__: object) -> dict[str, Any]:
+        asked.append((verb, timeout))
+        raise TimedOut("kmigrate-node did not answer in time")
+
+    monkeypatch.setattr(machine, "ask", ask)
+    controller = replace(node, role=NodeRole.CONTROLLER)
+    with pytest.raises(TimedOut):
+        AgentHost(cast(Connection, machine), CLUSTER).stop(controller, 7, silent=silent)
+    assert asked == [("boot", within)]
+
+
 def test_a_restart_waits_for_a_machine_that_boots_and_says_for_how_much_longer(
     node: NodeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What each step of the rollback decides: a table over the states that were seen on real brokers, and the epochs as a property."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -377,6 +378,23 @@ def test_controllers_stop_one_by_one_while_a_quorum_is_left_and_the_rest_togethe
     assert rollback.controllers_to_stop(cluster([MIG] * 3, flags, 50)) == numbers
 
 
+@pytest.mark.parametrize(
+    ("flags", "silence"),
+    [
+        ((True, True, True), inf),  # a quorum is left
+        ((True, None, True), rollback.STUCK_FOR),
+        ((True, None, None), rollback.STUCK_FOR),
+        ((None, None, None), rollback.STUCK_FOR),
+    ],
+)
+def test_a_silent_machine_is_given_up_sooner_in_a_stop_that_ends_the_quorum(flags, silence):
+    assert rollback.silence_of_stop(cluster([MIG] * 3, flags, 50)) == silence
+
+
+def test_a_silent_machine_has_its_time_if_zookeeper_owns_the_cluster():
+    assert rollback.silence_of_stop(handed_over([MIG] * 3)) == inf
+
+
 def test_of_five_controllers_two_stop_alone_and_the_other_three_together():
     def quorum_of_five(*answering):
         controllers = {number: controller(number, True if number in answering else None) for number in range(3000, 3005)}
@@ -431,6 +449,31 @@ def test_a_broker_that_hangs_is_stopped_for_the_handover_if_no_quorum_can_be_had
     for registered, expected in ((True, (Wait, "R03")), (None, (Wait, "R03")), (False, (Act, "handover"))):
         stopped = with_broker(hanging, 2, process=DOWN, in_zookeeper=registered)
         assert handover_over_time([later(stopped, s) for s in (0.0, 4.0)], no_controllers)[0][-1] == expected
+
+
+@pytest.mark.parametrize("terms", [rollback.SAFE, rollback.RollbackTerms(failover=False)])
+@pytest.mark.parametrize("running", [(3000, 3001, 3002), (3000,), ()])
+@pytest.mark.parametrize("broker", [(MIG, True), (None, True), (None, False), (ZK, True), (KRAFT, False)])
+@pytest.mark.parametrize("others", [((), True, True), ((3002,), True, True), ((), False, True), ((), True, False)])
+def test_what_the_handover_does_not_read_decides_nothing(terms, running, broker, others):
+    """Beside a broker that does not answer, epochs and topics take 10 s to read, while no ISR shrinks (measured)."""
+    (mode, registered), (unseen, flagged, owned) = broker, others
+    view = without_quorum((MIG, MIG, mode), running, unseen, flagged)
+    view = with_broker(view, 2, process=DOWN, in_zookeeper=registered)
+    view = view if owned else with_zk(view, controller=ZkController(1, -1, ephemeral=True), migration=None)
+    unread = replace(view, state_epoch=None, topics=None)
+    found, blind = (
+        handover_over_time([later(each, seconds) for seconds in (0.0, 2.5, 5.0)], terms)[0] for each in (view, unread)
+    )
+    assert rollback.compares_before_handover(view, terms) or rollback.compares_before_stop(view, terms) or found == blind
+
+
+@pytest.mark.parametrize(("mode", "reads"), [(MIG, True), (None, False)])
+def test_the_transaction_is_decided_by_what_it_reads_once_no_broker_needs_a_quorum(mode, reads):
+    view = without_quorum((MIG, MIG, mode), running=())
+    assert rollback.compares_before_handover(view, rollback.SAFE) is reads
+    unread = [later(replace(view, state_epoch=None), seconds) for seconds in (0.0, 2.5)]
+    assert "G00" in handover_over_time(unread)[0][-1] or not reads
 
 
 def test_controllers_start_again_if_the_handover_cannot_go_on_without_a_quorum():

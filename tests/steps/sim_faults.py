@@ -605,8 +605,8 @@ class FaultyHost(SimHost):
             raise Failed(f"{node.name} did not start: Unit kafka.service is masked.")
         self.cluster.start(node)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
-        del say
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
+        del say, silent
         self._act(token)
         mine = self._mine(node)
         if node.role is CONTROLLER:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.clients.hosts import Restart
@@ -136,8 +137,8 @@ class SimHost:
         self._act(token)
         self.cluster.start(node)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
-        del say
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
+        del say, silent
         self._act(token)
         self.cluster.stop(node)
         return 0.5

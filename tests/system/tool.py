@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ class TrappedHost:
         self._host.format_storage(node, cluster_id, release, token)
         self._trap.reached("formatted")
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
-        stop = partial(self._host.stop, node, token, say)
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
+        stop = partial(self._host.stop, node, token, say, silent)
         if self._trap.point == "stopping":
             self._stop_halfway(node, stop)
         seconds = stop()

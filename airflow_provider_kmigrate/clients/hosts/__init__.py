@@ -37,10 +37,11 @@ class Host(Protocol):
     def start(self, node: NodeSpec, token: int) -> None:
         """Start the process unless it runs; returns once it exists, which does not mean that it serves."""
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
         """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead.
 
-        Raises `Unreachable` some 10 s after the machine's last answer: the stop may yet happen. `say`: hears what is waited for.
+        Raises `Unreachable` some 10 s after the machine's last answer, or `silent` seconds if that is less: the stop may yet happen.
+        `say`: hears what is waited for.
         """
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:

@@ -420,10 +420,14 @@ class AgentHost:
         with self._start_at_boot(node, token, enabled=True):
             self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
         """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
-        with self._start_at_boot(node, token, enabled=False):
-            return _seconds(self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token, say), "stop")
+        within = 3 * _TIMEOUT if silent == inf else _SILENT  # a machine that is silent already does not answer this either
+        with self._start_at_boot(node, token, enabled=False, within=within):
+            return _seconds(
+                self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token, say=say, silent=min(silent, _SILENT)),
+                "stop",
+            )
 
     def restart(self, node: NodeSpec, how: Restart, token: int) -> float:
         """As `Host.restart`; by the machine's clock. After a slow stop the node waits for `how.while_down`, for `_PAUSE` seconds at most.
@@ -457,7 +461,7 @@ class AgentHost:
                 self._connection.ask("go_on", who=node.name, role=node.role, job=job)
         record = self._ended(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
         if record["state"] != "done":
-            record = self._carry_out(node, "restart", job, token, how.say, **inputs)
+            record = self._carry_out(node, "restart", job, token, say=how.say, silent=inf, **inputs)
         return _seconds(record, "stop")
 
     def read_properties(self, node: NodeSpec) -> str:
@@ -504,7 +508,7 @@ class AgentHost:
         return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=_LOG_LINES)["log"])
 
     @contextlib.contextmanager
-    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool) -> Iterator[None]:
+    def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool, within: float = 3 * _TIMEOUT) -> Iterator[None]:
         """A controller starts at boot as long as kmigrate wants it to run; the unit of a broker is its administrator's.
 
         If the machine cannot switch it, that keeps no controller down, and none up: the error is raised at the end.
@@ -512,7 +516,7 @@ class AgentHost:
         failed: Failed | None = None
         try:
             if node.role is NodeRole.CONTROLLER:
-                self._change(node, "boot", token, {"enabled": enabled})
+                self._change(node, "boot", token, {"enabled": enabled}, within)
         except Failed as error:
             failed = error
         yield
@@ -524,17 +528,27 @@ class AgentHost:
         birth = self.observe(node).facts["process"]["birth"]
         return files.sha256(birth)[:16] if birth else str(uuid.uuid4())
 
-    def _change(self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object]) -> dict[str, Any]:
+    def _change(
+        self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object], within: float = 3 * _TIMEOUT
+    ) -> dict[str, Any]:
         named = {"cluster": self._cluster_id, "role": node.role, "token": token}
-        return self._connection.ask(verb, 3 * _TIMEOUT, node.name, **(named | dict(fields)))
+        return self._connection.ask(verb, within, node.name, **(named | dict(fields)))
 
     def _carry_out(
-        self, node: NodeSpec, verb: str, job: str, token: int, say: Callable[[str], object] = str, **inputs: object
+        self,
+        node: NodeSpec,
+        verb: str,
+        job: str,
+        token: int,
+        *,
+        say: Callable[[str], object] = str,
+        silent: float = _SILENT,
+        **inputs: object,
     ) -> dict[str, Any]:
         """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
         for _ in range(_TRIES):
             self._change(node, verb, token, {"job": job} | inputs)
-            record = self._ended(node, job, say=say, silent=inf if verb == "restart" else _SILENT)
+            record = self._ended(node, job, say=say, silent=silent)
             if record.get("state") == "done":
                 return record
             if record.get("state") == "failed":
@@ -552,8 +566,9 @@ class AgentHost:
         deadline = began + node.stop_timeout + 2 * _TIMEOUT
         lost: Unavailable | None = None
         while (now := time.monotonic()) < deadline:
-            again = max(_JOB_ANSWER, min(_TIMEOUT, silent) - (now - answered))  # a connection that is opened needs longer
-            timeout = _JOB_WAIT + (_JOB_ANSWER if lost is None else again)
+            soon = min(_JOB_ANSWER, silent)
+            again = max(soon, min(_TIMEOUT, silent) - (now - answered))  # a connection that is opened needs longer
+            timeout = _JOB_WAIT + (soon if lost is None else again)
             try:
                 record = self._connection.ask("job", timeout, node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
