@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -402,10 +403,10 @@ def test_a_controller_that_cannot_be_stopped_leaves_no_cluster_without_a_quorum(
     all_in_migration(cluster, cluster.context(tmp_path))
     stop = SimHost.stop
 
-    def broken(host: SimHost, node: NodeSpec, token: int, say: Callable[[str], object] = str) -> float:
+    def broken(host: SimHost, node: NodeSpec, *given: Any) -> float:
         if node.id == cluster.leader:
             raise Failed("controller: [Errno 5] Input/output error")
-        return stop(host, node, token, say)
+        return stop(host, node, *given)
 
     monkeypatch.setattr(SimHost, "stop", broken)
     with pytest.raises(Refused, match=r"G26.*Input/output error"):
