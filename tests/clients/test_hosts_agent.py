@@ -821,5 +821,5 @@ def test_without_airflow_a_node_behind_its_ssh_connection_is_refused() -> None:
 
 def test_a_node_that_its_machine_started_meanwhile_is_observed_again_and_is_no_other_nodes() -> None:
     error = agent._error_of("controller 3002", {"code": "restarted", "text": "others restarted the controller"})
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, Unreachable), "a step decides again, without a try of its task"
     assert not error.reasons

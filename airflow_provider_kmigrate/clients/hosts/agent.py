@@ -54,7 +54,7 @@ SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
 INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
 
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running"})
-_UNKNOWN = frozenset({"busy", "unknown", "restarted"})  # "restarted": most likely with its machine; a new observation decides
+_UNKNOWN = frozenset({"busy", "unknown"})
 _KILLED = frozenset({"timeout", "signal", "core-dump", "watchdog", "oom-kill"})  # SERVICE_RESULT in systemd.exec(5)
 _WRONG_SETUP = frozenset({"attributes", "config", "link", "owner", "permission", "role", "state", "unit", "verb"})
 
@@ -279,6 +279,8 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
         return Fenced.because(outdated(text))
     if code in _UNKNOWN:
         return Unavailable(text)
+    if code == "restarted":  # most likely with its machine: as if that had not answered, a new observation decides
+        return Unreachable(text)
     if code == "timed_out":
         return TimedOut(text)
     if code in _NOT_OURS:
