@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|reset-offsets|zookeeper-mode|release`: consumer groups on ZooKeeper.
+"""`kmigrate groups scan|copy-offsets|reset-offsets|zookeeper-mode|release`: consumer groups on ZooKeeper.
 
 Scans groups, copies their offsets or records them for the next holders, sets their mode back, and lets rolled-back groups migrate
 again. Exit code 0: nothing blocks (or all was done); 1: a blocker or a refusal; 2: a failed observation or act.
@@ -47,7 +47,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, pla
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, topics, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.spec import load
 
 _TAKEN = (
@@ -109,12 +109,10 @@ def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict
 
 def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
     scans, gap, took = scanned(zk, properties, chosen.group, chosen.wait)
-    sys.stdout.write(table(scans, members=chosen.group is not None))
-    if chosen.json:
-        try:
-            chosen.json.write_text(json.dumps(document(scans, gap, took), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise Failed(f"cannot write {chosen.json}: {error}") from error
+    if chosen.output == "json":
+        sys.stdout.write(json.dumps(document(scans, gap, took), indent=1) + "\n")
+    else:
+        sys.stdout.write(table(scans, members=chosen.group is not None))
     return 1 if any(one.blocked for one in scans) else 0
 
 
@@ -317,10 +315,10 @@ def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     lines = (__doc__ or "").split("\n")
-    made = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
+    made = argparse.ArgumentParser(prog="kmigrate groups", description=lines[0])
     commands = made.add_subparsers(dest="command", required=True)
     scanning = commands.add_parser("scan", help="list each group's state and what blocks its move; read-only")
-    scanning.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
+    scanning.add_argument("-o", "--output", choices=("text", "json"), default="text", help="a table, or one JSON object")
     scanning.add_argument(
         "--wait",
         type=_seconds,
@@ -472,7 +470,3 @@ def _finding(finding: PreflightFinding) -> dict[str, str]:
     reason = finding.reason
     texts = {"seen": reason.text, "why": reason.meaning, "remedy": reason.next_step, "source": finding.source}
     return {"code": reason.code, "severity": str(finding.severity), **texts}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.runbook G05...`: what codes mean and what to do about them, without a copy of the repository.
+"""`kmigrate runbook G05...`: what codes mean and what to do about them, without a copy of the repository.
 
 Without a code it prints the whole runbook, which is how docs/runbook.md is made. Ends with 0, or with 1 if a code has no entry.
 """
@@ -18,7 +18,7 @@ _ABOUT = "Print what codes mean and what to do. Without a code: the whole runboo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.runbook", description=_ABOUT)
+    parser = argparse.ArgumentParser(prog="kmigrate runbook", description=_ABOUT)
     parser.add_argument("codes", nargs="*", metavar="CODE", help="as a log has it, such as G05 or [G05]")
     codes = [code.strip("[]") for code in parser.parse_args(argv).codes]
     found = {code: _entry(code) for code in codes}
@@ -47,7 +47,3 @@ def _missing(code: str) -> str:
     if not re.fullmatch(r"[A-Za-z]\d+[A-Za-z]?", code) or not there:
         return f"The runbook has no entry {code}. A code is a letter and a number, as the log has it in brackets: G05."
     return f"The runbook has no entry {code}. Of {code[0].upper()} it has {there}; another release's runbook may have more."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

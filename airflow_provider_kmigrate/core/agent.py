@@ -17,7 +17,7 @@ LEAST_FREE = 16 * 1024 * 1024
 MOST_SKEW = 5.0
 """Seconds by which a machine's clock may differ, beyond what the question itself took."""
 
-_REINSTALL = "Run `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`."
+_REINSTALL = "Run `kmigrate node install CLUSTER.yaml`."
 _EDIT = "Correct the cluster file, or /etc/kmigrate/node.json on that machine."
 Json = Mapping[str, Any]
 

@@ -37,7 +37,7 @@ SKIP_AUDIT: Final = "skip_audit"
 """The param of a rollback's run that leaves the audit out."""
 ROLLBACK_POSSIBLE: Final = (
     "No later task has started, and the cluster keeps serving. Until 'finalize' begins everything can be rolled back. "
-    "Read the findings, then decide on a rollback (from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
+    "Read the findings, then decide on a rollback (from this phase: `kmigrate runbook`, section 2)."
 )
 FINALIZED: Final = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup. The "

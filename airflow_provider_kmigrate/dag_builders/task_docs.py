@@ -7,7 +7,7 @@ import re
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 
 _FAILED = (
-    "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `python -m airflow_provider_kmigrate.runbook CODE` "
+    "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `kmigrate runbook CODE` "
     "prints the whole entry. Fix the cause, then clear this task: it observes the cluster and does only what is left."
 )
 _NODE = re.compile(r"_\d+$")

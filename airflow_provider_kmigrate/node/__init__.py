@@ -1,1 +1,1 @@
-"""`kmigrate-node`, the agent on the machines: its one file, and the commands that install it and check it (`__main__`)."""
+"""`kmigrate-node`, the agent on the machines: its one file, and the commands that install it and check it (`command`)."""

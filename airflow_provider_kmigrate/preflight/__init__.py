@@ -1,4 +1,4 @@
 """The preflight report: one self-contained HTML file, and the same as JSON beside it.
 
-`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml` checks a cluster without Airflow. It only reads and takes no lock.
+`kmigrate preflight CLUSTER.yaml` checks a cluster without Airflow. It only reads and takes no lock.
 """

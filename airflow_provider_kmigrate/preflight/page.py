@@ -79,7 +79,7 @@ _GROUPS = {
 
 _ABOUT = (
     '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. The runbook explains each code '
-    f'(<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{_JSON}">{_JSON}</a>.</p></section>'
+    f'(<code>kmigrate runbook CODE</code>). The same as JSON: <a href="{_JSON}">{_JSON}</a>.</p></section>'
 )
 
 

@@ -684,7 +684,7 @@ def schema() -> dict[str, Any]:
 _HEAD = """\
 # The cluster file
 
-`python -m airflow_provider_kmigrate.spec --reference` writes this page from the models that read the file. `python -m airflow_provider_kmigrate.spec FILE`
+`kmigrate check --reference` writes this page from the models that read the file. `kmigrate check FILE`
 checks a cluster file, and an editor can check it with `airflow_provider_kmigrate/cluster.schema.json`. The [README](../README.md#use-it-on-your-cluster)
 has an example. Keys in **bold** are required. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
 """

@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.steps.originals BACKUP BROKER [FILE]`: store an edited original of a broker.
+"""`kmigrate originals BACKUP BROKER [FILE]`: store an edited original of a broker.
 
 BACKUP is the folder `<folder>/backup/<cluster>_<cluster id>`, FILE the edited original; without it an editor opens on a copy. The
 previous original is kept beside it. With `--lost` FILE is the first original of a backup that is gone. Ends with 0 if it is stored, 1
@@ -52,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.steps.originals", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="kmigrate originals", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
     parser.add_argument("broker", type=int, metavar="BROKER", help="the broker's id")
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="its edited original; without it $EDITOR opens")
@@ -132,7 +130,3 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"#{uid}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

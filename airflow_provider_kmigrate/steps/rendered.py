@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.steps.rendered CLUSTER BACKUP ROLE ID STAGE`: print a node's properties file of a stage.
+"""`kmigrate render CLUSTER BACKUP ROLE ID STAGE`: print a node's properties file of a stage.
 
 For a machine that replaces a lost one, whose file cannot be edited any more. CLUSTER is the cluster file, BACKUP the folder
 `<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE zookeeper, migration or kraft, for a controller
@@ -27,9 +27,7 @@ _STAGES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.steps.rendered", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="kmigrate render", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cluster", type=Path, metavar="CLUSTER", help="the cluster file")
     parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
     parser.add_argument("role", choices=[str(role) for role in NodeRole])
@@ -47,7 +45,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

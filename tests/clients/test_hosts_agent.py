@@ -642,7 +642,7 @@ def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("protocol", "update"),
     [
-        (0, "older than this kmigrate. Update the agent: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`"),
+        (0, "older than this kmigrate. Update the agent: `kmigrate node install CLUSTER.yaml`"),
         (2, "newer than this kmigrate. Update kmigrate: `pip install --upgrade airflow-provider-kmigrate` on each worker"),
     ],
 )

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.gates import PROBE_FRESH
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.probe import __main__ as cli
+from airflow_provider_kmigrate.probe import command as cli
 from airflow_provider_kmigrate.probe.latency import read_figures
 from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensure_topic, flows, layout
 from tests.kit.localcluster.agents import agent_of

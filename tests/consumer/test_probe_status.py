@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.model import Process, ProcessState
-from airflow_provider_kmigrate.probe.__main__ import main
+from airflow_provider_kmigrate.probe.command import main
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.probe.stream import all_run
 

@@ -86,7 +86,7 @@ def test_an_entry_is_read_in_a_minute() -> None:
 
 
 def test_the_runbook_is_made_of_the_registry() -> None:
-    assert runbook.whole() == TEXT, "python -m airflow_provider_kmigrate.runbook > docs/runbook.md"
+    assert runbook.whole() == TEXT, "kmigrate runbook > docs/runbook.md"
 
 
 def test_a_reason_has_its_words_from_the_registry() -> None:

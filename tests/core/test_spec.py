@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.core.cluster import (
 )
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import model
-from airflow_provider_kmigrate.spec.__main__ import main
+from airflow_provider_kmigrate.spec.command import main
 from airflow_provider_kmigrate.spec.model import Approvers, Audit, Hosts, Notifier, PolicySection, SparkJob, TimedPhase
 
 GOOD = """\

@@ -26,12 +26,12 @@ class TestSchema:
     shipped = Path(spec.__file__).parents[1] / "cluster.schema.json"
 
     def test_the_shipped_schema_is_the_models(self) -> None:
-        hint = f"run: python -m airflow_provider_kmigrate.spec --schema > {self.shipped.name}"
+        hint = f"run: kmigrate check --schema > {self.shipped.name}"
         assert json.loads(self.shipped.read_text(encoding="utf-8")) == spec.schema(), hint
 
     def test_the_page_of_all_keys_is_the_models(self) -> None:
         page = Path(__file__).parents[2] / "docs" / "cluster-file.md"
-        hint = f"run: python -m airflow_provider_kmigrate.spec --reference > docs/{page.name}"
+        hint = f"run: kmigrate check --reference > docs/{page.name}"
         assert page.read_text(encoding="utf-8") == reference(), hint
         assert reference().count("](#") == reference().count("\n## ") - 1, "each section has its link"
 

@@ -290,10 +290,7 @@ def test_what_can_be_done_with_it_can_be_typed(tmp_path: Path, monkeypatch: pyte
     found = planned(tmp_path / "build/here")
     export.write(found)
     message = cli.next_steps(found)
-    assert (
-        "  .venv/bin/python -m airflow_provider_kmigrate.preflight build/here/clusters/demo.yaml --connections build/here/conn"
-        in message
-    )
+    assert "  .venv/bin/kmigrate preflight build/here/clusters/demo.yaml --connections build/here/conn" in message
     assert "  .venv/bin/python -m tests.kit.localcluster down --dir build/here\n" in f"{message}\n"
     paths = [Path(word) for word in message.replace("=", " ").split() if "build/" in word]
     assert len(paths) == 5

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents, Restart
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
-from airflow_provider_kmigrate.node.__main__ import main
+from airflow_provider_kmigrate.node.command import main
 from tests.kit.localcluster import clocks
 from tests.kit.machines import (
     CLUSTER,

@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.core import agent as decisions
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.node.__main__ import Reach, check
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
+from airflow_provider_kmigrate.node.command import Reach, check
 from airflow_provider_kmigrate.node.script import AGENT, version_of
 from tests.node.machine import CLUSTER, META, OLD, Node
 

@@ -15,8 +15,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
-from airflow_provider_kmigrate.node import __main__
-from airflow_provider_kmigrate.node.__main__ import Reach, gone, install, machines, main, shell_in
+from airflow_provider_kmigrate.node import command
+from airflow_provider_kmigrate.node.command import Reach, gone, install, machines, main, shell_in
 from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.test_hosts_agent import FakePipe
@@ -267,9 +267,9 @@ def test_without_a_terminal_nothing_is_written_unless_it_was_agreed_beforehand_a
 
     def run(_reach: object, host: str, _nodes: object, _text: str, option: str) -> object:
         ran.append(option)
-        return __main__._Ran(f"{host}: would write x", failed=False)
+        return command._Ran(f"{host}: would write x", failed=False)
 
-    monkeypatch.setattr(__main__, "_run", run)
+    monkeypatch.setattr(command, "_run", run)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert main(["install", str(file), "--connections", str(connections), *options]) == code
     assert ("" in ran) is (options == ["--yes"])
@@ -314,7 +314,7 @@ def test_the_login_of_the_connection_gets_the_line_of_sudoers(
     known = tmp_path / "connections.json"
     known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}}))
     seen: list[Any] = []
-    monkeypatch.setattr(__main__, "install", lambda *arguments: seen.append(arguments) or 0)
+    monkeypatch.setattr(command, "install", lambda *arguments: seen.append(arguments) or 0)
     assert main(["install", str(file), "--connections", str(known), "--host", "ctl1"]) == 0
     [(_, found, sent, _, agreed)] = seen
     assert (list(found), "'deploy ALL=(root) NOPASSWD" in sent) == (["ctl1"], True)
@@ -329,6 +329,6 @@ def test_an_option_answers_the_question(
     known = tmp_path / "connections.json"
     known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}}))
     asked = list[bool | None]()
-    monkeypatch.setattr(__main__, "install", lambda *given: asked.append(given[-1] and given[-1]()) or 0)
+    monkeypatch.setattr(command, "install", lambda *given: asked.append(given[-1] and given[-1]()) or 0)
     assert main(["install", str(file), "--connections", str(known), option]) == 0
     assert asked == [answer]

@@ -386,7 +386,7 @@ def test_the_commands_ask_airflow_for_the_connection(
     with create_session() as session:
         session.add(Connection(conn_id="in_the_database", conn_type="ssh", login=shared.login, port=shared.port))
     (tmp_path / "prod.yaml").write_text(CLUSTER_FILE.replace("prod_ssh", "in_the_database"))
-    argv = [sys.executable, "-m", "airflow_provider_kmigrate.node", "check", str(tmp_path / "prod.yaml"), "--host", HOST]
+    argv = [str(Path(sys.executable).with_name("kmigrate")), "node", "check", str(tmp_path / "prod.yaml"), "--host", HOST]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     expected = f"FAIL  broker 0 on {HOST}\n      [M06] {HOST} through connection in_the_database: its host key is not known."
     assert (done.returncode, expected in done.stdout) == (1, True), done

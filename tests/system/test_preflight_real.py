@@ -196,7 +196,7 @@ def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zooke
 
 
 def test_without_airflow_by_command(cluster: LocalCluster, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "airflow_provider_kmigrate.preflight", str(cluster.spec_path)]
+    command = [str(Path(sys.executable).with_name("kmigrate")), "preflight", str(cluster.spec_path)]
     command += ["--connections", str(cluster.plan.connections_path), "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in {0, 1}, done.stderr

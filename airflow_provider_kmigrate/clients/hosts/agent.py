@@ -51,7 +51,7 @@ _LOG_LINES, _LAST = 40, 3  # lines of a log: for a failure message, of a unit th
 _RESTARTS, _YOUNG = 3, 60.0  # starts by systemd alone, and seconds since the last one, from which a unit is in a loop
 PATH = "/usr/local/sbin/kmigrate-node"
 SUDOERS = f"kmigrate ALL=(root) NOPASSWD: {PATH} serve"
-INSTALL = "python -m airflow_provider_kmigrate.node install CLUSTER.yaml"
+INSTALL = "kmigrate node install CLUSTER.yaml"
 
 _NOT_OURS = frozenset({"other_cluster", "holds_data", "path", "running"})
 _UNKNOWN = frozenset({"busy", "unknown"})

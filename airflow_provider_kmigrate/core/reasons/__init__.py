@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.reasons.entry import Area, AuditCause, Runbo
 
 _PARTS = (cluster, nodes, preflight, groups, audit)
 _LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
-_COMMAND = "python -m airflow_provider_kmigrate.runbook"
+_COMMAND = "kmigrate runbook"
 
 
 def _place(entry: RunbookEntry) -> tuple[str, int, str]:

@@ -255,7 +255,7 @@ V30 A group or a switched instance is not healthy
 means: Records wait without commits, the instance is away or restarts again and again, or members come and go.
 meanwhile: Records wait; none is lost while the topics keep them. A canary is rolled back by itself.
 do: Read the logs of the members in the text: what ends them? Memory, a health check, a record that they cannot handle, `max.poll.interval.ms`.
-do: `python -m airflow_provider_kmigrate.groups scan` lists the members of the group and what is wrong.
+do: `kmigrate groups scan` lists the members of the group and what is wrong.
 never: Judge by owners or by a Stable group. Switch or restart others. Shorten `bake` until it passes.
 
 X The audit's own run

@@ -84,7 +84,7 @@ means: The first controller elected without `zookeeper.metadata.migration.enable
 meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
 do: Clear its `controllers.provision_N` without *Downstream*, in a rollback `controller_failover.restore_flag_N`: it restarts it with the flag, alone, once the others answer. Or start the rollback, which does that first.
 do: The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
-do: The task waits with R12: see there. By hand: install its file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
+do: The task waits with R12: see there. By hand: install its file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
 do: It leads, and the copy is not over: nothing is finalized, and the copy goes on once the flag is back. A copy was over: the cluster **is** finalized; continue with P02.
 do: Find out what wrote its file, such as configuration management, and stop that.
 never: Restart, stop or kill another controller or a broker before the flag is back: that is a failover.
@@ -141,10 +141,10 @@ never: Start a controller with an empty directory to make up the number (R11).
 G21 Groups still live on ZooKeeper
 means: These consumers coordinate through `/consumers`. Without a ZooKeeper-mode broker they stop consuming, although their owners still look healthy (measured).
 meanwhile: Before the second roll ends, yes: its last broker waits. In a soak or later the cluster is safe, but these consumers receive nothing.
-do: List them: `python -m airflow_provider_kmigrate.groups scan`.
+do: List them: `kmigrate groups scan`.
 do: Move them with the DAG `kmigrate_consumers__<cluster>` (`groups` in the cluster file), or have their owner stop them. Clear the task.
 do: In a soak or later: stop these consumers, or start them as Kafka consumers.
-do: If they must consume at once: install the `migration` file of one broker (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.
+do: If they must consume at once: install the `migration` file of one broker (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.
 never: Delete anything under `/consumers`, or forget them until the second roll.
 source: measured
 
@@ -416,7 +416,7 @@ P02 Brokers left behind after the finalization
 means: The cluster is finalized, and a broker runs, or would start, in a ZooKeeper mode: an older file was put back, or it missed its roll. It receives no metadata; its leaders and ISRs cannot move. It need not answer.
 meanwhile: **No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.
 do: Start a run of `kmigrate_zk_to_kraft__<cluster>`. It installs the broker's KRaft file and restarts it, whether it answers or not; no other node is touched, and nobody is asked.
-do: ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
+do: ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
 do: Stop what wrote the older file.
 never: Roll any broker back: no controller would accept it.
 
@@ -451,7 +451,7 @@ means: KRaft owns the cluster, and this broker is isolated and does not notice i
 meanwhile: **No.** An alarm.
 do: Restart it in migration mode now: clear its `first_roll` task without *Downstream*, in a rollback `to_migration.broker_N` with it.
 do: G05 beside it: the flag first. A leader without it registers no broker in migration mode.
-do: The log waits with S02, because this broker is isolated: do it by hand. Install its `migration` file (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), stop the broker (10 s are normal), start it.
+do: The log waits with S02, because this broker is isolated: do it by hand. Install its `migration` file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), stop the broker (10 s are normal), start it.
 do: When it is back in every ISR, clear the task.
 never: Stop another broker or a controller first.
 source: measured

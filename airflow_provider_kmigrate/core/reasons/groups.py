@@ -15,7 +15,7 @@ intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySenso
 intro:
 intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K79 to K85 are its own; K90 is that of `kmigrate_offsets_repair__<cluster>`.
 intro:
-intro: K77 is the same of transactions. K30 to K76 are of the scan (`python -m airflow_provider_kmigrate.groups scan`; [consumers.md](consumers.md)), of moving
+intro: K77 is the same of transactions. K30 to K76 are of the scan (`kmigrate groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
 
 K01 A broker uses another count of __consumer_offsets
@@ -66,7 +66,7 @@ source: core/coordination/wildcard; KIP-125; Kafka 1.0.1: TopicCount and Jackson
 K35 The mode is written wrong
 means: `migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.
 meanwhile: Yes: all members read it alike.
-do: Set the mode with kmigrate, which writes the exact bytes: `python -m airflow_provider_kmigrate.groups zookeeper-mode --group <group>`.
+do: Set the mode with kmigrate, which writes the exact bytes: `kmigrate groups zookeeper-mode --group <group>`.
 never: Set it with `zookeeper-shell.sh` or `echo`.
 source: KIP-125
 
@@ -133,7 +133,7 @@ K46 A reset is pending
 means: An operator recorded offsets for this group (`migration/reset`), and no migrating member has begun there. The next one would, however old the reset is.
 meanwhile: Yes. Nothing was switched or deleted; a reset just taken up is gone within seconds.
 do: Still wanted, and members migrate: restart the instances that hold these partitions, one by one.
-do: Not wanted: `python -m airflow_provider_kmigrate.groups reset-offsets --delete --group billing ...`.
+do: Not wanted: `kmigrate groups reset-offsets --delete --group billing ...`.
 do: All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.
 never: Delete it without informing the person who requested it.
 source: kmigrate: migration/reset

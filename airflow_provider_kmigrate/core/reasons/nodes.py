@@ -35,8 +35,8 @@ M03 The agent on a node's machine refuses
 means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
 meanwhile: Yes: nothing was stopped or written.
 do: The text names what the agent found. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
-do: It is missing, of another version, or without its line of sudoers: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`.
-do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
+do: It is missing, of another version, or without its line of sudoers: `kmigrate node install CLUSTER.yaml`.
+do: `kmigrate node check CLUSTER.yaml` tries every node. Clear the task.
 never: Let the agent act in other directories, or allow it more than `serve` by sudo.
 
 M06 The SSH connection to a node's machine is refused
@@ -44,7 +44,7 @@ means: The machine's host key is unknown or changed, or it does not accept the l
 meanwhile: Yes: nothing was stopped or written.
 do: Host key: compare `ssh-keyscan -p PORT HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put what `ssh-keyscan` prints into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
 do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
-do: `python -m airflow_provider_kmigrate.node check CLUSTER.yaml` tries every node. Clear the task.
+do: `kmigrate node check CLUSTER.yaml` tries every node. Clear the task.
 never: Set `no_host_key_check`. Take a new host key without comparing it.
 
 M07 The cluster file declares a node gone
@@ -75,15 +75,15 @@ meanwhile: Yes; the node was not stopped. Without originals there is no rollback
 do: Put `[kmigrate] folder` on storage that all workers and the triggerer share. Copy it from the worker that ran `backup`. Clear the task.
 do: Lost, and no broker has moved: clear `backup`.
 do: Altered: restore it from your own backup or the node's replaced files ([section 9](#9-where-the-evidence-is)); the SHA-256 is in `manifest.json`.
-do: Lost, and a broker has moved: fetch the broker's replaced files ([section 9](#9-where-the-evidence-is)) and store the ZooKeeper-mode one: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N FILE --lost --metadata-version V`, as Airflow's user. `V`: `kafka-features.sh --bootstrap-controller $C describe`. Refused: try the next one.
+do: Lost, and a broker has moved: fetch the broker's replaced files ([section 9](#9-where-the-evidence-is)) and store the ZooKeeper-mode one: `kmigrate originals <folder>/backup/<cluster>_<cluster id> N FILE --lost --metadata-version V`, as Airflow's user. `V`: `kafka-features.sh --bootstrap-controller $C describe`. Refused: try the next one.
 never: Back up files that kmigrate rendered, or write a new hash into `manifest.json`.
 
 O03 A node's file was edited
 means: The node's file is neither its original nor the one that kmigrate installed last. Its next start takes what the file says now; a restart by kmigrate would lose the changes (a password, a playbook's setting).
 meanwhile: Yes, until that node starts again; a reboot is enough. A rollback continues, and keeps a broker's edited file ([section 9](#9-where-the-evidence-is)).
 do: Ask who changed the keys in the text. Stop playbooks until the migration is over.
-do: Not wanted: write the right file again. `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it for the node's stage.
-do: Wanted, of a broker: make the same change in the original, as Airflow's user: `python -m airflow_provider_kmigrate.steps.originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
+do: Not wanted: write the right file again. `kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints it for the node's stage.
+do: Wanted, of a broker: make the same change in the original, as Airflow's user: `kmigrate originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
 do: Wanted, of a controller: write it as `quorum.properties` of the cluster file, too.
 do: Clear the task.
 never: Delete the backup, or edit a file in it: its hash would be wrong (O01).
@@ -101,7 +101,7 @@ means: The file would start the node in another mode, or as broker and controlle
 meanwhile: Yes, until that node starts again; a reboot is enough. Then a broker is isolated from the cluster, or a controller finalizes the migration.
 do: Do not restart the node. Stop what wrote the file: it often names the tool (Ansible, Puppet, Chef), also in its first lines.
 do: A broker that runs in KRaft mode: clear `second_roll.broker_N` without *Downstream*; it writes the right file, and restarts nothing.
-do: Otherwise write the node's right file: `python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints it. Before the migration it is the node's own one: in the backup (`broker-N.properties`) or among its replaced files ([section 9](#9-where-the-evidence-is)).
+do: Otherwise write the node's right file: `kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints it. Before the migration it is the node's own one: in the backup (`broker-N.properties`) or among its replaced files ([section 9](#9-where-the-evidence-is)).
 do: Broker and controller at once: such combined nodes cannot be migrated.
 do: Clear the task. A soak begins again.
 never: Restart or reboot the machine before its file is right.
@@ -194,7 +194,7 @@ do: Start the controllers that are down with the files that they have, those wit
 do: With a majority up: a leader with the flag that writes `/migration` proves that it is open. Clear the task.
 do: Otherwise search the log of each controller without the flag, since its start, for `Completing the ZK migration`.
 do: Found, or one without the flag leads: **finalized**. Restart the leader until one without the flag leads; clear `finalize`; see P02.
-do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its full sync fails (G07): give the flags back (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good))), one by one, then clear `soak`.
+do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its full sync fails (G07): give the flags back (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), one by one, then clear `soak`.
 do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
@@ -203,7 +203,7 @@ means: The broker has another file than kmigrate installed just before the start
 meanwhile: Yes: the broker runs in its former mode.
 do: It was started with another file: name that one as `hosts.properties` and in `node.json`, if nothing rewrites it.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
-do: Give the migration's keys to that tool (`python -m airflow_provider_kmigrate.steps.rendered` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
+do: Give the migration's keys to that tool (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.
 never: Make the file read-only: the broker would not start.
 source: measured on the simulated cluster: five restarts without effect

@@ -335,7 +335,7 @@ source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
 F the cluster file
 about: the cluster file
 when: when DAGs are read
-intro: A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `python -m airflow_provider_kmigrate.spec <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.
+intro: A broken file is an import error in Airflow, with file, line and fix; its DAG disappears until the file is fixed. Check it with `kmigrate check <file or folder>`. The cluster is not affected. A run under way fails at its next task and is cleared afterwards; other clusters' DAGs are not touched.
 
 F00 The cluster file cannot be read
 means: There is no such file, no right to read it, or it is no UTF-8 or no YAML.
@@ -349,7 +349,7 @@ means: kmigrate uses no part of a file with such a key: a setting with a typo wo
 meanwhile: Yes: nothing was run.
 do: Change the key as the text says; `cluster.schema.json` says where each key belongs. There twice: remove or rename the copy.
 do: Not in this release: remove it. A key of the old driver `command` (`start`, `stop`, `status`, `read`, `write`, `format`, `wipe`, `kill_after`): the text has the section to write instead. Install `kmigrate-node` on each machine.
-do: Check the file: `python -m airflow_provider_kmigrate.spec CLUSTER.yaml`.
+do: Check the file: `kmigrate check CLUSTER.yaml`.
 never: Change `cluster_id` to make it fit: it protects against the wrong cluster. Copy another node's path. Write `true` as a command: kmigrate would take it for success.
 
 F06 A secret in the cluster file
@@ -373,7 +373,7 @@ F09 A name or argument that does not exist
 means: A task or command names a broker, controller, group, wave, instance, Spark job or value that the cluster file, ZooKeeper or Kafka does not have. The run would do nothing and look finished.
 meanwhile: Yes: nothing was changed. What was meant is as it was.
 do: Correct the argument of the task, the template that fills it, the command or the cluster file. The text lists what exists.
-do: A group: `python -m airflow_provider_kmigrate.groups scan` lists them. A job: add it to `spark_jobs`.
+do: A group: `kmigrate groups scan` lists them. A job: add it to `spark_jobs`.
 do: Clear the task.
 never: Mark the task as success, or repeat a command with `--force`.
 

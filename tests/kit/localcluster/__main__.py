@@ -96,9 +96,9 @@ def _up(cluster: LocalCluster, arguments: argparse.Namespace) -> int:
 def next_steps(found: plan.Plan) -> str:
     """What can be typed now, in the folder in which `up` was."""
     python, folder, spec, connections = map(_typed, (Path(sys.executable), found.folder, found.spec_path, found.connections_path))
-    package = "airflow_provider_kmigrate"
+    command = Path(python).with_name("kmigrate")
     return f"""may it be migrated?
-  {python} -m {package}.preflight {spec} --connections {connections}
+  {command} preflight {spec} --connections {connections}
 migrate it: an Airflow with this package and the files of dags/ needs these two; `make airflow` does it all on a cluster of its own
   airflow connections import {connections}
   export AIRFLOW__KMIGRATE__CLUSTERS_FOLDER={found.spec_path.parent.absolute()}

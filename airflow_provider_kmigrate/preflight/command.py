@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml --connections FILE`: may this cluster be migrated? Without Airflow.
+"""`kmigrate preflight CLUSTER.yaml --connections FILE`: may this cluster be migrated? Without Airflow.
 
 Exit code 0: nothing blocks; 1: a blocker; 2: the observation failed. Reads only.
 """
@@ -29,13 +29,11 @@ from airflow_provider_kmigrate.steps.run import StepContext
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.preflight", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="kmigrate preflight", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
     parser.add_argument("--connections", type=Path, required=True, help="JSON file written by `airflow connections export`")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="sentences, or one JSON object")
     chosen = parser.parse_args(argv)
     try:
         result = read_preflight(load(chosen.cluster), read_connections(chosen.connections))
@@ -44,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if chosen.json else _sentences(result))
+    sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if chosen.output == "json" else _sentences(result))
     return 1 if outcome_of(result.found) is PreflightOutcome.BLOCKED else 0
 
 
@@ -59,7 +57,3 @@ def _sentences(result: Preflight) -> str:
     found = result.found
     counts = ", ".join(f"{sum(each.severity is severity for each in found)} {severity}" for severity in Severity)
     return "".join(f"{finding}\n" for finding in found) + f"{outcome_of(found)}: {counts}; {result.took:.1f} s\n"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

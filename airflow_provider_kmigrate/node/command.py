@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.node install|check CLUSTER.yaml`: install `kmigrate-node` on each machine, and try it.
+"""`kmigrate node install|check CLUSTER.yaml`: install `kmigrate-node` on each machine, and try it.
 
 `install` shows what it would write on each machine, asks, and writes it, over the connections of the cluster file, if their user may
 use sudo. Else run what `install --script` prints as root of each machine. `check` changes nothing. Exit code 0: all is well; 1: a machine
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         "Install kmigrate-node, the agent of kmigrate, on the machines of a cluster; or check it there.",
         InstallOptions(),
     )
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.node", description=about)
+    parser = argparse.ArgumentParser(prog="kmigrate node", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, does in (
         ("install", "write the agent, node.json and sudoers on each machine"),
@@ -297,7 +297,3 @@ def check(reach: Reach, found: Machines, cluster_id: str, say: Callable[[str], o
     for each in done:
         say(str(each))
     return int(any(each.problems for each in done))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

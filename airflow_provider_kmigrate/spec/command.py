@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.spec FILE_OR_FOLDER...` checks cluster files; `--schema` prints their JSON Schema, `--reference` the page of their keys."""
+"""`kmigrate check FILE_OR_FOLDER...` checks cluster files; `--schema` prints their JSON Schema, `--reference` the page of their keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.spec.model import reference
 
 def main(argv: list[str] | None = None) -> int:
     """0: every file is right; 1: something is wrong and was printed."""
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.spec", description="Check cluster files.")
+    parser = argparse.ArgumentParser(prog="kmigrate check", description="Check cluster files.")
     parser.add_argument("paths", nargs="*", type=Path, metavar="FILE_OR_FOLDER")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema for editors")
     parser.add_argument("--reference", action="store_true", help="print docs/cluster-file.md: every key with its default")
@@ -49,7 +49,3 @@ def _one(path: Path) -> Folder:
 
 def _summary(spec: ClusterSpec) -> str:
     return f"{spec.path}: valid; cluster {spec.name} ({spec.cluster_id}), brokers {len(spec.brokers)}, controllers {len(spec.controllers)}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""python -m airflow_provider_kmigrate.probe start | status | stop | verdict"""
+"""kmigrate probe start | status | stop | verdict"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.probe", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kmigrate probe", description=__doc__)
     parser.add_argument("verb", choices=tuple(_VERBS))
     parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
     parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for start")
@@ -60,6 +60,3 @@ _VERBS: Final = {
     "stop": lambda probe: probe.stop() or 0,
     "verdict": _verdict,
 }
-
-if __name__ == "__main__":
-    sys.exit(main())
