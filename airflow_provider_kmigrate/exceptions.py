@@ -22,6 +22,11 @@ class KMigrateError(Exception):
         super().__init__(text)
         self.reasons = tuple(reasons)
 
+    @classmethod
+    def because(cls, *reasons: Reason) -> Self:
+        """The error whose text is its reasons themselves."""
+        return cls(" | ".join(map(str, reasons)), reasons)
+
 
 class Unavailable(KMigrateError):
     """The other side gave no usable answer, nothing is known; observe again before acting."""
@@ -39,11 +44,6 @@ class TimedOut(Unavailable):
 
 class Refused(KMigrateError):
     """Continuing would be wrong, and nothing was changed."""
-
-    @classmethod
-    def because(cls, *reasons: Reason) -> Self:
-        """The refusal whose text is its reasons themselves."""
-        return cls(" | ".join(map(str, reasons)), reasons)
 
 
 class SpecError(Refused):

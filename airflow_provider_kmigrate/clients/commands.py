@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
@@ -20,6 +21,7 @@ from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
 BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 2000  # characters of a program's last output
+_LOOK, _MUCH = 0.2, 8 << 20  # seconds between two looks at the size of an error output, and the bytes of it that a disk keeps
 
 
 def java() -> str | None:
@@ -76,12 +78,22 @@ def _wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: I
         child = subprocess.Popen(argv, stdin=null, stdout=null, stderr=errors, env=env, start_new_session=True)
     except (OSError, ValueError) as error:
         raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+    deadline = time.monotonic() + timeout
     with child:
-        try:
-            return child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            child.kill()  # the command alone; a node that it started must survive
-            raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
+        while True:
+            try:
+                return child.wait(min(_LOOK, max(0.0, deadline - time.monotonic())))
+            except subprocess.TimeoutExpired as error:
+                _forget(errors)
+                if time.monotonic() >= deadline:
+                    child.kill()  # the command alone; a node that it started must survive
+                    raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
+
+
+def _forget(errors: IO[bytes]) -> None:
+    """Free the disk of what was written, if that is much. The writer goes on behind it, so that the end stays where it is."""
+    if os.fstat(errors.fileno()).st_blocks * 512 > _MUCH:
+        os.ftruncate(errors.fileno(), 0)
 
 
 def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:

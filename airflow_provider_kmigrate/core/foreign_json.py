@@ -20,15 +20,18 @@ _DIGITS: Final = 20  # of the longest 64-bit number with its sign; Python's own 
 _DEEP: Final = 500  # nested values; `repr` of deeper ones may reach Python's recursion limit of 1,000 frames
 
 
-def read_json(text: bytes | str, largest: int = INT64, *, rest: bool = False) -> Any:
+def read_json(text: bytes | str, largest: int = INT64, *, rest: bool = False, most: int = 0) -> Any:
     """The JSON value in a text. Raises `ValueError`, and nothing else, for a text that is not plain JSON.
 
     Refused too: text that is not UTF-8, lone surrogates, whole numbers beyond `largest`, NaN, infinite numbers, more than 500
-    nested values. `rest`: what follows the first value is ignored.
+    nested values. `rest`: what follows the first value is ignored. `most`: more values than that are refused before they take memory,
+    a comma or a bracket in a text counted as one; 0: any number.
     """
     if isinstance(text, bytes):
         text = text.decode()
     text = text.strip(_BLANKS)
+    if most and sum(map(text.count, ",[{")) > most:
+        raise ValueError(f"it has more than {most} values")
     try:
         value, end = _decoder(largest).raw_decode(text)
     except RecursionError:

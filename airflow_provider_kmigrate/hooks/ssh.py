@@ -14,6 +14,7 @@ import logging
 import shlex
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import paramiko
@@ -31,6 +32,8 @@ _LOGIN = 15  # seconds for the banner, for the login, and for the start of the p
 _DEAD = 10  # seconds without a sign of the machine's kernel, after which its connection is dead
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _CHUNK = 65_536
+_STEP = 0.5  # seconds between two looks at stderr
+_SAID, _FLOOD = 16_384, 64  # bytes of it that are kept, and chunks that are read at once
 _INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that broke during the login a failed login
 _UNKNOWN, _KEY = "not found in known_hosts", "private key"
 
@@ -44,6 +47,7 @@ class SshPipe:
 
     def __init__(self, settings: SshSettings, host: str, argv: tuple[str, ...]) -> None:
         self.command = shlex.join(argv)
+        self._said = b""
         with _errors(settings.conn_id, host):
             self._client = _hook(settings, host).get_conn()
             try:
@@ -58,36 +62,55 @@ class SshPipe:
         return not self._channel.exit_status_ready()
 
     def write(self, data: bytes, timeout: float) -> None:
-        """Raises OSError, after `timeout` seconds in which nothing was taken too."""
-        self._channel.settimeout(timeout)
+        """Raises OSError, also if not all was taken within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         try:
-            self._channel.sendall(data)
+            while data:
+                self._channel.settimeout(_left(deadline))
+                data = data[self._channel.send(data) :]
         except (paramiko.SSHException, EOFError) as error:
             raise OSError(f"{error}") from error
 
     def read(self, timeout: float) -> bytes:
         """What the program printed, empty at its end. Raises TimeoutError."""
-        self._channel.settimeout(timeout)
-        try:
-            data: bytes = self._channel.recv(_CHUNK)
-        except TimeoutError:
-            raise
-        except (OSError, paramiko.SSHException, EOFError):
-            return b""
-        return data
+        deadline = time.monotonic() + timeout
+        while True:
+            self._listen()
+            self._channel.settimeout(min(_STEP, _left(deadline)))
+            try:
+                data: bytes = self._channel.recv(_CHUNK)
+            except TimeoutError:
+                continue
+            except (OSError, paramiko.SSHException, EOFError):
+                return b""
+            return data
 
-    def ending(self) -> tuple[int | None, str]:
-        """Its exit code, None if the connection broke, and what is on its stderr."""
-        self._channel.status_event.wait(_END)
-        said = b""
-        while self._channel.recv_stderr_ready():
-            said += self._channel.recv_stderr(_CHUNK)
+    def ending(self, timeout: float = _END) -> tuple[int | None, str]:
+        """Its exit code, None if the connection broke, and the end of its stderr."""
+        deadline = time.monotonic() + timeout
+        while not self._channel.status_event.wait(_STEP) and time.monotonic() < deadline:
+            self._listen()
+        self._listen()
         code = self._channel.exit_status
-        return None if code < 0 else code, said.decode(errors="replace")
+        return None if code < 0 else code, self._said.decode(errors="replace")
+
+    def _listen(self) -> None:
+        """Read what is on stderr, and keep its end: unread, it takes the place of the answer in the connection's window."""
+        for _ in range(_FLOOD):
+            if not self._channel.recv_stderr_ready():
+                return
+            self._said = (self._said + self._channel.recv_stderr(_CHUNK))[-_SAID:]
 
     def close(self) -> None:
         """End the connection."""
         self._client.close()
+
+
+def _left(deadline: float) -> float:
+    """The seconds left; raises TimeoutError if none are."""
+    if (left := deadline - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
 
 
 def _hook(settings: SshSettings, host: str) -> SSHHook:

@@ -391,7 +391,11 @@ for line in sys.stdin:
         (("echo", "Welcome to kafka0!"), Failed, "Welcome to kafka0"),
         ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 99, "ok": {}}')), Failed, "another request"),
         ((sys.executable, "-c", ANSWERS.format("[" * 100_000)), Failed, "no kmigrate-node"),
-        ((sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "ok": {"process": {}}}')), Failed, "miss boot_enabled, file"),
+        (
+            (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": 1, "ok": {"process": {}}}')),
+            Failed,
+            "M09.*process.state: Field required.*more",
+        ),
         (
             (sys.executable, "-c", ANSWERS.format('{"v": 1, "id": null, "error": {"code": "config", "text": "a link"}}')),
             Refused,
@@ -665,8 +669,9 @@ def test_the_worker_passes_no_secret_of_its_environment_on(
 ) -> None:
     for name in ("AIRFLOW_CONN_PROD", "AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "DATABASE_URL"):
         monkeypatch.setenv(name, "canary")
-    echo = "import json, os, sys; sys.stdin.readline(); print(json.dumps({'id': 1, 'ok': {'env': dict(os.environ)}}))"
-    said = agents(node_of(machine, sys.executable, "-c", echo), None).ask("hello")
+    echo = "import json, os, sys; sys.stdin.readline(); print(json.dumps({'id': 1, 'ok': {'log': repr(os.environ)}}))"
+    said = agents(node_of(machine, sys.executable, "-c", echo), None).ask("read_log")
+    assert "PATH" in said["log"]
     assert "canary" not in json.dumps(said)
 
 
@@ -704,6 +709,41 @@ def test_what_a_program_leaves_behind_does_not_hold_its_end() -> None:
     assert time.monotonic() - began < 20
 
 
+def flooding(script: str) -> Program:
+    return Program((sys.executable, "-u", "-c", f"import os, sys, time\n{script}"), {"PATH": os.environ["PATH"]})
+
+
+def test_error_output_without_end_is_kept_nowhere_but_its_end_and_holds_up_no_answer() -> None:
+    pipe = flooding("for _ in range(300): os.write(2, b'x' * 1_000_000)\nos.write(2, b'last words')\nprint('up')")
+    with closing(pipe):
+        assert pipe.read(60.0) == b"up\n"
+        code, said = pipe.ending(30.0)
+    assert (code, len(said), said[-11:]) == (0, 16_384, "xlast words")
+
+
+@pytest.mark.parametrize("errors", ["os.write(2, b'x' * 60_000)", "os.write(2, b'x')", "pass"])
+@pytest.mark.parametrize(
+    "drips",
+    ["os.write(1, b'x')", "os.write(1, b'x' * 9)\n    time.sleep(0.01)", "time.sleep(0.01)"],
+    ids=["all the time", "now and then", "never"],
+)
+@pytest.mark.timeout(60)  # it would never end
+def test_an_answer_that_drips_does_not_outlive_its_time(drips: str, errors: str) -> None:
+    connection = Connection("broker 1", lambda: flooding(f"while True:\n    {drips}\n    {errors}"))
+    with pytest.raises(TimedOut), closing(connection):
+        connection.ask("go_on", 0.5)
+
+
+def test_what_closes_its_output_and_stays_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    pipe = FakePipe()
+    monkeypatch.setattr(pipe, "ending", lambda timeout: given.append(timeout) or (None, ""))
+    connection, _ = behind(pipe)
+    with pytest.raises(Unreachable):
+        connection.ask("go_on", 1.0)
+    assert 0.5 <= given[0] <= 1.0, "of a program that lives, no exit code is waited for beyond the request's time"
+
+
 class FakePipe:
     """A pipe whose answers are written by the test; an empty one is its end."""
 
@@ -728,7 +768,7 @@ class FakePipe:
             raise answer
         return answer
 
-    def ending(self) -> tuple[int | None, str]:
+    def ending(self, timeout: float = 0.0) -> tuple[int | None, str]:
         return self.code, self.said
 
     def close(self) -> None:
@@ -742,39 +782,39 @@ def behind(*pipes: FakePipe) -> tuple[agent.Connection, list[FakePipe]]:
 
 
 def test_an_answer_may_come_in_pieces() -> None:
-    connection, _ = behind(FakePipe(b'{"id": 1, ', b'"ok": {"a": 1}}\n', b'{"id": 2, "ok": {}}\n'))
-    assert connection.ask("hello") == {"a": 1}
-    assert connection.ask("hello") == {}
+    connection, _ = behind(FakePipe(b'{"id": 1, ', b'"ok": {"log": "a"}}\n', b'{"id": 2, "ok": {}}\n'))
+    assert connection.ask("read_log") == {"log": "a"}
+    assert connection.ask("go_on") == {}
 
 
 def test_a_pipe_that_broke_is_opened_again_by_the_next_request_only() -> None:
     first, second = FakePipe(b"half of an ans"), FakePipe(b'{"id": 2, "ok": {}}\n')
     connection, left = behind(first, second)
     with pytest.raises(Unreachable, match="ended: nothing on stderr"):
-        connection.ask("facts")
+        connection.ask("go_on")
     assert (first.open, left) == (False, [second])
-    assert connection.ask("facts") == {}
+    assert connection.ask("go_on") == {}
     second.open = False
     with pytest.raises(IndexError):
-        connection.ask("facts")
+        connection.ask("go_on")
 
 
 def test_a_request_that_was_interrupted_ends_its_pipe() -> None:
     first, second = FakePipe(KeyboardInterrupt()), FakePipe(b'{"id": 2, "ok": {}}\n')
     connection, _ = behind(first, second)
     with pytest.raises(KeyboardInterrupt):
-        connection.ask("facts")
+        connection.ask("go_on")
     assert not first.open
-    assert connection.ask("facts") == {}
+    assert connection.ask("go_on") == {}
 
 
 def test_a_late_answer_is_never_taken_for_the_next_one() -> None:
-    first, second = FakePipe(TimeoutError(), b'{"id": 1, "ok": {}}\n'), FakePipe(b'{"id": 2, "ok": {"new": 1}}\n')
+    first, second = FakePipe(TimeoutError(), b'{"id": 1, "ok": {}}\n'), FakePipe(b'{"id": 2, "ok": {"log": "new"}}\n')
     connection, _ = behind(first, second)
     with pytest.raises(TimedOut):
-        connection.ask("facts")
+        connection.ask("go_on")
     assert not first.open
-    assert connection.ask("facts") == {"new": 1}
+    assert connection.ask("read_log") == {"log": "new"}
 
 
 @pytest.mark.parametrize("code", ["failed", "protocol"])
@@ -799,7 +839,7 @@ def test_nodes_of_one_machine_share_its_ssh_connection_and_each_machine_has_its_
 
     agents = Agents(ssh)
     for node in (broker, controller, other):
-        agents(node, None).ask("hello")
+        agents(node, None).ask("go_on")
     assert opened == ["kafka1", "kafka2"]
     agents.close()
 

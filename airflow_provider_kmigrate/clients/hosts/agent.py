@@ -14,7 +14,6 @@ import json
 import os
 import selectors
 import subprocess
-import tempfile
 import threading
 import time
 import uuid
@@ -25,11 +24,10 @@ from math import inf
 from typing import IO, Any, Protocol, cast
 
 from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts import answers, files
 from airflow_provider_kmigrate.clients.znodes import outdated
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.core.text import printable, systemd_seconds
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
@@ -42,10 +40,13 @@ _SILENT = 10.0  # seconds without an answer after which a stop or a start is giv
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
 _SAY_EVERY = 20.0
 _TRIES = 3  # of a job that was killed on its machine
-_MAX_ANSWER = 64 * 1024 * 1024
 _CONTINUES = "the job continues on its machine"
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
+_LATE = 0.5  # of these at most beyond a request's time
+_STEP = 0.05
+_SAID = 16_384  # bytes of a program's error output that are kept, its end
+_FLOOD = 64  # chunks of error output that are read after its end: what it left behind may write on for ever
 _SHOWN = 1_000
 _LOG_LINES, _LAST = 40, 3  # lines of a log: for a failure message, of a unit that starts again and again
 _RESTARTS, _YOUNG = 3, 60.0  # starts by systemd alone, and seconds since the last one, from which a unit is in a loop
@@ -91,31 +92,29 @@ class Pipe(Protocol):
     def read(self, timeout: float) -> bytes:
         """What it printed since, empty at its end. Raises TimeoutError after `timeout` seconds without a byte."""
 
-    def ending(self) -> tuple[int | None, str]:
-        """Its exit code and the text of its stderr, a few seconds after the end of its output; None: the connection was lost."""
+    def ending(self, timeout: float = _END) -> tuple[int | None, str]:
+        """Its exit code and the end of its stderr, at most `timeout` seconds after the end of its output; None: the connection was lost."""
 
     def close(self) -> None:
         """End the pipe alone: jobs are processes of the machine."""
 
 
 class Program:
-    """A pipe to a program of this machine, such as ssh, `kubectl exec` or `docker exec`. Raises `Failed` if it cannot be run."""
+    """A pipe to a program of this machine, such as ssh, `kubectl exec` or `docker exec`. Raises `Failed` if it cannot be run.
+
+    The end of its error output is kept in memory, however much it is: the machine behind it chooses that.
+    """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.command = " ".join(argv)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `close`
+        self._said, self._speaks = b"", True
+        pipe = subprocess.PIPE
         try:
-            self._child = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=dict(env),
-                start_new_session=True,
-            )
+            self._child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=dict(env), start_new_session=True)
         except (OSError, ValueError) as error:
-            self._errors.close()
             raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+        for end in (self._child.stdin, self._child.stderr):  # a pipe holds 64 kB: a connection that hangs would block for ever
+            os.set_blocking(cast(IO[bytes], end).fileno(), False)
 
     def is_open(self) -> bool:
         """True while the program runs."""
@@ -124,38 +123,59 @@ class Program:
     def write(self, data: bytes, timeout: float) -> None:
         """Write to the program's input. Raises `OSError` if it has ended, or does not take all within `timeout` seconds."""
         stdin, deadline = cast(IO[bytes], self._child.stdin), time.monotonic() + timeout
-        os.set_blocking(stdin.fileno(), False)  # a pipe holds 64 kB: a connection that hangs would block for ever
         while data:
-            _wait_for(stdin, selectors.EVENT_WRITE, deadline - time.monotonic())
+            self._wait_for(stdin, selectors.EVENT_WRITE, deadline)
             data = data[os.write(stdin.fileno(), data) :]
 
     def read(self, timeout: float) -> bytes:
         """What the program printed; empty at its end. Raises `TimeoutError` after `timeout` seconds of silence."""
         out = cast(IO[bytes], self._child.stdout)
-        _wait_for(out, selectors.EVENT_READ, timeout)
+        self._wait_for(out, selectors.EVENT_READ, time.monotonic() + timeout)
         return os.read(out.fileno(), _CHUNK)
 
-    def ending(self) -> tuple[int | None, str]:
-        """The program's exit code and its error output; the code is None if the connection was lost."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_END)
-        self._errors.seek(0)
+    def ending(self, timeout: float = _END) -> tuple[int | None, str]:
+        """The program's exit code and the end of its error output; the code is None if the connection was lost."""
+        deadline = time.monotonic() + timeout
+        while self._child.poll() is None and time.monotonic() < deadline:  # it may wait until its errors are read
+            self._listen()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(min(_STEP, max(0.0, deadline - time.monotonic())))
+        for _ in range(_FLOOD):
+            if not self._listen():
+                break
         code = self._child.returncode
         lost = code is None or code < 0 or code == BROKEN_CONNECTION
-        return None if lost else code, self._errors.read().decode(errors="replace")
+        return None if lost else code, self._said.decode(errors="replace")
 
     def close(self) -> None:
         """Kill the program."""
         with self._child:  # its output is not read to the end: what the program left behind may keep it open
             self._child.kill()
-        self._errors.close()
 
+    def _listen(self) -> bool:
+        """Read a part of its error output, and keep its end; false if there is none now."""
+        try:
+            chunk = os.read(cast(IO[bytes], self._child.stderr).fileno(), _CHUNK)
+        except BlockingIOError:
+            return False
+        self._said, self._speaks = (self._said + chunk)[-_SAID:], bool(chunk)
+        return self._speaks
 
-def _wait_for(pipe: IO[bytes], event: int, timeout: float) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, event)
-        if not selector.select(timeout):
-            raise TimeoutError
+    def _wait_for(self, pipe: IO[bytes], event: int, deadline: float) -> None:
+        """Wait for a pipe, and read error output meanwhile. Raises `TimeoutError` at the deadline."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, event)
+            errors = cast(IO[bytes], self._child.stderr)
+            if self._speaks:
+                selector.register(errors, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
+                if errors in ready and not self._listen() and not self._speaks:
+                    selector.unregister(errors)
+                if pipe in ready:
+                    return
+                if not ready or time.monotonic() >= deadline:
+                    raise TimeoutError
 
 
 class Connection:
@@ -176,18 +196,18 @@ class Connection:
         """The agent's facts of a role, with its file's text; as `ask`. Raises `Failed` if they are not those of this protocol."""
         known = self._texts.get(role, {})
         facts = self.ask("facts", who=who, role=role, known=known.get("sha256"))
-        if missing := sorted({"process", "unit", "boot_enabled", "file", "log_dirs", "kept_in"} - facts.keys()):
-            raise Failed(f"{who}: kmigrate-node's facts miss {', '.join(missing)}")
         file = facts["file"]
         if file is not None and file["text"] is None:
             if file["sha256"] != known.get("sha256"):
-                raise Failed(f"{who}: kmigrate-node's facts miss the text of a file that is new")
+                answers.refuse(f"{who}: kmigrate-node's facts miss the text of a file that is new")
             file["text"] = known["text"]
+        elif file is not None and files.sha256(file["text"]) != file["sha256"]:
+            answers.refuse(f"{who}: kmigrate-node's facts have a text of another hash than they say")
         self._texts[role] = file or {}
         return facts
 
     def ask(self, verb: str, timeout: float = _TIMEOUT, who: str = "", **fields: object) -> dict[str, Any]:
-        """The agent's answer. Raises what its error means (`_error_of`), `Unreachable` or `TimedOut`."""
+        """The agent's answer, as `answers` declares it. Raises what its error means (`_error_of`), `Failed` (M09), `Unreachable` or `TimedOut`."""
         name = who or self._host
         with self._lock:
             self._number += 1
@@ -197,18 +217,17 @@ class Connection:
             except BaseException:
                 self._end()  # the next answer would be the one to this request
                 raise
-        if "ok" not in answer:
-            error = answer.get("error") or {}
-            raise self._of_protocol(name, answer, error) if error.get("code") == "protocol" else _error_of(name, error)
-        return cast(dict[str, Any], answer["ok"])
+        if "error" in answer:
+            error = answer["error"]
+            raise self._of_protocol(name, answer, error) if error["code"] == "protocol" else _error_of(name, error)
+        return answers.checked(name, verb, answer.get("ok"))
 
-    def _of_protocol(self, name: str, answer: Mapping[str, object], error: Mapping[str, object]) -> Refused:
+    def _of_protocol(self, name: str, answer: Mapping[str, Any], error: Mapping[str, str]) -> Refused:
         """M03: the agent is of another kmigrate. The older of the two is to be updated."""
-        other = answer.get("v")
-        newer = isinstance(other, int) and other > PROTOCOL
+        newer = answer.get("v", 0) > PROTOCOL
         update = "`pip install --upgrade airflow-provider-kmigrate` on each worker and the triggerer" if newer else f"`{INSTALL}`"
         what = "newer than this kmigrate. Update kmigrate" if newer else "older than this kmigrate. Update the agent"
-        text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {error.get('text')}"
+        text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {answers.text_of(error)}"
         return Refused.because(Reason("M03", text))
 
     def _answer(self, name: str, request: bytes, timeout: float) -> dict[str, Any]:
@@ -217,12 +236,9 @@ class Connection:
         with contextlib.suppress(OSError):  # the agent may have refused its configuration: read why
             pipe.write(request, timeout)
         line = _line(name, pipe, deadline)
-        try:
-            answer = read_json(line)
-        except ValueError as error:
-            raise Failed(f"{name}: what answers is no kmigrate-node: {line[:200]!r}") from error
-        if not isinstance(answer, dict) or answer.get("id") not in (self._number, None):
-            raise Failed(f"{name}: kmigrate-node answered another request: {line[:200]!r}")
+        answer = answers.read(name, line)
+        if answer["id"] not in (self._number, None):
+            answers.refuse(f"{name}: kmigrate-node answered another request: {line[:200]!r}")
         return answer
 
     def _opened(self) -> Pipe:
@@ -243,20 +259,26 @@ class Connection:
 
 
 def _line(name: str, pipe: Pipe, deadline: float) -> bytes:
-    data = b""
+    """One line, whole before the deadline: an answer that comes byte by byte has no more time than another."""
+    data = bytearray()
     while not data.endswith(b"\n"):
+        left = deadline - time.monotonic()
         try:
-            chunk = pipe.read(max(0.0, deadline - time.monotonic()))
+            chunk = pipe.read(left) if left > 0 else None
         except TimeoutError:
-            raise TimedOut(f"{name}: kmigrate-node did not answer in time") from None
+            chunk = None
+        if chunk is None:
+            raise TimedOut(f"{name}: kmigrate-node did not answer in time")
         data += chunk
-        if not chunk or len(data) > _MAX_ANSWER:
-            raise _ended(name, pipe)
-    return data
+        if not chunk:
+            raise _ended(name, pipe, min(_END, max(_LATE, deadline - time.monotonic())))
+        if len(data) > answers.LARGEST:
+            answers.refuse(f"{name}: what answers is no kmigrate-node: it said more than {answers.LARGEST} bytes")
+    return bytes(data)
 
 
-def _ended(name: str, pipe: Pipe) -> KMigrateError:
-    code, text = pipe.ending()
+def _ended(name: str, pipe: Pipe, timeout: float) -> KMigrateError:
+    code, text = pipe.ending(timeout)
     said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
     if not code:
         return Unreachable(f"{name}: the connection to kmigrate-node ended: {said}")
@@ -273,8 +295,8 @@ def _advice(said: str) -> str:
     return ""
 
 
-def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
-    code, text = str(error.get("code")), f"{name}: {error.get('text')}"
+def _error_of(name: str, error: Mapping[str, str]) -> KMigrateError:
+    code, text = error["code"], f"{name}: {answers.text_of(error)}"
     if code == "fenced":
         return Fenced.because(outdated(text))
     if code in _UNKNOWN:
@@ -285,7 +307,7 @@ def _error_of(name: str, error: Mapping[str, object]) -> KMigrateError:
         return TimedOut(text)
     if code in _NOT_OURS:
         return Refused.because(Reason("M01", text))
-    return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({code})")
+    return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({printable(code)})")
 
 
 def no_ssh(conn_id: str) -> Refused:

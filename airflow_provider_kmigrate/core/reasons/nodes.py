@@ -64,6 +64,14 @@ do: Another unit than this node's: correct `node.json` on that machine. Clear th
 never: Format a directory by hand, or write a file, only so that the unit stays up.
 source: systemd.service, Restart=
 
+M09 What answers on a node's machine is no kmigrate-node
+means: The program behind the node's connection said something that `kmigrate-node` never says: another form, a number beyond any, or more than 8 MiB. It is another program (a login's banner, a proxy), a damaged agent, or a machine in other hands. Nothing of the answer is used.
+meanwhile: Yes: nothing is decided by such an answer. A restart that has begun continues on its machine.
+do: Ask the agent by hand, as Airflow's user, on the worker, as U04 says. Before its answer, which is one line, nothing may be printed: neither a banner nor what a profile of the shell prints.
+do: Put the agent there again: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`. Then `node check` tries every node.
+do: It stays so: take the machine for one that somebody else controls, until its administrator knows why.
+never: Continue by hand with what the machine says of itself.
+
 O Originals
 about: originals in the backup
 when: before a file is written
