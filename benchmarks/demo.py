@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
 from benchmarks.spark_side import SparkSide
+from tests.kit.account import Account
 from tests.kit.fleet import Fleet
-from tests.kit.load import summary_of
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import Workload
@@ -117,10 +117,10 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     rolled_back = _roll_back(rehearsal, spark, teller) if rollback else None
     teller.say(f"DAG {rehearsal.dag_id} begins; Spark's audits and the hold of the streaming job are tasks of it")
     dag = rehearsal.migrate(tell=teller.line)
-    teller.say(f"DAG run: {dag['state']}; stopping the load; the streaming job takes in the rest")
-    workload.stop()
-    rehearsal.stop_applications()
-    summary = summarise(rehearsal, dag) | {"groups_state": groups["state"], "groups_seconds": groups["seconds"]}
+    teller.say(f"DAG run: {dag['state']}; stopping the load; the judge reads every replica; the streaming job takes in the rest")
+    account = rehearsal.account()
+    stalls = stalls_by_act(slow_records(workload), rehearsal.journal())
+    summary = summarise(account, dag) | {"stalls": stalls, "groups_state": groups["state"], "groups_seconds": groups["seconds"]}
     if rolled_back is not None:
         summary["rollback"] = rolled_back | {"lost": summary["lost"]}
         summary["verdict"] = _worst(summary["verdict"], rolled_back["verdict"])
@@ -144,16 +144,14 @@ def _roll_back(rehearsal: Rehearsal, spark: SparkSide, teller: Teller) -> dict[s
     return {"verdict": verdict, "dag_state": run["state"], "dag_seconds": run["seconds"], "phases": run["phases"], **audit}
 
 
-def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
-    """What `summary.json` holds. The verdict is PASS only for a run that succeeded and a complete ledger without a fault."""
-    workload = rehearsal.workload
-    if workload is None:
-        raise ValueError("nothing was measured: the load never ran")
-    seen = summary_of(workload)
-    passed = dag["state"] == "success" and seen["verdict"].upper() == "PASS"
-    verdict = "PASS" if passed else "FAIL" if dag["state"] != "success" else seen["verdict"].upper()
+def summarise(account: Account, dag: dict[str, Any]) -> dict[str, Any]:
+    """What `summary.json` holds. The verdict is PASS only for a run that succeeded, a complete ledger without a fault, and the judge's yes."""
+    seen = account.summary()
+    verdict = _worst("PASS" if dag["state"] == "success" else "FAIL", seen["verdict"].upper(), _judged(account))
     keys = (
         "lost",
+        "unseen",
+        "complete",
         "duplicated",
         "reordered",
         "acked",
@@ -170,10 +168,17 @@ def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
         "tool_peak_mib": dag["peak_mib"],
         "phases": dag["phases"],
         "failed_tasks": [task for task, state in dag["tasks"].items() if state not in {"success", "skipped"}],
-        "reasons": seen["reasons"],
+        "reasons": seen["failures"],
         "violations": seen["violations"],
-        "stalls": stalls_by_act(slow_records(workload), rehearsal.journal()),
+        "judge": seen["judge"],
     }
+
+
+def _judged(account: Account) -> str:
+    """FAIL for what anybody found, INCONCLUSIVE for what anybody could not tell."""
+    if account.judged.problems:
+        return "FAIL"
+    return "INCONCLUSIVE" if account.failures else "PASS"
 
 
 def add_spark(summary: dict[str, Any], cluster: str, spark: SparkSide, workload: Workload) -> None:
@@ -227,6 +232,7 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             f"  acked {summary['acked']}, lost {summary['lost']}, duplicated {summary['duplicated']}, out of order {summary['reordered']}",
             f"  longest produce stall {summary['longest_stall_ms']} ms, p99.9 {summary['p999_ms']} ms",
             f"  longest delivery gap {summary['longest_delivery_gap_ms']} ms",
+            f"  a judge without kmigrate's code: {_says(summary['judge'])}",
             f"  a Spark streaming job's sink: {summary['spark_sink_records']} records, acked {summary['spark_sink_expected']}",
             *[f"  {reason}" for reason in summary["reasons"]],
             *([f"  tasks that did not succeed: {', '.join(summary['failed_tasks'])}"] if summary["failed_tasks"] else []),
@@ -245,6 +251,11 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             "  make airflow: the same DAG in Airflow's pages",
         ]
     )
+
+
+def _says(judge: dict[str, Any]) -> str:
+    said = "each in every replica's log and read once, both sides equal" if judge["is_good"] else "NOT GOOD, see below"
+    return f"{judge['acknowledged']} records acknowledged; {said}"
 
 
 def _rollback_rows(rolled_back: dict[str, Any] | None) -> list[str]:

@@ -26,14 +26,15 @@ from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import stalls_between, summary_of
+from tests.kit.account import MUST_BE_ZERO, figures_of
+from tests.kit.load import stalls_between
 
 WARM_UP_S = 20.0  # a cluster that was just started stalls its first producers, whatever is done to it
 WINDOW_S = 15.0  # a controller fences a broker that it has not heard of for 9 s (broker.session.timeout.ms)
 PROBE_S = 10.0  # with the quiet window after it the probe has measured what is usual
 _IN_TURN_S = 60.0
 _BEHIND = 50  # records; an idle controller writes two a second
-MUST_BE_ZERO = ("lost", "duplicated", "reordered")
+__all__ = ["MUST_BE_ZERO", "main"]
 _KINDS = {
     "quiet": "without_restart",
     "before": "plain_before",
@@ -81,14 +82,13 @@ def _round(rehearsal: Rehearsal, number: int, plain: int) -> dict[str, Any]:
     time.sleep(WINDOW_S)
     rehearsal.forward(lambda here: begins.extend(_restart_active(here, "after", plain)))
     rehearsal.end_watch()
-    workload.stop()
+    account = rehearsal.account()
     stalls: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     events = workload.reading().events
     for (kind, at), next_at in zip(begins, [*(at for _, at in begins), float("inf")][1:], strict=True):
         longest_ms = stalls_between(events, int(at * 1000), int(min(next_at, at + WINDOW_S) * 1000)).longest_ms
         stalls[kind].append(round(longest_ms or 0.0, 1))
-    seen = summary_of(workload)
-    return {"stalls": stalls, "load": round(os.getloadavg()[0], 1), **{key: seen[key] for key in (*MUST_BE_ZERO, "acked")}}
+    return {"stalls": stalls, "load": round(os.getloadavg()[0], 1), "account": account.summary()}
 
 
 def _restart_active(here: StepContext, kind: str, times: int) -> Iterator[tuple[str, float]]:
@@ -135,4 +135,4 @@ def _figures(rounds: Sequence[dict[str, Any]]) -> dict[str, object]:
         figures[f"{name}_longest_ms"] = max(stalls[kind])
     plain = [*stalls["before"], *stalls["after"]]
     figures["active_over_plain_ratio"] = round(statistics.median(stalls["active"]) / statistics.median(plain), 3)
-    return figures | {key: sum(run[key] for run in rounds) for key in (*MUST_BE_ZERO, "acked")}
+    return figures | figures_of([run["account"] for run in rounds])

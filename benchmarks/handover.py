@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=3, help="of each other part")
     parser.add_argument("--part", nargs="+", choices=_PARTS, default=list(_PARTS))
     chosen = parser.parse_args(arguments)
-    folder, figures = build / "handover", dict[str, object]()
+    folder, figures = build / "handover", dict[str, object](dict.fromkeys(MUST_BE_ZERO))
     with _cluster(folder) as cut, tempfile.TemporaryDirectory() as events:
         cluster = cut.cluster
         if "old" in chosen.part:
@@ -60,7 +60,10 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
             _fill(cluster, chosen.records)
             figures |= _throughput(cluster, chosen.records, chosen.reads, "", {})
             figures |= _throughput(cluster, chosen.records, chosen.reads, "tuned_", {"fetch.queue.backoff.ms": 50})
-    return figures | {name: sum(int(str(value)) for key, value in figures.items() if key.endswith(f"_{name}")) for name in _SUMS}
+    return figures | {
+        name: sum(int(str(value)) for key, value in figures.items() if key.endswith(f"_{name}") and value is not None)
+        for name in _SUMS
+    }
 
 
 @contextmanager

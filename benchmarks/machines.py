@@ -31,8 +31,9 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
+from tests.kit.account import MUST_BE_ZERO as NOTHING
+from tests.kit.account import figures_of
 from tests.kit.fleet import Fleet
-from tests.kit.load import summary_of
 from tests.kit.localcluster.plan import Shape
 from tests.kit.machines import Machine, Template, booted
 from tests.machines.airflow_machine import missing
@@ -40,7 +41,7 @@ from tests.machines.journey import TOPICS, Downs, FleetTrial, restarted, under_w
 from tests.system.airflow_faults import Kill
 from tests.waiting import beside
 
-MUST_BE_ZERO = ("lost",)
+MUST_BE_ZERO = NOTHING
 _HANG_S = 60.0
 _PASSES = ("to migration", "to kraft")
 _DISTURBED = 2  # the broker of each pass to which something happens
@@ -62,7 +63,7 @@ def main(arguments: list[str], build: Path) -> dict[str, object]:
         "migration": lambda: _migration(folder / "fleet"),
         "ways": lambda: _ways(folder / "ways"),
     }
-    figures: dict[str, object] = {}
+    figures: dict[str, object] = dict.fromkeys(MUST_BE_ZERO)  # of a migration that was not asked for
     for name in chosen or parts:
         figures |= parts[name]()
     return figures
@@ -175,12 +176,9 @@ def _migration(folder: Path) -> dict[str, object]:
         wrong = [kill.wrong for kill in kills if kill.wrong]
         if not seen.startswith("parked") or wrong:
             raise Failed(f"the migration did not come to its soak: {seen} {wrong}")
-        workload = trial.rehearsal.workload
-        if workload is None:
-            raise ValueError("nothing was measured: the load never ran")
-        workload.stop()
+        account = trial.rehearsal.account()
         acts = [line for line in trial.journal if line["kind"] == "act"]
-        return _figures(acts, kills, downs, synced) | {"lost": summary_of(workload)["lost"]}
+        return _figures(acts, kills, downs, synced) | figures_of([account.summary()])
 
 
 def _ways(folder: Path) -> dict[str, object]:

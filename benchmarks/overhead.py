@@ -1,6 +1,7 @@
 """What the DAG's care costs: its wall time, its clients' stalls and its memory against the bare script, in one run on one machine.
 
-Pairs of floor and DAG runs, each on a fresh cluster under the same load; ratios are of the medians. With policy `fast_failover` the
+Pairs of floor and DAG runs, each on a fresh cluster under the same load; ratios are of the medians. An account that is not whole, of the ledger's or of
+the judge's, fails the benchmark. With policy `fast_failover` the
 DAG is measured once more: what it can save is stalls, not only time. `*_stalls_by_act`: of the last run of each, per restart and election.
 """
 
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
-from tests.kit.load import stalls_between, summary_of
+from tests.kit.account import MUST_BE_ZERO, figures_of
+from tests.kit.load import stalls_between
 
+__all__ = ["MUST_BE_ZERO", "main"]
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, with any tool
 
 
@@ -47,8 +50,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         done = rehearsal.floor() if kind == "floor" else rehearsal.migrate()
         if kind != "floor" and done["state"] != "success":
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
-        workload.stop()
-        seen = summary_of(workload)
+        account = rehearsal.account()
         by_act = stalls_by_act(slow_records(workload), done["acts"] if kind == "floor" else rehearsal.journal())
         stalls = stalls_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {
@@ -59,7 +61,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         "p999_ms": stalls.p999_ms,
         "stalled_record_s": stalls.stalled_record_s,
         "stalls_by_act": by_act,
-        **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
+        "account": account.summary(),
     }
 
 
@@ -73,9 +75,7 @@ def _figures(runs: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
         "fast_over_floor_ratio": round(median("fast", "seconds") / median("floor", "seconds"), 3),
         "fast_stalled_over_floor_ratio": round(median("fast", "stalled_record_s") / median("floor", "stalled_record_s"), 3),
         "tool_peak_mib": max(run["peak_mib"] for run in runs["dag"]),
-        "lost": sum(run["lost"] for found in runs.values() for run in found),
-        "duplicated": sum(run["duplicated"] for found in runs.values() for run in found),
-        "reordered": sum(run["reordered"] for found in runs.values() for run in found),
+        **figures_of([run["account"] for found in runs.values() for run in found]),
     }
     for kind in runs:
         figures[f"{kind}_seconds"] = median(kind, "seconds")

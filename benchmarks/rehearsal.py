@@ -24,6 +24,8 @@ from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
+from tests.kit.account import Account, account_of, kafka_of
+from tests.kit.judge import Foreign
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
@@ -47,11 +49,13 @@ class Rehearsal:
     producers: int = 3
     policy: dict[str, Any] = field(default_factory=dict)
     applications: Sequence[OldApplication] = ()  # groups of old consumers, which the cluster file has moved
+    foreign: tuple[int, int] = (20, 1)  # of the load of Kafka's own tools: records a second, members of its group
     cluster_type: Callable[[Path], LocalCluster] = LocalCluster
 
     def __post_init__(self) -> None:
         self.cluster = self.cluster_type((self.folder / "cluster").absolute())
         self.workload: Workload | None = None
+        self.beside: Foreign | None = None
         self.probe: Probe | None = None
         self._airflow: subprocess.Popen[bytes] | None = None
         self._last = ""  # the DAG with which that Airflow ends
@@ -82,14 +86,36 @@ class Rehearsal:
         for one in self.applications:
             one.stop(self._application(one))
 
-    def load(self, name: str = "load") -> Workload:
-        """Producers and groups, all of them running."""
-        folder = self.folder / name
-        _remove(folder)
-        plan = WorkloadPlan(tuple(topic.name for topic in self.topics), self.rate, self.producers, tuple(self.groups))
+    def load(self, name: str = "load", plan: WorkloadPlan | None = None) -> Workload:
+        """Producers and groups, all of them running, of this `plan` or the rehearsal's own; and beside them a load of Kafka's own tools."""
+        folder, topics = self.folder / name, tuple(topic.name for topic in self.topics)
+        for one in (folder, self.folder / f"{name}-foreign"):
+            _remove(one)
+        self._begin_foreign(self.folder / f"{name}-foreign")
+        plan = plan or WorkloadPlan(topics, self.rate, self.producers, tuple(self.groups))
         self.workload = Workload(folder, self._properties, plan)
         self.workload.start()
         return self.workload
+
+    def _begin_foreign(self, folder: Path) -> None:
+        if self.beside is not None:
+            self.beside.kill()
+        rate, members = self.foreign
+        self.beside = Foreign(kafka_of(self.cluster, folder.absolute()), rate=rate, members=members)
+        self.beside.create_topic()
+        self.beside.start()
+
+    def account(self, topics: Sequence[str] | None = None) -> Account:
+        """Stop all load and the old consumers, and judge: by the ledger, and by what shares no line with kmigrate.
+
+        `topics`: whose logs must hold all that was acknowledged in them; by default all that are not compacted.
+        """
+        if self.workload is None or self.beside is None:
+            raise ValueError("nothing was measured: the load never ran")
+        whole = [topic.name for topic in self.topics if topic.config.get("cleanup.policy", "delete") == "delete"]
+        self.workload.stop()
+        self.stop_applications()
+        return account_of(self.cluster, self.workload, self.beside, whole if topics is None else topics)
 
     def watch(self) -> Callable[[], ProbeFigures]:
         """kmigrate's own probe, flowing through every broker; returns what it has measured, as a step's context asks for it."""
@@ -258,9 +284,15 @@ class Rehearsal:
             _end(self._airflow)
         self.stop_applications()
         self.end_watch()
+        self.end_load()
+        self.cluster.down()
+
+    def end_load(self) -> None:
+        """End all load at once, without an account."""
         if self.workload is not None:
             self.workload.stop(drain=0.0)
-        self.cluster.down()
+        if self.beside is not None:
+            self.beside.kill()
 
 
 class _ToldJournal(FileJournal):

@@ -11,19 +11,23 @@ from typing import Any
 
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import stalls_between, summary_of
+from tests.kit.account import MUST_BE_ZERO as NOTHING
+from tests.kit.account import figures_of
+from tests.kit.load import stalls_between
 
+MUST_BE_ZERO = (*NOTHING, *(f"fast_{key}" for key in NOTHING))
 WARM_UP_S = 5.0
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
-    """The flat figures of `rollback.json`; the ledger is of everything: there, back, there again. `fast_`: with policy `fast_failover`."""
+    """The flat figures of `rollback.json`; both accounts are of everything: there, back, there again. `fast_`: with policy `fast_failover`."""
     parser = argparse.ArgumentParser(prog="rollback")
     parser.add_argument("--without-fast", action="store_true", help="with the default policy only")
+    without_fast = parser.parse_args(arguments).without_fast
     figures = _there_and_back(build / "rollback", fast=False)
-    if not parser.parse_args(arguments).without_fast:
-        figures |= {f"fast_{name}": figure for name, figure in _there_and_back(build / "rollback", fast=True).items()}
-    return figures
+    if without_fast:
+        return figures | dict.fromkeys(f"fast_{name}" for name in NOTHING)
+    return figures | {f"fast_{name}": figure for name, figure in _there_and_back(build / "rollback", fast=True).items()}
 
 
 def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
@@ -39,8 +43,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         rolled_back = _succeeded(rehearsal, rehearsal.roll_back())
         ended_ms = _now_ms()
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
-        workload.stop()
-        seen = summary_of(workload)
+        account = rehearsal.account()
         stalls = stalls_between(workload.reading().events, began_ms, ended_ms)
     return {
         "rollback_seconds": rolled_back["seconds"],
@@ -49,7 +52,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         "forward_seconds": round(there, 3),
         "second_migration_seconds": again["seconds"],
         **{f"rollback_{phase['name']}_seconds": phase["seconds"] for phase in rolled_back["phases"]},
-        **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
+        **figures_of([account.summary()]),
     }
 
 

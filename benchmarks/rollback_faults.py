@@ -7,7 +7,8 @@ load; nobody else does anything but return the power.
 
 `longest_gap_s`: without an acknowledgement of one partition, by a producer with acks=all and by Kafka's own VerifiableProducer, whichever was
 longer; what it retried is in it. Time in which more machines of its replicas had no power than min.insync.replicas allow does not count.
-`longest_without_controller_s`: neither a leader of the quorum nor a ZooKeeper controller was seen. `without_person`: how many cells came to
+`failures`: why an account, of the ledger or of the judge, does not say
+that nothing was lost and both sides are equal. `longest_without_controller_s`: neither a leader of the quorum nor a ZooKeeper controller was seen. `without_person`: how many cells came to
 their end, with the cluster whole.
 """
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
@@ -33,15 +35,16 @@ from benchmarks import direct
 from benchmarks.power_cuts import Cut, Power, Scene, longest_gap
 from benchmarks.rehearsal import ROOT, Rehearsal
 from tests.kit.fleet import Fleet
-from tests.kit.load import TopicPlan, create_topics, summary_of
+from tests.kit.judge import TOPIC, Unfit
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.plan import Shape
 from tests.kit.machines import missing
-from tests.kit.workload import GroupPlan, Workload
-from tests.system.verifiable_load import VerifiableLoad
+from tests.kit.verifiable import events_of
+from tests.kit.workload import GroupPlan
 
-MUST_BE_ZERO = ("lost", "needed_person")
+MUST_BE_ZERO = ("lost", "needed_person", "failures")
 TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12))
-_FOREIGN = TopicPlan("foreign", 12)
+_FOREIGN = TopicPlan(TOPIC, 12)
 _GROUPS = (GroupPlan("billing", 2),)
 _RATE, _FOREIGN_RATE = 240.0, 100
 _MOST_OFF = 1  # of three replicas with min.insync.replicas 2
@@ -204,6 +207,7 @@ class Cell:
     foreign_lost: int = 0
     acked: int = 0
     foreign_acked: int = 0
+    failures: list[str] = field(default_factory=list)
     wrong: str = ""
 
 
@@ -217,7 +221,8 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     shutil.rmtree(folder, ignore_errors=True)
     policy = {"min_soak": "0s", "canary_bake": "0s"}
     shape = Shape("faults", chroot="/kafka", zookeepers=3)
-    with closing(Rehearsal(folder, shape, TOPICS, _GROUPS, _RATE, producers=1, policy=policy, cluster_type=Fleet)) as rehearsal:
+    rehearsal = Rehearsal(folder, shape, TOPICS, _GROUPS, _RATE, 1, policy, foreign=(_FOREIGN_RATE, 2), cluster_type=Fleet)
+    with closing(rehearsal):
         trial = _Trial(rehearsal)
         trial.prepare()
         by_name, cells = {fault.name: fault for fault in FAULTS}, dict[str, Cell]()
@@ -236,6 +241,7 @@ def figures(cells: dict[str, Cell]) -> dict[str, object]:
         "without_person": sum(not cell.wrong for cell in cells.values()),
         "needed_person": sum(bool(cell.wrong) for cell in cells.values()),
         "lost": sum(cell.lost + cell.foreign_lost for cell in cells.values()),
+        "failures": [f"{name}: {text}" for name, cell in cells.items() for text in cell.failures],
         "longest_gap_s": round(max(max(cell.gap_s, cell.foreign_gap_s) for cell in cells.values()), 1),
         "longest_without_controller_s": round(max(cell.without_controller_s for cell in cells.values()), 1),
         "by_cell": {name: asdict(cell) for name, cell in cells.items()},
@@ -282,24 +288,18 @@ class _Trial:
         print(f"{time.strftime('%T')} {fault.name}: {fault.step}", flush=True)
         cell = Cell(fault.step)
         power = Power(self.fleet)
-        foreign = VerifiableLoad(
-            self.fleet, _FOREIGN.name, _FOREIGN_RATE, keys=120, folder=self.rehearsal.folder / f"foreign-{fault.name}"
-        )
         try:
             self._put_back(fault.begins_in)
-            workload = self.rehearsal.load(f"load-{fault.name}")
-            foreign.start()
+            self.rehearsal.load(f"load-{fault.name}")
             time.sleep(_SETTLED_S)
             scene = Scene(self.fleet, power, migration_mode=fault.begins_in == _HANDOVER)
             span = self._meet(fault, scene, cell)
-            self._count(cell, workload, foreign, power, span)
-        except (KMigrateError, AssertionError, OSError, subprocess.SubprocessError) as error:
+            self._count(cell, power, span)
+        except (KMigrateError, Unfit, AssertionError, OSError, subprocess.SubprocessError) as error:
             cell.wrong = cell.wrong or f"{type(error).__name__}: {error}"
         finally:
             power.wait()
-            foreign.kill()
-            if self.rehearsal.workload is not None:
-                self.rehearsal.workload.stop(drain=0.0)
+            self.rehearsal.end_load()
         print(f"{time.strftime('%T')} {fault.name}: {asdict(cell)}", flush=True)
         return cell
 
@@ -380,17 +380,21 @@ class _Trial:
                     )
                 time.sleep(0.5)
 
-    def _count(self, cell: Cell, workload: Workload, foreign: VerifiableLoad, power: Power, span: tuple[float, float]) -> None:
+    def _count(self, cell: Cell, power: Power, span: tuple[float, float]) -> None:
         excused = power.without_replicas(self.fleet.plan.brokers, _MOST_OFF)
-        workload.stop()
-        seen, theirs = summary_of(workload), foreign.stop()
+        account, workload, foreign = self.rehearsal.account(), self.rehearsal.workload, self.rehearsal.beside
+        assert workload is not None
+        assert foreign is not None
+        seen, events = account.ledger, list(events_of(foreign))
+        theirs = balance(events)
         ours = longest_gap(workload.reading().events, *span, excused)
         cell.gap_s, cell.gap_partition = round(ours.seconds, 1), ours.partition
         began = min((begin for spans in power.off.values() for begin, _ in spans), default=span[0])
         cell.gap_after_fault_s = round(ours.at - began, 1)
-        cell.foreign_gap_s = round(longest_gap(foreign.events(), *span, excused).seconds, 1)
+        cell.foreign_gap_s = round(longest_gap(events, *span, excused).seconds, 1)
         cell.lost, cell.foreign_lost = seen["lost"] + seen["unseen"], theirs.lost.count + theirs.unseen.count
         cell.acked, cell.foreign_acked = seen["acked"], theirs.acked
+        cell.failures = [*account.failures, *(f"ledger of Kafka's tools: {reason}" for reason in theirs.reasons)]
 
 
 def _whole(view: ClusterView) -> bool:

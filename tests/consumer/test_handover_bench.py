@@ -11,14 +11,18 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import handover
 
+ZERO = dict.fromkeys(handover.MUST_BE_ZERO, 0)
+
 
 @pytest.mark.parametrize(
     ("figures", "code", "said"),
     [
-        ({"double_owned": 0, "lost": 0, "fault_redelivered_max": 900}, 0, ""),
-        ({"double_owned": 12, "lost": 0}, 1, "handover: double_owned is 12\n"),
+        ({**ZERO, "fault_redelivered_max": 900}, 0, ""),
+        ({**ZERO, "toggle_late": None}, 0, ""),
+        ({**ZERO, "double_owned": 12}, 1, "handover: double_owned is 12\n"),
+        ({key: 0 for key in ZERO if key != "lost"}, 1, "handover: lost is missing\n"),
         (
-            {"double_owned": 0, "lost": 3, "fault_delivered_at_once": 1},
+            {**ZERO, "lost": 3, "fault_delivered_at_once": 1},
             1,
             "handover: lost is 3\nhandover: fault_delivered_at_once is 1\n",
         ),

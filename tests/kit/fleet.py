@@ -108,6 +108,10 @@ class Fleet(LocalCluster):
         """The one that the node runs on."""
         return self.machines[node.host]
 
+    def data_of(self, node: NodeSpec) -> Path:
+        """Where the node keeps its logs, as root of this machine reads them while the other one is on."""
+        return self.machine(node).path(DIRECTORIES[node.role])
+
     def node(self, name: str) -> NodeSpec:
         """By its name, such as `broker 1`."""
         return next(node for node in (*self.plan.brokers, *self.plan.controllers) if node.name == name)

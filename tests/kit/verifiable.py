@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.events import (
     WriterRole,
 )
 from airflow_provider_kmigrate.core.intervals import size, union
+from tests.kit.judge import GROUP, Foreign
 
 UNREADABLE: Final = "verifiable-unreadable"
 UNKNOWN: Final = "verifiable-unknown"
@@ -52,6 +53,13 @@ def consumer_events(
 ) -> Iterator[Event]:
     """The output of one VerifiableConsumer; `topics` and `reset` as at its start (`--topic`, `--reset-policy`)."""
     return _ConsumerTool(member, group, topics, reset).read(lines)
+
+
+def events_of(load: Foreign) -> Iterator[Event]:
+    """What a load of these tools has said so far."""
+    yield from producer_events(load.lines("producer"), "producer")
+    for member in load.members:
+        yield from consumer_events(load.lines(member), member, GROUP, [load.topic])
 
 
 class _Tool:

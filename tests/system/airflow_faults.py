@@ -31,12 +31,12 @@ from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import TopicPlan, summary_of
+from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
 from tests.system.cell_table import table
-from tests.system.cells import Cell, Diary, save, wall
+from tests.system.cells import Cell, Diary, ended, save, wall
 from tests.system.nodes import of
 from tests.system.oracle import Oracle
 from tests.waiting import beside
@@ -333,15 +333,22 @@ def main() -> int:
             roll_back(trial)
         finally:
             save(folder, trial.cells, {})
-        workload = trial.rehearsal.workload
-        if workload is None:
-            raise ValueError("nothing was measured: the load never ran")
-        workload.stop()
-        ledger = summary_of(workload)
-    keys = ("verdict", "acked", "lost", "duplicated", "reordered", "longest_stall_ms", "longest_delivery_gap_ms")
-    save(folder, trial.cells, {key: ledger[key] for key in keys})
-    print({key: ledger[key] for key in keys})
-    return 0 if all(cell.passed for cell in trial.cells) and ledger["verdict"].upper() == "PASS" else 1
+        account = trial.rehearsal.account()
+    keys = (
+        "verdict",
+        "acked",
+        "lost",
+        "duplicated",
+        "reordered",
+        "longest_stall_ms",
+        "longest_delivery_gap_ms",
+        "judge",
+        "failures",
+    )
+    seen = account.summary()
+    save(folder, trial.cells, {key: seen[key] for key in keys})
+    print({key: seen[key] for key in keys})
+    return ended(trial.cells, account)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.kit.account import Account
+
 _LINE = 200  # characters of what was said
 _MOST = 60  # lines of one timeline: its begin and its end, where there were more
 
@@ -75,3 +77,15 @@ def save(folder: Path, cells: Sequence[Cell], run: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1))
     (folder / "run.json").write_text(json.dumps(dict(run), indent=1))
+
+
+def ended(cells: Sequence[Cell], account: Account) -> int:
+    """The exit code: 1 where a cell failed, or the ledger or the judge does not say that nothing was lost."""
+    failed = [cell for cell in cells if not cell.passed]
+    ledger, judge = account.ledger, account.judged
+    print(
+        f"{len(cells)} cells, {len(failed)} failed; {ledger['acked']} acked, {ledger['lost']} lost; judge: {judge.acknowledged}"
+    )
+    for failure in account.failures:
+        print(failure)
+    return 1 if failed or account.failures else 0

@@ -1,7 +1,8 @@
 """`make faults`: one real cluster under load goes forward, back, forward again and is finalized, and meets a fault at every turn.
 
 What the tool is required to do in each cell is described in `journey`. After each cell every partition has a leader and its whole ISR; at
-the end of the journey the clients' ledger says what was lost, stored twice or out of order. Leaves `summary.json`: the cells with what
+the end of each part a judge that shares no line with kmigrate compares both sides, and at the end of the journey it and the clients' ledger say
+what was lost, stored twice or out of order; an account that is not whole fails. Leaves `summary.json`: the cells with what
 was seen, what could not be made here and why, and the ledger.
 """
 
@@ -26,12 +27,13 @@ from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import TopicPlan, summary_of
+from tests.kit.account import NOTHING_OF, judge_equal
+from tests.kit.load import TopicPlan
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan
 from tests.system import disks, fault_cells, linked, proxy, troubles
-from tests.system.cells import save
+from tests.system.cells import ended, save
 from tests.system.journey import EXACTLY, HELD, Journey
 from tests.system.linked import links_of, put_between
 from tests.system.nodes import dead, killed, of, paused
@@ -44,6 +46,7 @@ _PROVISION_POINTS = ("file put", "formatted", "started")
 _FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "waiting"))
 _ROLL_POINTS = ("file put", "stopped", "started")
 _OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
+JUDGED = "I14 both sides equal, by a judge without kmigrate's code"
 _DISK_MB = 256  # a broker's part of the load takes some 60
 
 
@@ -276,26 +279,47 @@ def main() -> int:
     rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
     print(f"seed {given.seed}", flush=True)
     with closing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
-        workload = rehearsal.load()
+        rehearsal.load()
         try:
             for part in PARTS[: given.parts]:
                 part(journey)
+                judge_sides(journey, rehearsal)
                 journey.first_time = part is not roll_back and journey.first_time
         finally:
             _save(folder, journey, {})
-        workload.stop()
-        ledger = summary_of(workload)
-        _save(folder, journey, ledger)
-    failed = [cell for cell in journey.cells if not cell.passed]
-    print(
-        f"{len(journey.cells)} cells, {len(failed)} failed; {ledger['acked']} acked, {ledger['lost']} lost; {folder / 'summary.json'}"
-    )
-    return 1 if failed or ledger["lost"] or ledger["duplicated"] or ledger["reordered"] else 0
+        account = rehearsal.account()
+        _save(folder, journey, account.summary())
+    print(folder / "summary.json")
+    return ended(journey.cells, account)
+
+
+def judge_sides(journey: Journey, rehearsal: Rehearsal) -> None:
+    """The cell of no fault at all: the two sides are equal, for what shares no line with kmigrate."""
+    if rehearsal.beside is None:
+        raise ValueError("the load never ran")
+    kafka = rehearsal.beside.kafka
+
+    def made() -> str:
+        found = judge_equal(journey.cluster, kafka)
+        assert found.is_good, f"{found.problems} {found.doubts}"
+        return "equal"
+
+    journey.cell("none: the judge compares both sides", "equal", made, controllers=False, proven=(JUDGED,))
 
 
 def _save(folder: Path, journey: Journey, ledger: Mapping[str, Any]) -> None:
     """What is known so far, so that a journey that breaks off leaves its cells."""
-    keys = ("verdict", "acked", "lost", "duplicated", "reordered", "send_failures", "longest_stall_ms", "longest_delivery_gap_ms")
+    keys = (
+        "verdict",
+        "acked",
+        *NOTHING_OF,
+        "complete",
+        "send_failures",
+        "longest_stall_ms",
+        "longest_delivery_gap_ms",
+        "judge",
+        "failures",
+    )
     known = {key: ledger[key] for key in keys if key in ledger}
     save(folder, journey.cells, {"seed": journey.seed, "skipped": journey.skipped, **known})
 

@@ -24,9 +24,11 @@ from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal
-from tests.kit.load import TopicPlan, create_topics, summary_of
+from tests.kit.account import Account
+from tests.kit.judge import TOPIC
+from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.plan import Shape
-from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
+from tests.kit.workload import GroupPlan, WorkloadPlan
 from tests.system.evidence import EVERYTHING
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=225), pytest.mark.timeout(420)]
@@ -43,6 +45,7 @@ TOPICS = (
 )
 DOOMED = (TopicPlan("doomed-in-first-roll", 6), TopicPlan("doomed-in-second-roll", 6))
 LOADED = ("orders", "single", "pair", "^new-.*")  # compacted topics refuse records without a key
+NEW = ("new-in.first_roll", "new-in.second_roll")
 CANARIES = {name: f"canary-{name}-5up3r" for name in ("zookeeper", "kafka", "keystore", "jaas", "own")}
 SECRET_KEYS = (
     f"ssl.keystore.password={CANARIES['keystore']}\n"
@@ -110,7 +113,7 @@ class Outcome:
 
     rehearsal: Rehearsal
     dag: dict[str, Any]
-    ledger: dict[str, Any]
+    account: Account
     before: dict[str, TopicMetadata]
     after: dict[str, TopicMetadata]
     phase: Phase
@@ -126,21 +129,21 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         restart(rehearsal)  # preflight refuses brokers that do not run with what their files say
         with opened(settings) as tools:
             before = tools.zk.topics()
-        workload = load_on(rehearsal)
+        load_on(rehearsal)
         meanwhile = Meanwhile(
             {"bootstrap.servers": rehearsal.cluster.bootstrap},
             {
-                "broker 1 to migration": ([TopicPlan("new-in.first_roll", 3, 2)], ["doomed-in-first-roll"]),
-                "broker 1 to kraft": ([TopicPlan("new-in.second_roll", 3, 2)], ["doomed-in-second-roll"]),
+                "broker 1 to migration": ([TopicPlan(NEW[0], 3, 2)], ["doomed-in-first-roll"]),
+                "broker 1 to kraft": ([TopicPlan(NEW[1], 3, 2)], ["doomed-in-second-roll"]),
             },
         )
         dag = rehearsal.migrate(tell=meanwhile.tell)
         meanwhile.join()
-        workload.stop()
+        account = rehearsal.account([*LOADED[:-1], *(plan.name for plan in TOPICS if plan.name.startswith("new-")), *NEW])
         spec = load(rehearsal.cluster.spec_path)
         with opened(settings) as tools, Observer(spec, tools) as observer:
             after, phase = tools.admin.topics(), where(observer.observe(EVERYTHING)).phase
-        yield Outcome(rehearsal, dag, summary_of(workload), before, after, phase)
+        yield Outcome(rehearsal, dag, account, before, after, phase)
 
 
 def plant_secrets(rehearsal: Rehearsal) -> ClusterSettings:
@@ -167,12 +170,9 @@ def restart(rehearsal: Rehearsal) -> None:
         path.write_text(text)
 
 
-def load_on(rehearsal: Rehearsal) -> Workload:
+def load_on(rehearsal: Rehearsal) -> None:
     groups = (GroupPlan("all"), GroupPlan("eager", 2, "eager", ("orders", "pair")))
-    plan = WorkloadPlan(LOADED, 500.0, groups=groups)
-    rehearsal.workload = Workload(rehearsal.folder / "load", {"bootstrap.servers": rehearsal.cluster.bootstrap}, plan)
-    rehearsal.workload.start()
-    return rehearsal.workload
+    rehearsal.load(plan=WorkloadPlan(LOADED, 500.0, groups=groups))
 
 
 def test_every_task_does_its_part(outcome: Outcome) -> None:
@@ -191,11 +191,8 @@ def test_every_task_does_its_part(outcome: Outcome) -> None:
 
 
 def test_clients_lose_nothing(outcome: Outcome) -> None:
-    ledger = outcome.ledger
-    counts = {name: ledger[name] for name in ("lost", "duplicated", "reordered", "unseen", "complete")}
-    assert counts == {**dict.fromkeys(("lost", "duplicated", "reordered", "unseen"), 0), "complete": True}
-    assert ledger["verdict"].upper() == "PASS", ledger["reasons"]
-    assert ledger["acked"] > 500 * 20
+    assert outcome.account.failures == ()
+    assert outcome.account.ledger["acked"] > 500 * 20
 
 
 def test_what_producers_were_refused_if_anything_is_the_first_rolls_forgetfulness(outcome: Outcome) -> None:
@@ -227,7 +224,7 @@ def test_topics_are_the_same_afterwards(outcome: Outcome) -> None:
     doomed = {plan.name for plan in DOOMED}
     kept = outcome.before.keys() - doomed
     assert kept >= {plan.name for plan in TOPICS}
-    assert outcome.after.keys() - outcome.before.keys() - {"__consumer_offsets"} == {"new-in.first_roll", "new-in.second_roll"}
+    assert outcome.after.keys() - outcome.before.keys() - {"__consumer_offsets", TOPIC} == set(NEW)
     assert not outcome.after.keys() & doomed
     for name in kept:
         before, after = outcome.before[name], outcome.after[name]

@@ -68,6 +68,10 @@ class LocalCluster:
         """ZooKeeper's connect string, with chroot."""
         return f"{self.plan.zookeeper}{self.plan.shape.chroot}"
 
+    def data_of(self, node: NodeSpec) -> Path:
+        """Where the node keeps its logs, as this process reads them."""
+        return folder_of(node) / "data"
+
     def up(self, shape: Shape | None = None, timeout: float = 120.0) -> Plan:
         """Start whatever does not run and wait, at most `timeout` seconds, until it serves; write the files for kmigrate.
 
