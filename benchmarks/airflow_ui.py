@@ -239,7 +239,9 @@ def main() -> int:
     shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers)
     applications = APPLICATIONS if arguments.groups else ()
     policy = {"min_soak": arguments.soak}
-    rehearsal = Rehearsal(arguments.dir, shape, TOPICS, rate=arguments.rate, policy=policy, applications=applications)
+    rehearsal = Rehearsal(
+        arguments.dir, shape, TOPICS, rate=arguments.rate, policy=policy, applications=applications, foreign=None
+    )
     try:
         with closing(rehearsal):
             _serve(rehearsal, load=arguments.load or arguments.groups)

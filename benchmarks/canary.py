@@ -26,7 +26,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
     """Arguments: seconds under load, 420 by default."""
     seconds = int(arguments[0]) if arguments else SECONDS
     shape, topics = Shape(name="canary", brokers=1, controllers=1), [TopicPlan("orders", PARTITIONS, 1)]
-    there = Rehearsal(build / "canary", shape, topics, [GroupPlan(GROUP, MEMBERS)], rate=RATE, producers=1)
+    there = Rehearsal(build / "canary", shape, topics, [GroupPlan(GROUP, MEMBERS)], rate=RATE, producers=1, foreign=None)
     with closing(there):
         there.up()
         workload = there.load()

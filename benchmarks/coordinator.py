@@ -6,8 +6,8 @@
 
 Then `__consumer_offsets` of the real cluster goes from 10 to 20 partitions, while 60 of the groups are live; those that move are stopped.
 `split`, `blackout`: groups that two brokers accept afterwards, or none. `revived`: groups with a commit in another partition of the raw log than
-their own. `wrong_offsets`: groups that moved whose offsets are not what they were before, and groups that lost a record or got one again
-although its commit had succeeded. `expansion_s`: the whole of it; `stall_s`: the longest time that a live group which stays was without a commit.
+their own. `wrong_offsets`: groups that moved whose offsets are not what they were before, groups at rest whose twelve offsets are not those that were
+planted, other ones for each, and groups that lost a record or got one again although its commit had succeeded. `expansion_s`: the whole of it; `stall_s`: the longest time that a live group which stays was without a commit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from zlib import crc32
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients import wire_groups
@@ -30,13 +31,14 @@ from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
-from tests.kit.live_groups import LiveGroups, committed, raw_commits
+from tests.kit.live_groups import Committed, LiveGroups, committed, raw_commits
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
 MUST_BE_ZERO = ("split", "blackout", "revived", "wrong_offsets")
 _LIVE, _TARGET = 60, 20
+_TOPIC, _PARTITIONS, _RECORDS = "orders", 12, 200  # records in each partition
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
@@ -99,7 +101,7 @@ def _real(folder: Path, groups: int, runs: int) -> dict[str, object]:
 
 def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
     moving = [name for name in names if moves(name, Expansion((10,), _TARGET))]
-    with LiveGroups(cluster.bootstrap, "orders") as live, direct.context(cluster, "expansion") as here:
+    with LiveGroups(cluster.bootstrap, _TOPIC) as live, direct.context(cluster, "expansion") as here:
         live.start(names[:_LIVE])
         while not all(live.groups[name].safe for name in names[:_LIVE]):
             time.sleep(0.2)
@@ -110,9 +112,11 @@ def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
         run_plan(here, EXPANSION[:-1], {"partitions": _TARGET})
         took, stall = time.monotonic() - began, live.stalled(staying)
         after, accepted = committed(cluster.bootstrap, moving), _accepted(here, names)
+        resting = names[_LIVE:]
+        wrong = {name for name, found in committed(cluster.bootstrap, resting).items() if _differ(name, found)}
         live.start([name for name in names[:_LIVE] if name in moving])
         run_plan(here, EXPANSION[-1:], {"partitions": _TARGET})
-        wrong = {name for name in moving if before[name] != after[name]} | {n for n, group in live.groups.items() if group.wrong}
+        wrong |= {name for name in moving if before[name] != after[name]} | {n for n, group in live.groups.items() if group.wrong}
     raw = raw_commits(cluster.bootstrap)
     living = {(key[0], row.partition) for key, rows in raw.items() for row in rows if row.offset is not None}
     return {
@@ -129,11 +133,29 @@ def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
 
 def _commit(cluster: LocalCluster, names: Sequence[str]) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap}
-    create_topics(properties, [TopicPlan("orders", 1, 3)])
+    create_topics(properties, [TopicPlan(_TOPIC, _PARTITIONS, 3)])
+    producer = Producer(properties)
+    for number in range(_PARTITIONS * _RECORDS):
+        producer.produce(_TOPIC, b"a record", partition=number % _PARTITIONS)
+    if producer.flush(60):
+        raise SystemExit("The brokers do not take the records.")
     admin = AdminClient(properties)
-    commits = [ConsumerGroupTopicPartitions(name, [TopicPartition("orders", 0, 0)]) for name in names]
+    planted = {name: _planted(name) for name in names}
+    commits = [
+        ConsumerGroupTopicPartitions(name, [TopicPartition(_TOPIC, partition, offset) for partition, offset in offsets.items()])
+        for name, offsets in planted.items()
+    ]
     for one in [admin.alter_consumer_group_offsets([commit])[commit.group_id] for commit in commits]:
         one.result(60)
+
+
+def _planted(name: str) -> dict[int, int]:
+    """A group's offsets: other ones than another group's, and none of them 0."""
+    return {partition: 1 + crc32(f"{name} {partition}".encode()) % _RECORDS for partition in range(_PARTITIONS)}
+
+
+def _differ(name: str, found: Mapping[tuple[str, int], Committed]) -> bool:
+    return {where[1]: one.offset for where, one in found.items()} != _planted(name)
 
 
 def _accepted(here: StepContext, names: Sequence[str]) -> list[int]:

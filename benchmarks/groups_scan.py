@@ -1,7 +1,7 @@
-"""A scan of many consumer groups that live on ZooKeeper: 1,000 groups of 3 old members on one topic of 6 partitions.
+"""A scan of many consumer groups that live on ZooKeeper: 1,000 groups of 3 old members on 20 topics of 12 partitions.
 
 Real: one broker in ZooKeeper mode, its ZooKeeper with every znode of every group, the groups' commits in Kafka (the same offsets in both
-stores, so that the brokers answer for 1,000 groups, too), and every request of `groups scan`. Not real: the members are znodes of one
+stores, other ones for each group, so that the brokers answer for 1,000 groups, too), and every request of `groups scan`. Not real: the members are znodes of one
 session, no process stands behind them. `groups_scanned_seconds` is one look at all groups from both sides; a scan makes two of them.
 """
 
@@ -14,8 +14,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
@@ -25,12 +26,13 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
-_TOPIC, _PARTITIONS, _MEMBERS = "orders", 6, 3
+_TOPICS, _PARTITIONS, _MEMBERS, _RECORDS = 20, 12, 3, 100  # each group reads one topic
 _IN_FLIGHT = 8
 _COMMITS = 100  # groups at a time
 
@@ -63,6 +65,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         "decide_seconds": round(statistics.median(run["decide"] for run in runs), 3),
         "groups": chosen.groups,
         "members_each": _MEMBERS,
+        "topics": _TOPICS,
         "offsets_each": _PARTITIONS,
         "stores": 2,
         "planting_seconds": round(planted, 3),
@@ -73,19 +76,34 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
 def _plant(cluster: LocalCluster, client: KazooClient, names: Sequence[str]) -> float:
     began = time.monotonic()
     properties = {"bootstrap.servers": cluster.bootstrap}
-    create_topics(properties, [TopicPlan(_TOPIC, _PARTITIONS, 1)])
+    create_topics(properties, [TopicPlan(f"topic-{number}", _PARTITIONS, 1) for number in range(_TOPICS)])
+    producer = Producer(properties)
+    for number in range(_TOPICS * _PARTITIONS * _RECORDS):
+        topic, partition = divmod(number % (_TOPICS * _PARTITIONS), _PARTITIONS)
+        producer.produce(f"topic-{topic}", b"x", partition=partition)
+    if producer.flush(120):
+        raise SystemExit("The broker does not take the records.")
     client.ensure_path("/consumers")
     _finished(_group(client, name) for name in names)
     admin = AdminClient(properties)
     for start in range(0, len(names), _COMMITS):
-        commits = [ConsumerGroupTopicPartitions(name, _offsets()) for name in names[start : start + _COMMITS]]
+        commits = [ConsumerGroupTopicPartitions(name, _offsets(name)) for name in names[start : start + _COMMITS]]
         for one in [admin.alter_consumer_group_offsets([commit])[commit.group_id] for commit in commits]:
             one.result(60)
     return time.monotonic() - began
 
 
-def _offsets() -> list[KafkaPartition]:
-    return [KafkaPartition(_TOPIC, index, 0) for index in range(_PARTITIONS)]
+def _topic_of(name: str) -> str:
+    return f"topic-{crc32(name.encode()) % _TOPICS}"
+
+
+def _planted(name: str) -> list[int]:
+    """A group's offset in each partition: other ones than another group's."""
+    return [1 + crc32(f"{name} {partition}".encode()) % _RECORDS for partition in range(_PARTITIONS)]
+
+
+def _offsets(name: str) -> list[KafkaPartition]:
+    return [KafkaPartition(_topic_of(name), index, offset) for index, offset in enumerate(_planted(name))]
 
 
 def _finished(requests: Iterable[Any]) -> None:
@@ -113,16 +131,16 @@ def _group(client: KazooClient, name: str) -> Any:
 
 
 def _znodes(name: str) -> Iterator[tuple[str, bytes, bool]]:
-    root = f"/consumers/{name}"
+    root, topic = f"/consumers/{name}", _topic_of(name)
     consumers = [f"{name}_host{number}-1795226356133-c69eb14b" for number in range(_MEMBERS)]
-    folders = ("", "/ids", "/owners", f"/owners/{_TOPIC}", "/offsets", f"/offsets/{_TOPIC}")
+    folders = ("", "/ids", "/owners", f"/owners/{topic}", "/offsets", f"/offsets/{topic}")
     yield from ((f"{root}{folder}", b"", False) for folder in folders)
-    wants = write_registration(Registration("static", {_TOPIC: 1}, "1795226356203"))
+    wants = write_registration(Registration("static", {topic: 1}, "1795226356203"))
     yield from ((f"{root}/ids/{consumer}", wants, True) for consumer in consumers)
-    for index in range(_PARTITIONS):
+    for index, offset in enumerate(_planted(name)):
         owner = thread_id(consumers[index * _MEMBERS // _PARTITIONS], 0)
-        yield f"{root}/owners/{_TOPIC}/{index}", owner.encode(), True
-        yield f"{root}/offsets/{_TOPIC}/{index}", b"0", False
+        yield f"{root}/owners/{topic}/{index}", owner.encode(), True
+        yield f"{root}/offsets/{topic}/{index}", f"{offset}".encode(), False
 
 
 def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
@@ -131,7 +149,7 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
         began = time.monotonic()
         found = seen(zk, {"bootstrap.servers": cluster.bootstrap})
         looked = time.monotonic()
-    scans = [scan(TwoObservations(observed, settings={_TOPIC: {}})) for observed in found.values()]
+    scans = [scan(TwoObservations(observed, settings={_topic_of(name): {}})) for name, observed in found.items()]
     decided = time.monotonic()
     _check(found, Counter(one.situation for one in scans), expected)
     figures = {"look": looked - began, "decide": decided - looked}
@@ -140,16 +158,15 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
 
 
 def _check(found: dict[str, GroupSeen], standings: Counter[GroupSituation], expected: int) -> None:
-    """A figure counts only if everything was there to be read."""
-    whole = [
-        observed
-        for observed in found.values()
-        if observed.zk is not None
-        and len(observed.zk.offsets)
-        == len(observed.zk.owners)
-        == len(observed.committed or ())
-        == len(observed.ends or ())
-        == _PARTITIONS
-    ]
+    """A figure counts only if everything was there to be read, and is what was planted."""
+    whole = [name for name, observed in found.items() if _is_whole(name, observed)]
     if standings != {GroupSituation.ZOOKEEPER: expected} or len(whole) != expected:
         raise SystemExit(f"Not every group was read whole: {len(whole)} of {expected}, {dict(standings)}")
+
+
+def _is_whole(name: str, observed: GroupSeen) -> bool:
+    planted = {TopicPartition(_topic_of(name), index): offset for index, offset in enumerate(_planted(name))}
+    zk = observed.zk
+    if zk is None or zk.committed != planted or observed.committed != planted:
+        return False
+    return len(zk.owners) == _PARTITIONS and observed.ends == dict.fromkeys(planted, _RECORDS)

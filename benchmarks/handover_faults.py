@@ -28,6 +28,8 @@ from tests.consumer.migrating_group import (
     facts,
     process,
 )
+from tests.kit.account import told_in
+from tests.kit.judge import judge_told
 from tests.kit.load import TopicPlan, create_topics
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
@@ -51,6 +53,7 @@ class Met(NamedTuple):
     redelivered: int
     again_after_commit: int
     wrong: int
+    judged: int
 
 
 def hurt(cut: Cut, folder: Path, rounds: int) -> dict[str, object]:
@@ -66,6 +69,7 @@ def hurt(cut: Cut, folder: Path, rounds: int) -> dict[str, object]:
         "fault_double_owned": sum(one.double_owned for one in met),
         "fault_delivered_at_once": sum(one.at_once for one in met),
         "fault_lost": sum(one.lost for one in met),
+        "fault_judged": sum(one.judged for one in met),
         "fault_other_violations": sum(one.wrong for one in met),
         "fault_again_after_commit": sum(one.again_after_commit for one in met),
         "fault_redelivered_max": max(one.redelivered for one in met),
@@ -111,7 +115,16 @@ def _meet(cut: Cut, folder: Path, fault: str, mode: str) -> Met:
     expected = {name: wrong.pop(name, 0) for name in ("double_owned", "lost", "redelivered")}
     lost = expected["lost"] + found.unseen.count
     beyond = sum(case.count for case in again_after_commit(read_events(folder).events))
-    return Met(took, expected["double_owned"], len(at_once(folder)), lost, expected["redelivered"], beyond, sum(wrong.values()))
+    again, others = expected["redelivered"], sum(wrong.values())
+    return Met(took, expected["double_owned"], len(at_once(folder)), lost, again, beyond, others, judged(folder, group))
+
+
+def judged(folder: Path, topic: str) -> int:
+    """What the judge that shares no line with kmigrate finds missing, or cannot tell, of what these clients wrote."""
+    found = judge_told(told_in(folder), [topic])
+    for text in (*found.problems, *found.doubts):
+        print(text, flush=True)
+    return len(found.problems) + len(found.doubts)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from typing import Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.consumer.migrating_group import Beside, Load, Member, facts
+from benchmarks.handover_faults import judged
+from tests.consumer.migrating_group import Beside, Load, Member, delivered, facts
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.old_consumer.old_consumers import console_consumer
@@ -141,7 +142,7 @@ def toggled(cluster: LocalCluster, folder: Path, rounds: int) -> dict[str, objec
     with (
         Member(properties, folder, [group]) as one,
         Member(properties, folder, [group]) as two,
-        Load(cluster.bootstrap, folder, group, PARTITIONS),
+        Load(cluster.bootstrap, folder, group, PARTITIONS) as load,
         Owners(zookeeper, group) as owners,
     ):
         wait_until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2, "each owns half")
@@ -152,6 +153,8 @@ def toggled(cluster: LocalCluster, folder: Path, rounds: int) -> dict[str, objec
             owners.settle()
             gaps += (found := owners.gaps_ms(since))
             moves += len(found)
+        load.end()
+        wait_until(lambda: delivered(folder) >= load.sent, "the rest comes")
     zookeeper.stop()
     found = facts(folder)
     return {
@@ -160,7 +163,9 @@ def toggled(cluster: LocalCluster, folder: Path, rounds: int) -> dict[str, objec
         "toggle_unowned_ms_p50": _median(gaps),
         "toggle_unowned_ms_max": round(max(gaps, default=0.0)),
         "toggle_double_owned": found.double_owned.count,
-        "toggle_lost": found.lost.count,
+        "toggle_lost": found.lost.count + found.unseen.count,
+        "toggle_incomplete": int(not found.complete),
+        "toggle_judged": judged(folder, group),
         "toggle_late": len(one.late) + len(two.late),
     }
 

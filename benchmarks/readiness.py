@@ -1,8 +1,8 @@
-"""A sweep over 10,000 consumer groups with a member and committed offsets, on three real brokers.
+"""A sweep over 10,000 consumer groups with a member and committed offsets, on 600 partitions of 50 topics and three real brokers.
 
 `sweep_10k_groups_s`: what a roll reads of all groups before and after each restart, connections included; the median of the runs.
 `decide_s`: what is decided on two of them. Each group has one member, whose JoinGroup, SyncGroup and OffsetCommit the wire client
-sends; no process stands behind it.
+sends; no process stands behind it. Each has committed other offsets in the twelve partitions of its topic.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from confluent_kafka import Producer
 from kafka.protocol.consumer.group import JoinGroupRequest, OffsetCommitRequest, SyncGroupRequest
@@ -34,7 +35,7 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
-_TOPIC, _PARTITIONS, _RECORDS = "orders", 6, 100
+_TOPICS, _PARTITIONS, _RECORDS = 50, 12, 100  # each group reads one topic
 _SESSION_MS = 1_800_000  # Kafka's longest: no member needs a heartbeat
 _BATCH, _THREADS = 100, 64  # groups of one connection; each JoinGroup waits for 200 ms (group.initial.rebalance.delay.ms)
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         names = [f"team-{number % 37:02}.application-{number:05}" for number in range(chosen.groups)]
         planted = _plant(cluster, names)
         print(f"planted in {planted:.1f} s", flush=True)
-        runs = [_swept(cluster, chosen.groups) for _ in range(chosen.runs)]
+        runs = [_swept(cluster, names) for _ in range(chosen.runs)]
     finally:
         cluster.clean()
     took = [seconds for seconds, _ in runs]
@@ -61,20 +62,24 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         "sweep_worst_s": round(max(took), 3),
         "decide_s": round(_decided(runs[0][1], runs[-1][1]), 3),
         "groups": chosen.groups,
+        "topics": _TOPICS,
         "partitions_each": _PARTITIONS,
         "planting_s": round(planted, 3),
         "runs": chosen.runs,
     }
 
 
-def _swept(cluster: LocalCluster, expected: int) -> tuple[float, GroupSweep]:
+def _swept(cluster: LocalCluster, names: Sequence[str]) -> tuple[float, GroupSweep]:
     began = time.monotonic()
     found = sweep({"bootstrap.servers": cluster.bootstrap}, 5.0, [0, 1, 2])
     took = time.monotonic() - began
     lag = sum(place.records for group in found.groups.values() for place in group.places.values())
+    planted = sum(_RECORDS - offset for name in names for offset in _planted(name))
     print(f"{len(found.groups)} groups, {lag} records behind, in {took:.2f} s", flush=True)
-    if not found.whole or len(found.groups) != expected or lag != expected * _PARTITIONS * _RECORDS:
-        raise AssertionError(f"{len(found.groups)} of {expected} groups, {lag} records behind; unread {len(found.unread)}")
+    if not found.whole or len(found.groups) != len(names) or lag != planted:
+        raise AssertionError(
+            f"{len(found.groups)} of {len(names)} groups, {lag} of {planted} records behind; unread {len(found.unread)}"
+        )
     return took, found
 
 
@@ -90,11 +95,13 @@ def _decided(first: GroupSweep, last: GroupSweep) -> float:
 def _plant(cluster: LocalCluster, names: Sequence[str]) -> float:
     began = time.monotonic()
     properties = {"bootstrap.servers": cluster.bootstrap}
-    create_topics(properties, [TopicPlan(_TOPIC, _PARTITIONS)])
-    producer = Producer(properties)
-    for number in range(_PARTITIONS * _RECORDS):
-        producer.produce(_TOPIC, b"x", partition=number % _PARTITIONS)
-    producer.flush(30)
+    create_topics(properties, [TopicPlan(f"topic-{number}", _PARTITIONS) for number in range(_TOPICS)])
+    producer = Producer({**properties, "queue.buffering.max.messages": _TOPICS * _PARTITIONS * _RECORDS})
+    for number in range(_TOPICS * _PARTITIONS * _RECORDS):
+        topic, partition = divmod(number % (_TOPICS * _PARTITIONS), _PARTITIONS)
+        producer.produce(f"topic-{topic}", b"x", partition=partition)
+    if producer.flush(120):
+        raise SystemExit("The brokers do not take the records.")
     with Brokers(properties, 60.0) as brokers:
         at: dict[tuple[str, int], list[str]] = {}
         for some in batches(names, 1_000):
@@ -123,9 +130,19 @@ def _join(address: tuple[str, int], names: Sequence[str]) -> None:
             _member(wire, name)
 
 
+def _planted(name: str) -> list[int]:
+    """What a group has committed in each partition: other offsets than another group, and nowhere everything."""
+    return [crc32(f"{name} {partition}".encode()) % _RECORDS for partition in range(_PARTITIONS)]
+
+
+def _topic_of(name: str) -> str:
+    return f"topic-{crc32(name.encode()) % _TOPICS}"
+
+
 def _member(wire: Wire, name: str) -> None:
-    """One member of the group, which owns every partition and has committed offset 0."""
-    wants = bytes(ConsumerProtocolSubscription(version=0, topics=[_TOPIC], user_data=b"").encode())
+    """One member of the group, which owns every partition of its topic and has committed in each."""
+    topic_name = _topic_of(name)
+    wants = bytes(ConsumerProtocolSubscription(version=0, topics=[topic_name], user_data=b"").encode())
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=wants)
     timeouts = {"session_timeout_ms": _SESSION_MS, "rebalance_timeout_ms": _SESSION_MS}
     joined = wire.ask(
@@ -133,20 +150,22 @@ def _member(wire: Wire, name: str) -> None:
     )
     check(joined.error_code, f"JoinGroup of {name}")
     who: dict[str, Any] = {"group_id": name, "member_id": joined.member_id}
-    owns = ConsumerProtocolAssignment.TopicPartition(topic=_TOPIC, partitions=list(range(_PARTITIONS)))
+    owns = ConsumerProtocolAssignment.TopicPartition(topic=topic_name, partitions=list(range(_PARTITIONS)))
     assigned = bytes(ConsumerProtocolAssignment(version=0, assigned_partitions=[owns], user_data=b"").encode())
     share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assigned)
     synced = wire.ask(SyncGroupRequest, 2, 2, **who, generation_id=joined.generation_id, assignments=[share])
     check(synced.error_code, f"SyncGroup of {name}")
     of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    zero = {"committed_offset": 0, "committed_metadata": ""}
-    places = [of_topic.OffsetCommitRequestPartition(partition_index=index, **zero) for index in range(_PARTITIONS)]
+    places = [
+        of_topic.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+        for index, offset in enumerate(_planted(name))
+    ]
     answer = wire.ask(
         OffsetCommitRequest,
         *(5, 5),
         **who,
         generation_id_or_member_epoch=joined.generation_id,
-        topics=[of_topic(name=_TOPIC, partitions=places)],
+        topics=[of_topic(name=topic_name, partitions=places)],
     )
     for topic in answer.topics:
         for one in topic.partitions:

@@ -49,7 +49,7 @@ class Rehearsal:
     producers: int = 3
     policy: dict[str, Any] = field(default_factory=dict)
     applications: Sequence[OldApplication] = ()  # groups of old consumers, which the cluster file has moved
-    foreign: tuple[int, int] = (20, 1)  # of the load of Kafka's own tools: records a second, members of its group
+    foreign: tuple[int, int] | None = (20, 1)  # of the load of Kafka's own tools: records a second, members of its group
     cluster_type: Callable[[Path], LocalCluster] = LocalCluster
 
     def __post_init__(self) -> None:
@@ -91,16 +91,16 @@ class Rehearsal:
         folder, topics = self.folder / name, tuple(topic.name for topic in self.topics)
         for one in (folder, self.folder / f"{name}-foreign"):
             _remove(one)
-        self._begin_foreign(self.folder / f"{name}-foreign")
+        if self.foreign is not None:
+            self._begin_foreign(self.folder / f"{name}-foreign", *self.foreign)
         plan = plan or WorkloadPlan(topics, self.rate, self.producers, tuple(self.groups))
         self.workload = Workload(folder, self._properties, plan)
         self.workload.start()
         return self.workload
 
-    def _begin_foreign(self, folder: Path) -> None:
+    def _begin_foreign(self, folder: Path, rate: int, members: int) -> None:
         if self.beside is not None:
-            self.beside.kill()
-        rate, members = self.foreign
+            self.beside.close()
         self.beside = Foreign(kafka_of(self.cluster, folder.absolute()), rate=rate, members=members)
         self.beside.create_topic()
         self.beside.start()
@@ -292,7 +292,7 @@ class Rehearsal:
         if self.workload is not None:
             self.workload.stop(drain=0.0)
         if self.beside is not None:
-            self.beside.kill()
+            self.beside.close()
 
 
 class _ToldJournal(FileJournal):

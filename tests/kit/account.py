@@ -66,10 +66,10 @@ def figures_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def kafka_of(cluster: LocalCluster, folder: Path, properties: Mapping[str, str] | None = None) -> Kafka:
-    """Kafka's own programs for this cluster; `properties` of their clients."""
+def kafka_of(cluster: LocalCluster, folder: Path, properties: Mapping[str, str] | None = None, bootstrap: str = "") -> Kafka:
+    """Kafka's own programs for this cluster; `properties` of their clients, `bootstrap` where it is another listener."""
     found = runtime.find()
-    return Kafka(found.java, found.class_path, cluster.bootstrap, folder, properties or {})
+    return Kafka(found.java, found.class_path, bootstrap or cluster.bootstrap, folder, properties or {})
 
 
 def log_dirs(cluster: LocalCluster) -> dict[str, Path]:

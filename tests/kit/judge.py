@@ -667,7 +667,7 @@ class Foreign:
         for member in self._members:
             self._end(member)
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """End whatever runs of it; nothing can be judged then."""
         for name in tuple(self._running):
             self._end(name, seconds=5.0)

@@ -15,6 +15,8 @@ from airflow_provider_kmigrate.core.ledger import Case, Facts, balance
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal
 from tests.consumer.migrating_group import delivered
+from tests.kit.account import told_in
+from tests.kit.judge import judge_told
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
@@ -30,7 +32,7 @@ JAVA = (MemberKind.ZOOKEEPER, "jvm")  # in the name of a Java consumer (`tests.o
 def under_load(folder: Path, name: str, application: OldApplication = APPLICATION) -> Iterator[Rehearsal]:
     """200 records a second into six partitions, and a group with (two old) consumers, each of which owns some."""
     shape, topics = Shape(name=name, brokers=1, controllers=1), [TopicPlan(TOPIC, PARTITIONS, 1)]
-    there = Rehearsal(folder, shape, topics, (), rate=RATE, producers=1, applications=[application])
+    there = Rehearsal(folder, shape, topics, (), rate=RATE, producers=1, applications=[application], foreign=None)
     with closing(there):
         there.up()
         there.load()
@@ -66,6 +68,7 @@ def drained(rehearsal: Rehearsal) -> None:
     ends = observe(rehearsal).ends or {}
     assert len(ends) == PARTITIONS, ends
     wait_until(lambda: delivered(events_of(rehearsal)) >= sum(ends.values()), "the group is caught up")
+    assert judge_told(told_in(events_of(rehearsal)), [TOPIC]).problems == ()
 
 
 def judged(rehearsal: Rehearsal) -> Facts:

@@ -17,6 +17,8 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
+from tests.kit.account import judge_equal, kafka_of
+from tests.kit.judge import Judgement
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster
 from tests.kit.localcluster.plan import Shape
@@ -61,6 +63,10 @@ class Road:
     ) -> None:
         with direct.context(self.cluster, "looking", acting=False) as here:
             wait_for(lambda: here.observer.observe(fields), holds, what, timeout)
+
+    def judged(self, seconds: float = 60.0) -> Judgement:
+        """Whether both sides are equal, by what shares no line with kmigrate."""
+        return judge_equal(self.cluster, kafka_of(self.cluster, self.cluster.folder.parent / "judge"), seconds)
 
     def topics_in_zookeeper(self) -> set[str]:
         with self.hands.zookeeper() as zookeeper:

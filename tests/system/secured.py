@@ -50,6 +50,12 @@ class Secured:
         """A user's properties for librdkafka."""
         return _client(self.bootstrap, self.authority, user, mechanism, password)
 
+    def java_client(self) -> dict[str, str]:
+        """A super user's properties for Kafka's own tools."""
+        login = f'{_JAAS}.plain.PlainLoginModule required username="{TOOL}" password="{PASSWORDS[TOOL]}";'
+        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.authority.ca}
+        return {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": login, **trust}
+
     def allow(self, user: str, topic: str) -> None:
         """A user with a password (SCRAM) that may use one topic, and the groups that are named after it."""
         admin = AdminClient(self.client(TOOL, "PLAIN"))  # type: ignore[arg-type]

@@ -102,9 +102,11 @@ class TestItEnds:
             create(road.cluster.bootstrap, "unwritten")
             time.sleep(5.0)
             assert "unwritten" not in road.topics_in_zookeeper()
+            assert any("unwritten" in text for text in road.judged(0.0).problems), "the judge finds a loss that is real"
             done(here, "soak", seconds=2)
             assert leader(here.observer.observe(Fields.POSITION)) != before
             done(here, "equivalent")
+            assert road.judged().is_good
         assert "unwritten" in road.topics_in_zookeeper()
 
     def test_a_rollback_continues_after_its_dual_write_ended(self, road: Road) -> None:

@@ -10,17 +10,17 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
-from tests.kit.load import TopicPlan, create_topics
+from tests.kit.account import Account, judge_acknowledged, judge_equal, kafka_of, log_dirs
+from tests.kit.judge import Foreign, read_zookeeper
+from tests.kit.load import TopicPlan, create_topics, summary_of
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured
-from tests.verdicts import verdict_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(600)]
 
@@ -38,9 +38,16 @@ def there(tmp_path: Path) -> Iterator[Secured]:
         secured.LocalCluster(tmp_path / "cluster").clean()
 
 
-def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_back_and_there_again_with_rights_enforced_throughout(
+    there: Secured, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
     plan = WorkloadPlan((MINE,), rate=200.0, groups=(GroupPlan(MINE, 2),))
-    load = Workload(there.cluster.folder.parent / "load", there.client("alice"), plan)
+    folder = there.cluster.folder.parent
+    load = Workload(folder / "load", there.client("alice"), plan)
+    foreign = Foreign(kafka_of(there.cluster, folder / "foreign", there.java_client(), there.bootstrap))
+    foreign.create_topic()
+    request.addfinalizer(foreign.close)
+    foreign.start()
     load.start()
     enforced(there)
     with context(there, "there") as here:
@@ -55,12 +62,14 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     with context(there, "again") as here:
         direct.forward(here)
         assert where(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+    equal = judge_equal(there.cluster, foreign.kafka)
+    assert f"allow-all-topic {MINE} (literal) for User:alice from *" in read_zookeeper(there.cluster.zookeeper).acls
     NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)  # type: ignore[arg-type]
     enforced(there)
     load.stop()
-    facts = load.facts()
-    assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
-    assert (facts.lost.count, facts.unseen.count) == (0, 0)
+    foreign.stop()
+    judged = foreign.judge(log_dirs(there.cluster)) + judge_acknowledged(there.cluster, foreign.kafka, load.events, [MINE])
+    assert Account(summary_of(load), judged + equal).failures == ()
     reported = capsys.readouterr()
     journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     said = "".join([reported.out, reported.err, *(path.read_text() for path in journals)])

@@ -75,7 +75,7 @@ def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
             assert account.failures == ()
             differs_behind_krafts_back(cluster, foreign)
         finally:
-            foreign.kill()
+            foreign.close()
             workload.stop(drain=0.0)
     assert account.ledger["acked"] > 1_000
     assert account.judged.acknowledged > 1_000
@@ -108,7 +108,7 @@ def test_five_brokers_in_racks_with_one_controller_and_jvm_clients(tmp_path: Pat
             load.stop()
             judged = load.judge(log_dirs(cluster)) + judge_equal(cluster, load.kafka)
         finally:
-            load.kill()
+            load.close()
     facts = balance(list(events_of(load)))
     assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert (judged.problems, judged.doubts) == ((), ())
