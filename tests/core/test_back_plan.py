@@ -17,7 +17,7 @@ from tests.core.back_views import (
     handed_over,
     missing,
 )
-from tests.core.views import ZK
+from tests.core.views import ZK, migration, with_zk
 
 
 def test_the_plan_of_every_phase_ends_with_what_is_left():
@@ -60,6 +60,18 @@ def test_without_an_inventory_it_is_not_known_what_was_changed():
         "Not known: what was changed since the takeover. The backup is missing.",
     )
     assert back_plan.changed(handed_over([ZK] * 3), None, "The backup is missing.") == ()
+
+
+@pytest.mark.parametrize(
+    ("view", "transaction"),
+    [
+        (DUAL, "raise /controller_epoch, delete /migration and /controller, in one transaction"),
+        (with_zk(DUAL, migration=None), "raise /controller_epoch, delete /controller, in one transaction"),
+        (with_zk(handed_over([ZK] * 3), migration=migration(-1)), "delete /migration"),
+    ],
+)
+def test_the_plan_names_the_transaction_of_the_handover(view, transaction):
+    assert f"hand the cluster over to ZooKeeper: {transaction}" in back_plan.plan(view)
 
 
 def test_the_plan_names_the_directories_that_go():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.roll import (
     JUDGED_FOR,
@@ -19,6 +20,7 @@ from airflow_provider_kmigrate.core.migration.roll import (
     decide_restart,
     departures,
     judge_bake,
+    may_bake,
     may_give_up,
     may_stop,
     sample,
@@ -163,6 +165,19 @@ def test_a_broker_that_is_out_of_sync_itself_may_be_given_up():
 
 
 FLAGS = (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("view", "state"),
+    [
+        (cluster([MIG, ZK, ZK], FLAGS, -1), GateState.MET),
+        (cluster([MIG, ZK, ZK], (True, True, False), -1), GateState.NEVER),
+        (cluster([KRAFT, MIG, ZK], FLAGS, 50), GateState.NEVER),
+        (cluster([KRAFT, MIG, None], FLAGS, 50), GateState.NOT_YET),
+    ],
+)
+def test_a_canary_bakes_on_under_no_alarm(view, state):
+    assert may_bake(view).state is state
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,35 @@ def test_an_import_waits_until_every_broker_and_every_group_agree() -> None:
         assert isinstance(expansion.decide_import(wrong, 20, saved), Wait)
 
 
+def hosting(**changes: object) -> ClusterView:
+    """An expansion has begun, and a group that moves is not as it was."""
+    view = noted(seen(), ExpansionStage.BEGUN)
+    home = next(broker for broker, groups in (view.hosted or {}).items() if MOVES in groups)
+    groups = (view.hosted or {})[home]
+    return replace(view, hosted={**(view.hosted or {}), home: {**groups, MOVES: replace(groups[MOVES], **changes)}})
+
+
+MOVES = next(group for group in GROUPS if expansion.moves(group, Expansion((10,), 20)))
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (hosting(), "Act"),
+        (hosting(state="Stable", members=1), "K79"),
+        (hosting(unstable=True), "K81"),
+        (replace(hosting(), hosted=None), "K02"),
+    ],
+)
+def test_nothing_is_exported_or_deleted_while_a_group_may_commit(view: ClusterView, expected: str) -> None:
+    offsets = {TopicPartition("t", 0): FetchedOffset(1)}
+    saved = Export(groups={group: offsets for group in GROUPS if expansion.moves(group, Expansion((10,), 20))})
+    for decision in (expansion.decide_export(view, 20, Export()), expansion.decide_delete(view, 20, saved)):
+        codes = [reason.code for reason in getattr(decision, "reasons", ())]
+        assert codes == ([] if expected == "Act" else [expected])
+        assert isinstance(decision, Act if expected == "Act" else Wait)
+
+
 def test_an_undo_leaves_offsets_of_partitions_that_no_longer_exist_where_they_are() -> None:
     """A group that was not deleted yet still has them."""
     view = noted(seen(10), ExpansionStage.DELETING)

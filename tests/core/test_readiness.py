@@ -289,6 +289,10 @@ def test_kraft_may_hold_more_once_it_has_copied_the_first_record(copied, more):
     assert readiness.holds_more(view) is more
 
 
+def test_with_zookeeper_unread_kraft_may_hold_more():
+    assert readiness.holds_more(replace(PRE, zk=None))
+
+
 def test_movement_is_proven_by_an_earlier_look_too():
     now = with_zk(still(DUAL), migration=migration(95))
     assert shortcomings(now, ReadinessAsk(before=DUAL)) == ()
@@ -328,8 +332,9 @@ class TestPhases:
         assert (verdict.brings_back, verdict.forecast.seconds) == ((), 0.0)
         assert "Nothing brings it back" in describe(verdict, NOW)
 
-    def test_a_lost_original_says_what_would(self):
-        verdict = judge(replace(HYBRID, backup=BackupFacts({}, GONE)), ReadinessAsk(), NOW)
+    @pytest.mark.parametrize("view", [FIRST, readable(cluster([MIG] * 3, FLAGGED, 90)), HYBRID, DUAL])
+    def test_a_lost_original_says_what_would(self, view):
+        verdict = judge(replace(view, backup=BackupFacts({}, GONE)), ReadinessAsk(), NOW)
         assert verdict.level is LOST
         assert verdict.brings_back == (GONE[0].next_step,)
 

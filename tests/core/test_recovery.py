@@ -103,6 +103,30 @@ def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: St
     assert recover_dual_write(view, WAIT, standstill, still_down(view))[2] & CONTROLLER_DOWN_FIELDS == wants
 
 
+LACKS = Reason("E02", "ZooKeeper lacks topic t.", cause=Cause.ZOOKEEPER_MISSES)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "view", "standstill", "acts"),
+    [
+        ((LACKS,), DUAL, NEVER_ACTED, True),
+        ((LACKS, Reason("E03", "Topic u is in ZooKeeper only.")), DUAL, NEVER_ACTED, False),  # a new leader would overwrite it
+        ((LACKS,), replace(DUAL, client_metrics=("lag",)), NEVER_ACTED, False),
+        ((LACKS,), DUAL, StalledDualWrite(times=recovery.MAX_RECOVERIES), False),
+    ],
+)
+def test_a_new_leader_writes_only_what_zookeeper_misses(
+    reasons: tuple[Reason, ...], view: ClusterView, standstill: StalledDualWrite, acts: bool
+) -> None:
+    refusal = Refuse(reasons)
+    found, decision = standstill.repair_difference(view, refusal)
+    if acts:
+        assert isinstance(decision, Act)
+        assert (decision.verb, found.times) == (Verb.CONTROLLER_FAILOVER, standstill.times + 1)
+    else:
+        assert (decision, found) == (refusal, standstill)
+
+
 # A started broker without metadata
 
 

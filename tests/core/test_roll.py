@@ -100,6 +100,12 @@ def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():
     assert decide_restart(view, 1, MIG).verb == "start"
 
 
+@pytest.mark.parametrize("registered", [True, None])
+def test_a_stopped_broker_waits_until_its_zookeeper_session_is_known_to_be_over(registered):
+    view = with_broker(cluster([MIG, None, ZK], FLAGGED, -1), 1, files=MIGRATION_FILE, in_zookeeper=registered)
+    assert codes(decide_restart(view, 1, MIG)) == {"R03"}
+
+
 def test_a_broker_down_with_the_file_of_a_later_mode_is_started_with_it():
     view = with_broker(cluster([None, MIG, MIG], FLAGGED, 90), 0, files=KRAFT_FILE)
     assert decide_restart(view, 0, MIG).verb == "start"

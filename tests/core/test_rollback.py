@@ -525,6 +525,26 @@ def test_a_handover_that_went_back_too_often_is_refused_while_there_is_a_quorum(
     assert shape(rollback.decide_handover(quorum, replace(progress, returns=0))[0]) == (Act, "stop")
 
 
+@pytest.mark.parametrize(("stopped", "expected"), [(1, "G33"), (2, "stop"), (3, "stop")])
+def test_once_no_majority_of_controllers_is_left_nothing_must_move_any_more(stopped, expected):
+    """Half of four is none."""
+    four = {node: controller(node, None if node < 3000 + stopped else True) for node in range(3000, 3004)}
+    view = equal(later(replace(STOPPED, controllers=four)))
+    assert shape(handover_decision(view, ALL_MIG))[1] == expected
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_controller_whose_machine_does_not_answer_is_not_taken_for_stopped(answers):
+    silent = with_controller(later(STOPPED), 3001, process=UNSEEN, answers=answers)
+    assert shape(handover_decision(equal(silent), STOPPED)) == (Wait, "U04")
+
+
+@pytest.mark.parametrize(("process", "expected"), [(DOWN, (Act, "handover")), (UNSEEN, (Wait, "G26", "T01"))])
+def test_a_migration_without_a_copy_is_handed_over_once_every_controller_is_known_to_be_stopped(process, expected):
+    view = with_controller(with_zk(handed_over([MIG] * 3), migration=migration(-1)), 3001, process=process)
+    assert shape(handover_decision(later(view), view)) == expected
+
+
 def test_no_controller_stops_while_another_has_no_flag_in_its_file():
     """Once all are stopped only R12 is left; with a quorum the rollback restores the flag first."""
     quorum = equal(later(ALL_MIG, offset=60))

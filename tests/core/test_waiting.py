@@ -79,6 +79,13 @@ def aged(view, least):
     return with_zk(view, migration=replace(view.zk.migration, age=Age(least, least + 0.1)))
 
 
+def following(behind):
+    """Controller 3000 was restarted without its flag, and is so many records behind."""
+    view = with_zk(cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), unflagged=frozenset({3000}))
+    voters = {**view.quorum.voters, 3000: view.quorum.high_watermark - behind}
+    return replace(view, quorum=replace(view.quorum, leader_id=3001, voters=voters))
+
+
 def outcome(decision):
     return type(decision), [reason.code for reason in getattr(decision, "reasons", ())]
 
@@ -99,6 +106,7 @@ def outcome(decision):
         (waits.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
         (waits.copied(DUAL_ZK, DUAL_ZK_EARLIER), (Done, [])),
         (waits.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
+        (waits.copied(aged(DUAL_ZK, 0.0), DUAL_ZK), (Wait, ["G07"])),  # the leader's first write is no dual-write yet
         (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), DUAL_ZK_EARLIER), (Wait, ["P11"])),
         (waits.copied(PRE, PRE), (Refuse, ["P01"])),
         (waits.copied(replace(DUAL_ZK, partitions=LEADERLESS), DUAL_ZK_EARLIER), (Act, [])),
@@ -277,6 +285,9 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (with_broker(DUAL, 1, files=NodeFiles(FILES[ZK])), (Wait, ["O06"])),
         (with_controller(DUAL, 3001, files=BARE_FILE), (Wait, ["O06"])),
         (with_controller(DUAL, 3001, process=replace(UP, at_boot=False)), (Wait, ["O07"])),
+        (with_zk(DUAL, broker_ids=(1,)), (Wait, ["G22"])),
+        (following(1001), (Wait, ["G20"])),
+        (following(1000), (Done, [])),
     ],
 )
 def test_when_a_controller_is_not_finalized(view, expected):

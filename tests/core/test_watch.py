@@ -119,6 +119,12 @@ def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_w
     assert alarm.cause is Cause.UNFLAGGED_CONTROLLER, "a step knows itself which alarms it brings about"
 
 
+@pytest.mark.parametrize(("by_us", "now"), [({3001}, ["G05"]), ({3001, 3002}, []), ({3000, 3001, 3002}, [])])
+def test_a_flag_that_something_else_took_is_an_alarm_beside_those_that_a_finalization_takes(by_us, now):
+    view = with_zk(cluster([KRAFT, KRAFT, KRAFT], (True, False, False), 90), unflagged=frozenset(by_us))
+    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
+
+
 def test_once_one_without_the_flag_leads_no_flag_is_missed():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
     assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view, NO_ACTS))) == []
