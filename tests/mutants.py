@@ -13,7 +13,6 @@ import difflib
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,8 +29,8 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 from parso.python.tree import Name, String
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "airflow_provider_kmigrate"
+from tests.trees import PACKAGE, ROOT, fresh_tree
+
 KNOWN = ROOT / "docs" / "mutants.md"
 GOAL = 0.9
 STAGE_S = 900.0  # seconds that one stage of tests may take, several times what they take; a mutant that makes them run longer is killed by time
@@ -247,13 +246,7 @@ def run(mutants: Sequence[Mutant], jobs: int, stages_to_run: int) -> list[Mutant
     """Try all, some beside each other, each in a copy of its own."""
     trees: Queue[Path] = Queue()
     for number in range(jobs):
-        tree = ROOT / "build" / "mutants" / str(number)
-        shutil.rmtree(tree, ignore_errors=True)
-        for name in (PACKAGE, "tests", "benchmarks", "dags", "docs"):
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for file in (*ROOT.glob("*.toml"), *ROOT.glob("*.cfg"), *ROOT.glob("*.md")):
-            shutil.copy(file, tree)
-        trees.put(tree)
+        trees.put(fresh_tree(f"mutants/{number}"))
 
     def one(mutant: Mutant) -> Mutant:
         tree = trees.get()
