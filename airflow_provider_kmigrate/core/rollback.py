@@ -694,8 +694,15 @@ def compares_before_handover(view: ClusterView, terms: RollbackTerms) -> bool:
 
 def _brokers(view: ClusterView, terms: RollbackTerms) -> Gate:
     """`brokers` of the last decision that `decide_handover` may come to: the weaker one if no quorum can be had any more."""
-    returns = terms.failover and controllers_to_start_again(view)
-    return silent_brokers_gone(view) if lost_quorum(view) and not returns else roll.may_stop(view, ())
+    return silent_brokers_gone(view) if no_quorum_possible(view, terms) else roll.may_stop(view, ())
+
+
+def no_quorum_possible(view: ClusterView, terms: RollbackTerms) -> bool:
+    """Whether the quorum is lost and this run does not bring it back. Only then do the brokers' processes count (`brokers_to_stop`).
+
+    Until then no machine of a broker need be asked: one that is dead and says nothing holds an observation for 15 s.
+    """
+    return lost_quorum(view) and not (terms.failover and controllers_to_start_again(view))
 
 
 def _concerned(view: ClusterView) -> list[Controller]:

@@ -187,6 +187,7 @@ class Handover(Step):
         self._terms = terms
         self._moved: MovedSince | None = None
         self._progress: HandoverProgress | None = None
+        self._seen: ClusterView | None = None  # by the last decision
 
     def expensive_fields(self, view: ClusterView) -> Fields:
         """What both sides store, before a controller stops; epochs and topics, before the transaction."""
@@ -199,7 +200,9 @@ class Handover(Step):
         self._moved = moved_since(self._moved, view, first)
         progress = replace(self._progress or HandoverProgress(first), before=self._moved.old)
         decision, self._progress = rollback.decide_handover(view, progress, self._terms)
-        self.nodes = self._controllers if self._progress.stuck.since is None else ()  # then the brokers' processes count, too
+        stuck = self._progress.stuck.since is not None and rollback.no_quorum_possible(view, self._terms)
+        self.nodes = () if stuck else self._controllers  # then the brokers' processes count, too
+        self._seen = view
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
@@ -214,7 +217,8 @@ class Handover(Step):
                 self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
                 self._progress = self._progress and self._progress.returned()
-                self._at_once(context, rollback.controllers_to_start_again(self._controllers_now(context)), start)
+                seen = self._seen or self._controllers_now(context)  # while a dead machine says nothing, one more takes 15 s
+                self._at_once(context, rollback.controllers_to_start_again(seen), start)
             case Verb.STOP_BROKER:
                 self._stop_broker(context)
             case Verb.HANDOVER:

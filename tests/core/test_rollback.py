@@ -468,6 +468,20 @@ def test_what_the_handover_does_not_read_decides_nothing(terms, running, broker,
     assert rollback.compares_before_handover(view, terms) or rollback.compares_before_stop(view, terms) or found == blind
 
 
+@pytest.mark.parametrize("terms", [rollback.SAFE, rollback.RollbackTerms(failover=False)])
+@pytest.mark.parametrize("running", [(3000, 3001, 3002), (3000,), ()])
+@pytest.mark.parametrize("unseen", [(), (3002,), (3001, 3002)])
+@pytest.mark.parametrize("flagged", [True, False])
+def test_what_brokers_processes_do_decides_nothing_while_a_quorum_can_be_had(terms, running, unseen, flagged):
+    """A machine that is dead and says nothing would hold each observation."""
+    hanging = without_quorum((MIG, MIG, None), running, unseen, flagged)
+    found = [
+        handover_over_time([later(with_broker(hanging, 2, process=process), s) for s in (0.0, 4.0)], terms)[0]
+        for process in (UNSEEN, Process(ProcessState.RUNNING, 7, 1.0), DOWN)
+    ]
+    assert rollback.no_quorum_possible(hanging, terms) or found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize(("mode", "reads"), [(MIG, True), (None, False)])
 def test_the_transaction_is_decided_by_what_it_reads_once_no_broker_needs_a_quorum(mode, reads):
     view = without_quorum((MIG, MIG, mode), running=())
