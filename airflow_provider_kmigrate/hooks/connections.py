@@ -1,24 +1,29 @@
-"""Airflow's connections, with every secret masked: one hook for each type of ours with its *Test*, and all settings of a cluster file.
+"""Airflow's connections, with every secret masked: one hook for each outside system, and all settings of a cluster file.
 
-Brokers have the type `kafka`, whose hook and *Test* are those of Airflow's Kafka provider: the same connections serve both packages.
+A hook returns the client that kmigrate's own tasks use. Brokers have the connection type `kafka` of Airflow's Kafka provider, with its form
+and its *Test*: the same connections serve both packages.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
+from airflow.providers.apache.kafka.hooks.client import KafkaAdminClientHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.connections import (
     CONTROLLER,
     HOST,
+    KAFKA,
     ZOOKEEPER,
     Connection,
     controller_address,
     controller_security,
     host_settings,
+    kafka_settings,
     missing,
     named_connections,
     secrets_of,
@@ -29,6 +34,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import PATH, Pipe
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
+    KafkaSettings,
     SshSettings,
     WireSecurity,
     ZooKeeperSettings,
@@ -143,10 +149,25 @@ def _summary(view: ZkView) -> str:
     return f"Kafka cluster {view.cluster_id}: {brokers}, {who}"
 
 
-class KRaftControllerHook(_TestedHook):
-    """TLS and SASL of the controller listener; the controllers' addresses are in the cluster file.
+class KafkaAdminHook(KafkaAdminClientHook):
+    """The brokers' admin API, on top of the Kafka provider's hook: `get_conn` and `create_topic` are its own.
 
-    *Test* asks the controller in `host`, which is used for nothing else; without one only the fields are checked.
+    `get_admin` returns the client of kmigrate's tasks: each read is tried four times, and errors are kmigrate's.
+    """
+
+    def settings(self) -> KafkaSettings:
+        """Properties of librdkafka; raises `Refused` for a missing or wrong connection."""
+        return kafka_settings(self.kafka_config_id, get(self.kafka_config_id, KAFKA))
+
+    def get_admin(self) -> Admin:
+        """A client that connects at its first call; close it."""
+        return Admin(self.settings())
+
+
+class KRaftControllerHook(_TestedHook):
+    """One KRaft controller: `host` is its address; a cluster file names all of them, and takes only TLS and SASL from here.
+
+    *Test* asks that controller; without one only the fields are checked.
     """
 
     conn_name_attr = "controller_conn_id"
@@ -158,17 +179,27 @@ class KRaftControllerHook(_TestedHook):
         super().__init__()
         self.controller_conn_id = controller_conn_id
 
-    def get_conn(self) -> WireSecurity:
-        """The security of every `Wire` to a controller; raises `Refused` for a missing or wrong connection."""
+    def security(self) -> WireSecurity:
+        """TLS and SASL of the controller listener; raises `Refused` for a missing or wrong connection."""
         return controller_security(self.controller_conn_id, get(self.controller_conn_id, self.conn_type))
 
-    def _test(self) -> str:
-        found = get(self.controller_conn_id, self.conn_type)
-        security = controller_security(self.controller_conn_id, found)
-        address = controller_address(self.controller_conn_id, found)
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the controller; None if the connection has no host. Raises as `security`."""
+        return controller_address(self.controller_conn_id, get(self.controller_conn_id, self.conn_type))
+
+    def get_conn(self) -> Wire:
+        """A client of the controller that connects at its first call; close it. Raises `Refused` without a host, and as `security`."""
+        address = self.address()
         if address is None:
-            return f"The fields are valid ({security.protocol}); no controller was contacted. To test one, write its address into Host."
-        with Wire(*address, security) as wire:
+            text = f"Connection {self.controller_conn_id} has no host. Write a controller's address into it, such as ctl0:9093."
+            raise Refused.because(Reason("N03", text))
+        return Wire(*address, self.security())
+
+    def _test(self) -> str:
+        if self.address() is None:
+            protocol = self.security().protocol
+            return f"The fields are valid ({protocol}); no controller was contacted. To test one, write its address into Host."
+        with self.get_conn() as wire:
             ready = wire.api_versions().migration_ready
             cluster_id, leader, _ = wire.describe_cluster()
         flag = "ready for a migration from ZooKeeper" if ready else "without the migration flag"

@@ -16,16 +16,16 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.connections import KAFKA, kafka_settings
+from airflow_provider_kmigrate.clients.connections import KAFKA
 from airflow_provider_kmigrate.clients.settings import HostSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
+    KafkaAdminHook,
     KRaftControllerHook,
     ZooKeeperHook,
-    get,
     settings_of,
 )
 from airflow_provider_kmigrate.spec import loads
@@ -47,7 +47,7 @@ class KafkaConnection:
         self._conn_id = conn_id
 
     def settings(self) -> KafkaSettings:
-        return kafka_settings(self._conn_id, get(self._conn_id, KAFKA))
+        return KafkaAdminHook(self._conn_id).settings()
 
     def get_conn(self) -> Admin:
         return Admin(self.settings(), timeout=0.2)
@@ -89,7 +89,14 @@ class TestBuilding:
 
     def test_controllers(self, connection: Define) -> None:
         hook = KRaftControllerHook(connection("ctl", "kmigrate_controller", extra={"protocol": "SSL", "ca_file": "/ca"}))
-        assert hook.get_conn() == WireSecurity("SSL", ca_file="/ca")
+        assert hook.security() == WireSecurity("SSL", ca_file="/ca")
+        with pytest.raises(Refused, match="has no host"):
+            hook.get_conn()
+
+    def test_brokers(self, connection: Define) -> None:
+        hook = KafkaAdminHook(connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", "socket.timeout.ms": 5}))
+        assert hook.settings().properties == {"bootstrap.servers": "k:9092", "socket.timeout.ms": "5"}
+        assert isinstance(hook.get_admin(), Admin)
 
     def test_hosts(self, connection: Define) -> None:
         hook = BrokerHostHook(connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}}))

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.events import SendFailure
 from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.hooks.connections import KafkaAdminHook, KRaftControllerHook, ZooKeeperHook
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal
@@ -249,3 +250,23 @@ def test_no_secret_is_printed(outcome: Outcome) -> None:
     backups = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" in path.parts]
     assert {path.stat().st_mode & 0o077 for path in backups} == {0}, "backups hold secrets: for their owner only"
     assert any(CANARIES["keystore"].encode() in path.read_bytes() for path in backups)
+
+
+def test_each_hook_returns_a_client_that_works_on_real_nodes(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = outcome.rehearsal.cluster
+    controller = cluster.plan.controllers[0]
+    connections = {
+        "ZK": {"conn_type": "kmigrate_zookeeper", "host": cluster.zookeeper},
+        "KF": {"conn_type": "kafka", "extra": {"bootstrap.servers": cluster.bootstrap}},
+        "CTL": {"conn_type": "kmigrate_controller", "host": f"{controller.host}:{controller.port}"},
+    }
+    for name, connection in connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
+    with ZooKeeperHook("zk").get_conn() as zk:
+        assert zk.view().cluster_id == cluster.plan.cluster_id
+    with KafkaAdminHook("kf").get_admin() as admin:
+        assert "orders" in admin.topics()
+    with KRaftControllerHook("ctl").get_conn() as wire:
+        cluster_id, leader, _ = wire.describe_cluster()
+        assert (cluster_id, leader in {node.id for node in cluster.plan.controllers}) == (cluster.plan.cluster_id, True)
+    assert "orders" in KafkaAdminHook("kf").get_conn.list_topics(timeout=20).topics
