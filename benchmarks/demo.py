@@ -1,5 +1,8 @@
 """`make demo`: a group of real old consumers leaves ZooKeeper, then a real cluster is migrated, by the real DAGs under load.
 
+Both DAGs run by Airflow's `dag.test` in one process: every task as it is, but no scheduler, and the approval is given beforehand, in the run's
+conf, as a rehearsal may. With `--rollback` a first migration runs on an Airflow with a scheduler, and its approver answers *Roll back*.
+
 The migration's DAG holds a Spark streaming job for both rolls, and continues after each phase only at Spark's PASS.
 
 A live line a step, at the end a table, summary.json and the report.
@@ -20,6 +23,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from benchmarks.answered import roll_back_by_answer
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
 from benchmarks.spark_side import SparkSide
@@ -30,6 +34,7 @@ from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import Workload
 
 LAST_GATE = "after_finalization"
+HOW_IT_RUNS = "by Airflow's dag.test, without a scheduler"
 APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 
 
@@ -82,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rollback",
         action="store_true",
-        help="migrate to the end of the soak and roll back first, by the audited DAG; then migrate again",
+        help="migrate on an Airflow with a scheduler first, whose approver answers Roll back: the audited rollback's DAG; then migrate again",
     )
     parser.add_argument("--rate", type=float, default=500.0, help="records a second")
     parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
@@ -98,14 +103,14 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; Airflow gets ready")
     os.environ |= spark.submit_options
     spark.connect(plan)
-    rehearsal.start_airflow(rollback=rollback)
+    rehearsal.start_airflow()
     teller.say("starting the load")
     workload = rehearsal.load()
     teller.say(f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them")
     rehearsal.start_applications()
     teller.say(f"{sum(one.instances for one in APPLICATIONS)} old consumers (Kafka 1.1.1) start; ZooKeeper coordinates them")
     spark.bootstrap = rehearsal.cluster.bootstrap
-    teller.say(f"DAG {rehearsal.consumers_dag} begins")
+    teller.say(f"DAG {rehearsal.consumers_dag} begins; {HOW_IT_RUNS}")
     groups = rehearsal.move_groups(tell=teller.line)
     teller.say(f"DAG run: {groups['state']}")
     if groups["state"] != "success":
@@ -115,7 +120,9 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     spark.wait_streaming()
     spark.ask(plan, workload.events)  # not beside the consumers' move: on two cores that takes both longer than one by one
     rolled_back = _roll_back(rehearsal, spark, teller) if rollback else None
-    teller.say(f"DAG {rehearsal.dag_id} begins; Spark's audits and the hold of the streaming job are tasks of it")
+    teller.say(
+        f"DAG {rehearsal.dag_id} begins, {HOW_IT_RUNS}, approved in its conf; Spark's audits and the hold of the streaming job are tasks of it"
+    )
     dag = rehearsal.migrate(tell=teller.line)
     teller.say(f"DAG run: {dag['state']}; stopping the load; the judge reads every replica; the streaming job takes in the rest")
     account = rehearsal.account()
@@ -132,10 +139,10 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
 
 def _roll_back(rehearsal: Rehearsal, spark: SparkSide, teller: Teller) -> dict[str, Any]:
     """The rollback's part of `summary.json`; lost records are counted over the whole demo."""
-    teller.say("a first migration runs to the end of its soak")
-    teller.say(f"then DAG {rehearsal.rollback_dag} rolls it back, with its audit")
-    run = rehearsal.roll_back_first(teller.line)
-    teller.say(f"DAG run: {run['state']}")
+    teller.say(f"an Airflow with a scheduler starts; DAG {rehearsal.dag_id} runs to its request for approval")
+    teller.say(f"the approver answers Roll back, which starts DAG {rehearsal.rollback_dag}, with its audit")
+    run = roll_back_by_answer(rehearsal, teller.line)
+    teller.say(f"DAG runs: migration {run['migration']['state']}, rollback {run['state']}; that Airflow has ended")
     found: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}, "report": None}
     with suppress(KMigrateError):
         found = spark.verdict(rehearsal.cluster.plan.shape.name, "after_rollback")
@@ -163,6 +170,7 @@ def summarise(account: Account, dag: dict[str, Any]) -> dict[str, Any]:
     return {
         "verdict": verdict,
         **{key: seen[key] for key in keys},
+        "run_by": "dag.test",
         "dag_state": dag["state"],
         "dag_seconds": dag["seconds"],
         "tool_peak_mib": dag["peak_mib"],
@@ -221,7 +229,7 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
     return "\n".join(
         [
             "",
-            "phase                 time",
+            f"phase                 time ({HOW_IT_RUNS})",
             *rows,
             f"  {'the whole DAG':<18}{summary['dag_seconds']:>8.1f} s",
             f"  {'consumers before':<18}{summary['groups_seconds']:>8.1f} s",

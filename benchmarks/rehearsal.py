@@ -150,27 +150,19 @@ class Rehearsal:
         """The id of the rollback's DAG."""
         return f"kmigrate_rollback__{self.cluster.plan.shape.name}"
 
-    def start_airflow(self, *, fresh: bool = True, rollback: bool = False) -> None:
-        """A new Airflow if `fresh`, ready to move the groups, where there are any, to roll back before the migration if that is asked for,
-        and to begin the migration; all approved beforehand.
+    def start_airflow(self, *, fresh: bool = True) -> None:
+        """A new Airflow if `fresh`, ready to move the groups, where there are any, and to begin the migration; approved beforehand.
 
         As one that has run all along would be: its start keeps a core busy for 15 s, and beside a load it would take three times as long.
         """
         if fresh:
             _remove(self.home)
         runs: list[tuple[str, dict[str, Any]]] = [(self.consumers_dag, {})] if self.applications else []
-        if rollback:
-            runs.append((self.rollback_dag, {"approve_rollback": self.cluster.plan.cluster_id}))
         self._start_dags([*runs, (self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id})])
 
     def move_groups(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
         """Run the DAG that moves the old consumers, in the Airflow that was started."""
         return self._finish_dag(self.consumers_dag, tell)
-
-    def roll_back_first(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
-        """Migrate to the end of the soak without Airflow, as a run that is over, then run the rollback's DAG, in the Airflow that was started."""
-        self.forward(lambda here: direct.until(here, "before_approval"), tell)
-        return self._finish_dag(self.rollback_dag, tell)
 
     def migrate(self, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True) -> dict[str, Any]:
         """Run the DAG, in the Airflow that was started for it or starts now; `tell` gets each line of the journal as it appears."""
@@ -264,6 +256,11 @@ class Rehearsal:
         return self.folder / "airflow"
 
     @property
+    def first_home(self) -> Path:
+        """Of an Airflow that was there before, if there was one."""
+        return self.folder / "airflow-first"
+
+    @property
     def dag_log(self) -> Path:
         """The log of the process that runs DAGs."""
         return self.folder / "dag.log"
@@ -274,8 +271,9 @@ class Rehearsal:
         return self.home / "kmigrate" / "journal" / self.cluster.plan.shape.name
 
     def journal(self) -> list[dict[str, Any]]:
-        """The lines of all runs, in the order of their times."""
-        lines = [json.loads(line) for line in lines_of(self.journal_folder)]
+        """The lines of all runs, of both Airflows, in the order of their times."""
+        first = self.first_home / self.journal_folder.relative_to(self.home)
+        lines = [json.loads(line) for folder in (first, self.journal_folder) for line in lines_of(folder)]
         return sorted(lines, key=lambda line: float(line["at"]))
 
     def close(self) -> None:

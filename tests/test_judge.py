@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import demo, finalization, machines, overhead, rollback, rollback_faults
+from benchmarks import demo, finalization, handover, handover_faults, machines, overhead, rollback, rollback_faults
 from tests.kit import judge
 from tests.kit.account import Account, figures_of
 from tests.kit.judge import (
@@ -363,6 +363,18 @@ def test_a_lane_passes_with_two_good_accounts(passes: Callable[[Account], bool])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_lane_fails_where_either_account_is_not_good(passes: Callable[[Account], bool], loss: str) -> None:
     assert not passes(LOSSES[loss])
+
+
+@pytest.mark.parametrize(("kept", "lost"), [(2, 0), (1, 1)])
+def test_the_handovers_of_groups_fail_where_a_delivery_is_not_in_what_their_clients_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int, lost: int
+) -> None:
+    start = {"kind": "start", "group": "billing", "topics": ["orders"], "reset": "earliest"}
+    events = [start, span("ack", 0, 9), *[span("delivery", 0, 4), span("delivery", 5, 9)][:kept]]
+    (tmp_path / "member.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    figures = {**dict.fromkeys(handover.MUST_BE_ZERO, 0), "fault_judged": handover_faults.judged(tmp_path, "orders")}
+    assert len(benchmarks.wrong("handover", figures, handover.MUST_BE_ZERO)) == lost
+    assert ("not delivered to group billing" in capsys.readouterr().out) == bool(lost)
 
 
 # --- whose code it is --------------------------------------------------------------------------------------------------------------------

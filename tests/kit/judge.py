@@ -31,7 +31,8 @@ GROUP: Final = "foreign"
 METADATA: Final = "__cluster_metadata-0"
 _JSON = dict[str, Any]
 _SHOWN: Final = 3  # examples of each problem
-_PROGRAM_S: Final = 120.0
+_PROGRAM_S: Final = 180.0
+_PARTITIONS: Final = 300  # whose files' names go into one argument, which holds 128 KiB
 _END_S: Final = 60.0
 _AGAIN_S: Final = 1.0
 # A JVM that ends when this process does, whatever ends this process: its standard input closes then.
@@ -208,8 +209,11 @@ def dump(kafka: Kafka, log_dirs: Mapping[str, Path], topics: Iterable[str], *, p
     folders = {
         broker: [path for path in sorted(folder.iterdir()) if of.fullmatch(path.name)] for broker, folder in log_dirs.items()
     }
-    files = [str(path) for those in folders.values() for folder in those for path in sorted(folder.glob("*.log"))]
-    found = dumped(_dump(kafka, files, "--print-data-log" if payloads else "")) if files else {}
+    every = [folder for those in folders.values() for folder in those]
+    found: dict[str, Dumped] = {}
+    for some in (every[at : at + _PARTITIONS] for at in range(0, len(every), _PARTITIONS)):
+        files = [str(path) for folder in some for path in sorted(folder.glob("*.log"))]
+        found |= dumped(_dump(kafka, files, "--print-data-log" if payloads else "")) if files else {}
     return {
         broker: {folder.name: found.get(str(folder), Dumped()) for folder in those} for broker, those in folders.items() if those
     }
@@ -617,7 +621,7 @@ class Foreign:
         how = ["--partitions", str(partitions), *factor, "--config", "retention.ms=-1", "--if-not-exists"]
         self.kafka.run("org.apache.kafka.tools.TopicCommand", *_asked(self.kafka), "--create", "--topic", self.topic, *how)
 
-    def start(self, seconds: float = 90.0) -> None:
+    def start(self, seconds: float = 180.0) -> None:
         """Until a record was acknowledged and read. Raises `Unfit`."""
         where = ["--bootstrap-server", self.kafka.bootstrap, "--topic", self.topic]
         for member in self._members:
