@@ -23,11 +23,12 @@ Tell = Callable[[dict[str, Any]], None]
 def roll_back_by_answer(rehearsal: Rehearsal, tell: Tell) -> dict[str, Any]:
     """The rollback's run as `benchmarks.run_dag` describes one, without memory and processor time; `migration`: the run before it.
 
-    Airflow and what kmigrate keeps with it lie in a home of their own, as the cluster's first Airflow. Raises `Failed` where the migration does
-    not come to its request, or the answer starts nothing.
+    That Airflow has a home of its own; what kmigrate keeps lies where a later run in the rehearsal's Airflow finds it. Raises `Failed` where the
+    migration does not come to its request, or the answer starts nothing.
     """
     plan = rehearsal.cluster.plan
-    airflow = Airflow(rehearsal.first_home, plan.spec_path.parent, plan.connections_path)
+    settings = {"AIRFLOW__KMIGRATE__FOLDER": str((rehearsal.home / "kmigrate").resolve())}
+    airflow = Airflow(rehearsal.folder / "airflow-scheduler", plan.spec_path.parent, plan.connections_path, settings)
     with serving(airflow, rehearsal.dag_id):
         person = _Person(rehearsal, airflow, tell)
         migration = person.run(rehearsal.dag_id, {}, lambda tasks: tasks.get(_ASKS) in _WAITS)
@@ -44,7 +45,11 @@ class _Person(Trial):
 
     def __init__(self, rehearsal: Rehearsal, airflow: Airflow, tell: Tell) -> None:
         super().__init__(rehearsal, airflow)
-        self._told, self._tell = 0, tell
+        self._told, self._tell = len(self.journal), tell
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        return self.rehearsal.journal()
 
     def run(self, dag_id: str, conf: dict[str, str], until: Callable[[dict[str, str]], bool]) -> dict[str, Any]:  # type: ignore[override]
         """Start a run, and see it to its end or until this holds."""
@@ -69,7 +74,7 @@ class _Person(Trial):
 
     def _telling(self, until: Callable[[dict[str, str]], bool]) -> Callable[[dict[str, str]], bool]:
         def holds(tasks: dict[str, str]) -> bool:
-            lines = sorted(self.journal, key=lambda line: float(line["at"]))
+            lines = self.journal
             for line in lines[self._told :]:
                 self._tell(line)
             self._told = len(lines)

@@ -256,11 +256,6 @@ class Rehearsal:
         return self.folder / "airflow"
 
     @property
-    def first_home(self) -> Path:
-        """Of an Airflow that was there before, if there was one."""
-        return self.folder / "airflow-first"
-
-    @property
     def dag_log(self) -> Path:
         """The log of the process that runs DAGs."""
         return self.folder / "dag.log"
@@ -271,9 +266,8 @@ class Rehearsal:
         return self.home / "kmigrate" / "journal" / self.cluster.plan.shape.name
 
     def journal(self) -> list[dict[str, Any]]:
-        """The lines of all runs, of both Airflows, in the order of their times."""
-        first = self.first_home / self.journal_folder.relative_to(self.home)
-        lines = [json.loads(line) for folder in (first, self.journal_folder) for line in lines_of(folder)]
+        """The lines of all runs, in the order of their times."""
+        lines = [json.loads(line) for line in lines_of(self.journal_folder)]
         return sorted(lines, key=lambda line: float(line["at"]))
 
     def close(self) -> None:
