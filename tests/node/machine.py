@@ -73,6 +73,11 @@ class Node:
         self.config.write_text(json.dumps({"version": 1, "roles": roles}))
         self.config.chmod(0o644)
 
+    def is_controller(self) -> None:
+        """The same entry, as a controller's."""
+        self.role = "controller"
+        self.configure({self.role: self.entry})
+
     def say(self, line: bytes) -> dict[str, Any]:
         """The answer to one line, from an agent that is started if none runs."""
         if self.agent is None or self.agent.poll() is not None:
