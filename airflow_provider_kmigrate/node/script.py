@@ -55,6 +55,11 @@ directories_of() {
     directories="[$(printf '%s\n' "$directories" | paste -sd, - | sed 's/,/, /g')]"
 }
 
+# must_own USER: who may write a broker's file has named its directories, so they must be Kafka's own, not some folder of root.
+must_own() {
+    printf '%s' "$directories" | /usr/bin/python3 -c '@OWNED@' "$1" || fail "a directory of the broker's file is not one of the user $1, is a link or not there. Correct its owner, or the file, or --user."
+}
+
 # put SOURCE FILE MODE: SOURCE becomes FILE, of root.
 put() {
     if [ -f "$2" ] && [ ! -L "$2" ] && cmp -s "$1" "$2" && [ "$(stat -c %u:%g:%a "$2")" = "0:0:$3" ]; then
@@ -100,6 +105,8 @@ main() {
     if command -v visudo >/dev/null; then visudo -cqf "$work/sudoers" >/dev/null || fail "sudo does not accept its line"; fi
     [ -d /etc/kmigrate ] || [ -n "$dry" ] || install -d -o root -g root -m 755 /etc/kmigrate
     keeps /etc/kmigrate/node.json "$work/node.json"
+    answer=$(echo '{"v": @PROTOCOL@, "id": 1, "verb": "hello"}' | /usr/bin/python3 -I "$work/agent" serve --config "$work/node.json" 2>&1) || :
+    case $answer in *'"ok"'*) ;; *) fail "kmigrate-node would not accept its node.json: $answer" ;; esac
     put "$work/agent" @PATH@ 755
     put "$work/node.json" /etc/kmigrate/node.json 644
     put "$work/sudoers" /etc/sudoers.d/kmigrate 440
@@ -109,6 +116,20 @@ main() {
     sudo -n -l -U @LOGIN@ @PATH@ serve >/dev/null 2>&1 || fail "sudo does not read /etc/sudoers.d/kmigrate: see includedir in /etc/sudoers"
 }
 
+"""
+
+
+# On the machine, by Python 3.6; without a single quote. The agent acts there with the rights of this user alone, too.
+_OWNED = """
+import grp, json, os, pwd, sys
+user = pwd.getpwnam(sys.argv[1])
+groups = [group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem] + [user.pw_gid]
+for path in json.load(sys.stdin):
+    if os.path.realpath(path) != path or not os.path.isdir(path):
+        sys.exit(path + " is a link, or no directory")
+    found = os.stat(path)
+    if found.st_uid != user.pw_uid and not (found.st_uid == 0 and found.st_gid in groups and found.st_mode & 0o020):
+        sys.exit(path + " belongs to others")
 """
 
 
@@ -143,6 +164,7 @@ def script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: In
         "PATH": PATH,
         "PROTOCOL": str(PROTOCOL),
         "END": _END,
+        "OWNED": _OWNED,
         "AGENT": agent,
     }
     return re.sub("@([A-Z]+)@", lambda place: values[place[1]], _SCRIPT)  # in one pass: values are not expanded
@@ -153,7 +175,8 @@ def _case(host: str, nodes: tuple[NodeSpec, ...], setup: InstallOptions) -> str:
     units = _units(nodes, setup)
     lines = [f"    {quote(host)})"]
     lines += [f"        needs_unit {quote(unit)} {option}" for unit, option in units.values()]
-    lines += [f"        directories_of {quote(node.hosts.properties)}" for node in nodes if node.role is NodeRole.BROKER]
+    for node in (node for node in nodes if node.role is NodeRole.BROKER):
+        lines += [f"        directories_of {quote(node.hosts.properties)}", f"        must_own {quote(setup.user)}"]
     lines += [f"        json={_as_shell(_node_json(nodes, units, setup))} ;;"]
     return "\n".join(lines)
 

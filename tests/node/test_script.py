@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pwd
 import re
 import subprocess
 import sys
@@ -49,7 +51,7 @@ def sourced(*commands: str) -> subprocess.CompletedProcess[str]:
 def node_json(machine: str) -> Any:
     """What the branch of a machine makes, with these directories in the broker's file."""
     [case] = re.findall(rf"^    {machine}\)\n(.*?) ;;$", text(), re.MULTILINE | re.DOTALL)
-    done = sourced('directories_of() { directories=\'["/a", "/b"]\'; }', case, "printf '%s' \"$json\"")
+    done = sourced('directories_of() { directories=\'["/a", "/b"]\'; }', "must_own() { :; }", case, "printf '%s' \"$json\"")
     units, _, found = done.stdout.partition("{")
     return [line.split()[1:] for line in units.splitlines()], json.loads("{" + found)
 
@@ -93,6 +95,47 @@ def test_directories_that_cannot_be_read_are_an_error(tmp_path: Path, properties
     (tmp_path / "server.properties").write_text(properties)
     done = sourced(f"directories_of {tmp_path}/server.properties")
     assert (done.returncode, said in done.stderr) == (1, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to other users: needs root")
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "said"),
+    [
+        ("nobody", 0, 0o750, ""),
+        (0, "nobody", 0o770, ""),
+        (0, "nobody", 0o750, "belongs to others"),
+        (0, 0, 0o755, "belongs to others"),  # such as one of /etc
+        (0, 0, 0o775, "belongs to others"),
+        (1001, "nobody", 0o770, "belongs to others"),
+        ("link", 0, 0, "is a link, or no directory"),
+        ("above", 0, 0, "is a link, or no directory"),
+        ("absent", 0, 0, "is a link, or no directory"),
+        ("file", 0, 0, "is a link, or no directory"),
+    ],
+)
+def test_a_directory_that_the_brokers_file_names_must_be_its_users(
+    tmp_path: Path, owner: str | int, group: str | int, mode: int, said: str
+) -> None:
+    """Whoever may write that file chooses: a folder of root's, named there, would be one in which root writes."""
+    user, path, mine = pwd.getpwnam("nobody"), tmp_path / "data", tmp_path / "mine"
+    mine.mkdir()
+    os.chown(mine, user.pw_uid, user.pw_gid)
+    if owner == "link":
+        path.symlink_to(mine)
+    elif owner == "above":
+        (tmp_path / "up").symlink_to(tmp_path)
+        path = tmp_path / "up" / "mine"
+    elif owner == "file":
+        path.touch()
+    elif owner != "absent":
+        path.mkdir()
+        path.chmod(mode)
+        named = {"nobody": (user.pw_uid, user.pw_gid)}
+        os.chown(path, *(named[one][at] if isinstance(one, str) else one for at, one in enumerate((owner, group))))
+    (tmp_path / "server.properties").write_text(f"log.dirs={mine},{path}\n")
+    done = sourced(f"directories_of {tmp_path}/server.properties", "must_own nobody", "echo written")
+    assert (done.returncode, "written" in done.stdout) == ((1, False) if said else (0, True)), done.stderr
+    assert said in done.stderr
 
 
 def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
