@@ -244,6 +244,7 @@ def test_a_name_that_is_no_utf_8_leaves_every_answer_readable(make: Callable[...
     ]
     argv = [sys.executable, "-I", str(AGENT), "serve", "--config", str(node.config)]
     out = subprocess.run(argv, input=b"\n".join(asked) + b"\n", capture_output=True, timeout=30, check=True).stdout
+    assert out.isascii()
     left, formatted = map(read_json, out.splitlines())
     aside = ["set aside", f"{node.data}.rolled-back-1"]
     assert [each for each in left["ok"]["left"] if each[0] == "set aside"] == [aside], "the agent made no other"
