@@ -102,7 +102,7 @@ proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's m
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
 
-demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: rolled back from the soak first
+demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs, by dag.test; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: first migrated on an Airflow with a scheduler, and rolled back by its approver
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR) $(if $(MACHINES),--machines) $(if $(ROLLBACK),--rollback)
 
 airflow: setup ## open the DAGs in Airflow's UI on a local cluster; Ctrl-C stops everything. Under load: make airflow ARGS=--load; all options: ARGS=--help

@@ -78,7 +78,7 @@ NIGHTLY = (
     Lane("spark-cluster", ("spark-cluster",), 15, "the audit on a Spark cluster"),
     Lane("pairs", ("pairs",), 120, "every pair of faults at every step, on the simulated cluster"),
     Lane("explore", ("explore",), 20, "random histories with new seeds"),
-    Lane("demo", ("demo", "ROLLBACK=1"), 15, "the demo, rolled back from the soak first"),
+    Lane("demo", ("demo", "ROLLBACK=1"), 20, "the demo, first migrated on a scheduler and rolled back by its approver"),
 )
 SETS = {"ci": CI, "nightly": NIGHTLY}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks import __main__ as benchmarks
@@ -31,6 +32,7 @@ from tests.kit.judge import (
     read_metadata,
 )
 from tests.system.cells import Cell, ended
+from tests.waiting import wait_until
 
 RECORDS = [(partition, offset) for partition in range(2) for offset in range(4)]
 
@@ -375,6 +377,22 @@ def test_the_handovers_of_groups_fail_where_a_delivery_is_not_in_what_their_clie
     figures = {**dict.fromkeys(handover.MUST_BE_ZERO, 0), "fault_judged": handover_faults.judged(tmp_path, "orders")}
     assert len(benchmarks.wrong("handover", figures, handover.MUST_BE_ZERO)) == lost
     assert ("not delivered to group billing" in capsys.readouterr().out) == bool(lost)
+
+
+STARTS = """
+import subprocess, sys
+from tests.kit.judge import UNTIL_INPUT_ENDS
+shown = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+argv = ["sh", "-c", UNTIL_INPUT_ENDS, "sh", sys.executable, "-c", shown]
+running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+print(running.stdout.readline().decode(), flush=True)
+"""
+
+
+def test_what_a_load_started_ends_with_the_process_that_started_it() -> None:
+    started = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=True, timeout=60)
+    pid = int(started.stdout)
+    wait_until(lambda: not psutil.pid_exists(pid), "it ends")
 
 
 # --- whose code it is --------------------------------------------------------------------------------------------------------------------

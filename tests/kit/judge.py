@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from bisect import bisect_right
@@ -35,8 +36,15 @@ _PROGRAM_S: Final = 180.0
 _PARTITIONS: Final = 300  # whose files' names go into one argument, which holds 128 KiB
 _END_S: Final = 60.0
 _AGAIN_S: Final = 1.0
-# A JVM that ends when this process does, whatever ends this process: its standard input closes then.
-_UNTIL_INPUT_ENDS: Final = '"$@" </dev/null & read -r _; kill -TERM $!; wait $!'
+# A JVM that ends when this process does, whatever ends this process: its standard input closes then. One that does not end itself within 60 s, as
+# a producer whose brokers are gone, is killed; `sleep` makes the shell take note of its end.
+UNTIL_INPUT_ENDS: Final = """
+"$@" </dev/null &
+read -r _
+kill -TERM $!
+for _ in $(seq 300); do kill -0 $! 2>/dev/null || exit 0; sleep 0.2; done
+kill -KILL $!
+"""
 _FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-Djava.net.preferIPv4Stack=true")
 _LOGGING: Final = (
     "log4j.rootLogger=ERROR, err\nlog4j.appender.err=org.apache.log4j.ConsoleAppender\nlog4j.appender.err.Target=System.err\n"
@@ -639,10 +647,10 @@ class Foreign:
         return ["--group-id", group, "--reset-policy", "earliest", "--session-timeout", "30000", "--verbose", *config]
 
     def _begin(self, name: str, tool: str, *arguments: str) -> None:
-        argv = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", *self.kafka.argv(f"org.apache.kafka.tools.{tool}", *arguments)]
+        argv = ["sh", "-c", UNTIL_INPUT_ENDS, "sh", *self.kafka.argv(f"org.apache.kafka.tools.{tool}", *arguments)]
         with self._path(name, "out").open("wb") as out, self._path(name, "err").open("wb") as err:
             self._running[name] = subprocess.Popen(
-                argv, env=self.kafka.environment, stdin=subprocess.PIPE, stdout=out, stderr=err
+                argv, env=self.kafka.environment, stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True
             )
 
     def _path(self, name: str, kind: str) -> Path:
@@ -672,11 +680,11 @@ class Foreign:
             self._end(member)
 
     def close(self) -> None:
-        """End whatever runs of it; nothing can be judged then."""
+        """End whatever runs of it at once; nothing can be judged then."""
         for name in tuple(self._running):
-            self._end(name, seconds=5.0)
+            self._end(name, seconds=0.0)
 
-    def _end(self, name: str, seconds: float = _END_S) -> None:
+    def _end(self, name: str, seconds: float = _END_S + 10.0) -> None:
         process = self._running.pop(name, None)
         if process is None:
             return
@@ -685,7 +693,7 @@ class Foreign:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
 
     def judge(self, log_dirs: Mapping[str, Path], seconds: float = 60.0) -> Judgement:
