@@ -27,6 +27,7 @@ NAMES = (
     "triggers",
     "parse",
     "machines",
+    "gate",
     "rollback_faults",
 )
 BUILD = Path("build/bench")

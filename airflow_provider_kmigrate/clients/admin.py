@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, New
 from kafka.errors import AuthorizationError, NoError, RetriableError, for_code
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed, wait_random_exponential
 
+from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP, Holding
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
@@ -172,7 +173,10 @@ class Admin:
     """One librdkafka client, made by `connect` at the first call. Every read is tried four times, each for at most `timeout` seconds."""
 
     def __init__(
-        self, settings: KafkaSettings, timeout: float = 10.0, connect: Callable[[Mapping[str, Any]], AdminClient] = connect
+        self,
+        settings: KafkaSettings,
+        timeout: float = UNFENCED_GAP,
+        connect: Callable[[Mapping[str, Any]], AdminClient] = connect,
     ) -> None:
         self._settings = settings
         self._timeout = timeout
@@ -203,13 +207,14 @@ class Admin:
             described |= self._ask_each("DescribeTopics", AdminClient.describe_topics, TopicCollection(list(batch)))
         return {name: _topic(found, overrides.get(name, {})) for name, found in described.items()}
 
-    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
+    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int, holding: Holding) -> None:
         """Add a partition for each list of replicas, its preferred leader first, to a topic that has `before`. Not retried."""
+        holding.check()
         wanted = NewPartitions(topic, before + len(replicas), [list(row) for row in replicas])
         self._ask_each("CreatePartitions", AdminClient.create_partitions, [wanted])
 
     @_again_elsewhere
-    def elect_preferred(self, partitions: Collection[Partition]) -> None:
+    def elect_preferred(self, partitions: Collection[Partition], holding: Holding) -> None:
         """Elect each partition's preferred leader; those that have it already stay.
 
         Tried again only if the controller has moved. Raises `Unavailable` if a preferred leader is not in the ISR; the other partitions
@@ -218,6 +223,7 @@ class Admin:
         failures = []
         for batch in batches(partitions, _ELECTIONS):
             wanted = [KafkaPartition(partition.topic, partition.index) for partition in batch]
+            holding.check()
             with self._errors("ElectLeaders") as what:
                 outcomes = asked(what, self._admin().elect_leaders(ElectionType.PREFERRED, wanted), self._timeout)
             failures += [(where, _error(refused)) for where, refused in outcomes.items() if refused is not None]

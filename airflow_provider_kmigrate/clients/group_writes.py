@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT
 from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP, Holding
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Create, Delete, Operation, Set, batches
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -105,9 +105,8 @@ def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: 
     if plan.to is Store.ZOOKEEPER:
         _write(zk, plan.group, plan.writes, holding)
     else:
-        zk.commit([], holding)  # nothing to write there, but the fence must be ours
         for writes in batches(plan.writes, _BATCH):
-            _commit(properties, plan.group, {write.where: write.offset for write in writes}, REQUEST_TIMEOUT)
+            _commit(properties, plan.group, {write.where: write.offset for write in writes}, UNFENCED_GAP, holding)
     after = _observe(zk, properties, plan)
     if lost := missing(plan, after):
         raise Failed(

@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients.admin import client_of, error_of, read_marks
+from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP, Holding
+from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
 from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.events import LogMark
@@ -36,7 +38,12 @@ _READS: Final = {
     "auto.offset.reset": "earliest",
 }
 #: Brokers let only this client write to Kafka's own topics (KafkaApis, AdminUtils of 0.11 to 3.9).
-_ADMIN: Final = {"client.id": "__admin_client", "acks": "all", "enable.idempotence": False}
+_ADMIN: Final = {
+    "client.id": "__admin_client",
+    "acks": "all",
+    "enable.idempotence": False,
+    "message.timeout.ms": int(UNFENCED_GAP * 1000),
+}
 
 
 class OffsetsLog:
@@ -59,10 +66,10 @@ class OffsetsLog:
         """Read one record of the topic, if it has any. Raises as `read`."""
         next(_records(self._properties, timeout, wait=False), None)
 
-    def remove(self, strays: Iterable[StrayRecord], timeout: float = 60.0) -> None:
+    def remove(self, strays: Iterable[StrayRecord], holding: Holding, timeout: float = 60.0) -> None:
         """Write each record's key again, without a value, into its partition: no broker loads the copy then.
 
-        Safe to repeat. A broker that has loaded the copy keeps it until it restarts. Raises `TimedOut` after `timeout` seconds, `Failed`
+        The fence is read again before each `_FEW` of them. Safe to repeat. A broker that has loaded the copy keeps it until it restarts. Raises `TimedOut` after `timeout` seconds, `Failed`
         or what a broker answers; then some may be written.
         """
         refused: list[KafkaError] = []
@@ -75,15 +82,17 @@ class OffsetsLog:
         late = TimedOut(
             f"not all copies in {OFFSETS_TOPIC} were removed within {timeout:g} s: find out why brokers are slow, and repeat it"
         )
-        for stray in strays:
-            if not stray.raw_key:
-                raise Failed(f"the key of a copy of {stray.group} in partition {stray.place} is unknown")
-            while not _produced(producer, stray, delivered):
-                if time.monotonic() > deadline:
-                    raise late
-                producer.poll(_POLL_S)
-        if producer.flush(max(0.0, deadline - time.monotonic())):
-            raise late
+        for some in batches(strays, _FEW):
+            holding.check()
+            for stray in some:
+                if not stray.raw_key:
+                    raise Failed(f"the key of a copy of {stray.group} in partition {stray.place} is unknown")
+                while not _produced(producer, stray, delivered):
+                    if time.monotonic() > deadline:
+                        raise late
+                    producer.poll(_POLL_S)
+            if producer.flush(max(0.0, deadline - time.monotonic())):
+                raise late
         if refused:
             raise error_of(refused[0], f"removing copies in {OFFSETS_TOPIC}")
 

@@ -25,8 +25,9 @@ from typing import Final
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import Failed

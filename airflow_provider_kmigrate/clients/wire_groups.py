@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.clients.admin import (
     check,
     error_for,
 )
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka
@@ -58,11 +59,13 @@ def describe(properties: Mapping[str, str], group: str, timeout: float) -> Kafka
     return _or_raise(found)
 
 
-def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+def commit(
+    properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float, holding: Holding
+) -> None:
     """Commit for a group without members; its coordinator refuses any other group. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         wire = brokers.at(*brokers.coordinator(group))
-        GroupsAt(wire).commit(group, {where: FetchedOffset(offset) for where, offset in offsets.items()})
+        GroupsAt(wire).commit(group, {where: FetchedOffset(offset) for where, offset in offsets.items()}, holding)
 
 
 class GroupsAt:
@@ -100,15 +103,17 @@ class GroupsAt:
         where = f"{self._wire.endpoint} OffsetFetch"
         return {one.group_id: _filled(groups[one.group_id], one, f"{where} of {one.group_id}") for one in answer.groups}
 
-    def delete(self, groups: Collection[str]) -> None:
+    def delete(self, groups: Collection[str], holding: Holding) -> None:
         """Delete groups without members, with their offsets; one that does not exist is none. Others are refused by the broker."""
         for some in batches(sorted(groups), _BATCH):
+            holding.check()
             for one in self._wire.ask(DeleteGroupsRequest, 1, 2, groups_names=list(some)).results:
                 if one.error_code != GROUP_ID_NOT_FOUND:
                     check(one.error_code, f"{self._wire.endpoint} DeleteGroups of {one.group_id}")
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset], holding: Holding) -> None:
         """Commit for a group without members; the broker refuses any other group, and one that it does not coordinate."""
+        holding.check()
         answer = self._wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
         for topic in answer.topics:
             for one in topic.partitions:

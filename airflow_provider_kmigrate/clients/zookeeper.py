@@ -28,6 +28,7 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import tls_context
 from airflow_provider_kmigrate.clients.znodes import (
@@ -248,18 +249,6 @@ def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
 
 def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
     return [or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
-
-
-class Holding(Protocol):
-    """Proof of owning the cluster, as `fence.Fence` gives it: `path` had version `token` when the fence was taken."""
-
-    @property
-    def path(self) -> str:
-        """The znode whose version identifies the newest owner."""
-
-    @property
-    def token(self) -> int:
-        """Its version when we became the owner."""
 
 
 class ZooKeeper:

@@ -191,7 +191,7 @@ class RollBroker(NodeStep):
                 self._restart_stuck_leader(context)
             case Verb.ELECT:
                 view = context.observer.observe(Fields.ZOOKEEPER | Fields.PARTITIONS)
-                context.tools.admin.elect_preferred(roll.left_out(view, self.node.id))
+                context.tools.admin.elect_preferred(roll.left_out(view, self.node.id), context.fence)
             case _:
                 super().act(context, act)
 

@@ -7,7 +7,7 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.leftovers import Leftover, LeftoverKind, listed, removable
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
+from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
 
 def run_list(context: StepContext) -> str:
@@ -26,14 +26,12 @@ def run_clean_up(context: StepContext, approved: str) -> Done:
     left, view = _left(context)
     if listed(left, view) != approved:
         raise Refused.because(Reason("H06", "What is left is not what was shown with the request."))
-    refuse_strangers("clean up", context, view)
     removed = removable(left, view)
     for node in context.spec.nodes():
         chosen = [each for each in removed if each.where == node.name]
         if not chosen:
             continue
-        context.fence.check()
-        refuse_if_stopped("clean up", context)
+        pass_gate_again("clean up", context)
         paths = [each.path for each in chosen]
         context.journal.write("act", "clean up", f"remove from {node.name}", paths=paths)
         there = [(str(each.kind), each.path) for each in left if each.where == node.name]

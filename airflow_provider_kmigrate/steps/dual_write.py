@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import apply, install, ours, start
-from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
+from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
 
 def raise_states(context: StepContext) -> None:
@@ -145,8 +145,6 @@ def fail_over(context: StepContext, name: str) -> None:
         why = format_reasons(gate.reasons) or "the quorum names no leader of the cluster file."
         context.say(f"No failover now: {why} It is checked again.")
         return
-    context.fence.check()
-    refuse_if_stopped(name, context)
     apply(context, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
 
 
@@ -156,7 +154,7 @@ def start_what_is_down(context: StepContext, name: str) -> None:
     Starts none whose flag may be over (R12): something may have shown it since the decision.
     """
     view = context.observer.observe(CONTROLLER_DOWN_FIELDS, context.spec.controllers)
-    refuse_strangers(name, context, view)
+    pass_gate_again(name, context, view)
     number, decision = rollback.still_down(view) or (None, None)
     for node in context.spec.controllers:
         if node.id == number and isinstance(decision, Act) and not unidentified(view.controllers[node.id]):

@@ -153,7 +153,7 @@ class DeleteGroups(_WithExport):
         commit_at_coordinators(context, view, there)
         note_expansion(context, replace(found, stage=ExpansionStage.DELETING))
         for broker, groups in by_coordinator(view, there).items():
-            context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker)).delete(groups)
+            context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker)).delete(groups, context.fence)
         self._prove_deleted(context, found)
         note_expansion(context, replace(found, stage=ExpansionStage.DELETED))
 
@@ -181,7 +181,7 @@ class ExpandTopic(_ExpansionStep):
     def do(self, context: StepContext, view: ClusterView, found: Expansion) -> None:
         """Add the partitions with their replicas."""
         before = sum(row.topic == OFFSETS.name for row in view.partitions or ())
-        context.tools.admin.add_partitions(OFFSETS.name, expansion.replicas_wanted(view, found), before)
+        context.tools.admin.add_partitions(OFFSETS.name, expansion.replicas_wanted(view, found), before, context.fence)
 
 
 class RestartBroker(RollBroker):

@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller,
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited, edits, rollback_prerequisites, text_of
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
-from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
+from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
 Value = TypeVar("Value")
 NO_META_TEXTS: MetaTexts = MappingProxyType({})
@@ -129,7 +129,7 @@ def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
     No earlier observation has read them. `name`: the step's. Raises `WrongCluster` if they are another cluster's.
     """
     view = context.observer.observe(Fields.ZOOKEEPER | Fields.FILES, (node,))
-    refuse_strangers(name, context, view)
+    pass_gate_again(name, context, view)
     seen: Broker | Controller = view.brokers[node.id] if node.role is NodeRole.BROKER else view.controllers[node.id]
     unknown = unidentified(seen)
     return not_yet(*unknown) if unknown else MET

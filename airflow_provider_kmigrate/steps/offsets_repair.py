@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, FetchedOffset, Reason
 from airflow_provider_kmigrate.core.offsets_repair import GroupLog, RepairPlan, decisions_of
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.run import Step, StepContext
+from airflow_provider_kmigrate.steps.run import Step, StepContext, pass_gate_again
 
 
 class RepairOffsets(Step):
@@ -87,11 +87,12 @@ class RepairOffsets(Step):
         if self._planned(planned.count) != planned:
             context.say("Groups have committed since the log was read: planning again.")
             return
+        pass_gate_again(self.name, context)  # the log may have taken minutes
         context.say(f"The plan, with all values: {context.backup.keep_repair(planned.as_dict(), context.fence.token)}")
         if act.verb is Verb.IMPORT:
             commit_at_coordinators(context, self._view, _wanted(planned))
         else:
-            context.tools.offsets_log().remove(planned.strays)
+            context.tools.offsets_log().remove(planned.strays, context.fence)
             self._removed += len(planned.strays)
         self._read(context)
 
@@ -109,4 +110,4 @@ def commit_at_coordinators(context: StepContext, view: ClusterView, offsets: Map
         there = context.tools.groups_at(context.spec.node(NodeRole.BROKER, broker))
         for group in groups:
             if offsets[group]:
-                there.commit(group, offsets[group])
+                there.commit(group, offsets[group], context.fence)

@@ -294,7 +294,7 @@ class ZooKeeperLeads(Step):
     def act(self, context: StepContext, _act: Act) -> None:
         """Elect leaders of the leaderless partitions, then wait for one interval."""
         context.tools.admin.elect_preferred(
-            rollback.electable_partitions(context.observer.observe(Fields.BROKERS | Fields.PARTITIONS))
+            rollback.electable_partitions(context.observer.observe(Fields.BROKERS | Fields.PARTITIONS)), context.fence
         )
         context.clock.sleep(self.interval)
 

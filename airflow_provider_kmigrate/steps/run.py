@@ -1,9 +1,8 @@
 """The loop behind every step: observe, decide, act at most once per observation, until nothing is left to do.
 
 Killed anywhere and run again, a step observes what is already done, and does what is left. What no observation can show (how long
-all was healthy, why a canary must be rolled back) is its `StepProgress`, kept in Airflow's task state store. Five checks precede
-every act: the view is young, the cluster is the named one, the run still holds the fence, the kill switch is off, and the act is
-in the journal with what allowed it.
+all was healthy, why a canary must be rolled back) is its `StepProgress`, kept in Airflow's task state store. Before
+every act `pass_gate` asks once more (`core.act_gate`), and the act is in the journal with what allowed it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.zookeeper import Holding
+from airflow_provider_kmigrate.core.act_gate import MAX_VIEW_AGE, Barrier, Standing, barrier, settled
 from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -43,12 +43,19 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import where
 from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, Unreachable, WrongCluster
+from airflow_provider_kmigrate.exceptions import (
+    Failed,
+    Fenced,
+    KMigrateError,
+    Refused,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    WrongCluster,
+)
 from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts, compare_files
 from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
 
-MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
-SETTLING = 5.0  # seconds after an observation without ZooKeeper
 _NARROW = 2.0  # seconds in which only what a starting node still misses is read
 _ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
@@ -92,9 +99,6 @@ class Observing(Protocol):
 
 class Fencing(Holding, Protocol):
     """`clients.fence.Fence`, or a test's stand-in."""
-
-    def check(self) -> None:
-        """Raises `Fenced` when a newer run holds the cluster."""
 
     def release(self) -> None:
         """End the run and free the cluster for others."""
@@ -445,16 +449,13 @@ class _Narrow:
 
 
 def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
-    if why := _why_not_used(context, view):
+    if why := pass_gate(step.name, context, view):
         context.say(f"{why} Observing again before acting.")
         if diary.waited() >= step.patience:
             raise TimedOut(
                 f"{step.name}: gave up after {step.patience:.0f} s without progress; no observation could be used. {why}"
             )
         return
-    refuse_strangers(step.name, context, view)
-    context.fence.check()
-    refuse_if_stopped(step.name, context)
     if diary.times(decision) >= step.max_acts:
         repeated = f"{step.name}: did '{decision.named}' {step.max_acts} times without effect. {decision.text}"
         diagnostics = step.diagnostics(context) if isinstance(step, NodeStep) else ""
@@ -474,12 +475,40 @@ def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, dia
     diary.acted(decision, context.clock.monotonic() - started)
 
 
-def _why_not_used(context: StepContext, view: ClusterView) -> str:
-    """Why an observation allows no act, and the next one may; empty if it does."""
-    age = context.clock.monotonic() - view.taken_at
-    if age > MAX_VIEW_AGE:
-        return f"The last observation is {age:.1f} s old, and at most {MAX_VIEW_AGE:.0f} s are allowed: this machine is too slow, or pauses."
-    return "" if is_identified(view) else "No source reported the cluster id."
+def pass_gate(name: str, context: StepContext, view: ClusterView) -> str:
+    """Ask right before an act whether this process may do it: by the view it is decided on, the fence and the kill switch, both read now.
+
+    Returns why another observation must come first, empty to act. `name`: the step's. Raises `WrongCluster`, `Fenced` and `Refused`
+    for what no observation changes, and what the fence and the switch raise if they cannot be read.
+    """
+    standing = Standing(context.clock.monotonic() - view.taken_at, is_identified(view), wrong_cluster(view, context.spec))
+    fenced: Fenced | None = None
+    if barrier(standing) is None:
+        try:
+            context.fence.check()
+        except Fenced as error:
+            fenced = error
+        standing = replace(standing, fenced=fenced is not None, switch="" if fenced else context.stopped())
+    match barrier(standing):
+        case Barrier.AGE:
+            text = f"at most {MAX_VIEW_AGE:.0f} s are allowed: this machine is too slow, or pauses."
+            return f"The last observation is {standing.age:.1f} s old, and {text}"
+        case Barrier.UNIDENTIFIED:
+            return "No source reported the cluster id."
+        case Barrier.STRANGER:
+            raise WrongCluster(f"{name}: {format_reasons(standing.strangers)}", tuple(standing.strangers))
+        case Barrier.FENCED:
+            raise cast(Fenced, fenced)
+        case Barrier.STOPPED:
+            context.journal.write("stopped", name, standing.switch)
+            refuse_if_on(context.spec.name, standing.switch)
+    return ""
+
+
+def pass_gate_again(name: str, context: StepContext, view: ClusterView | None = None) -> None:
+    """The gate within an act, by a view that the act took, or a new one. Raises `Unavailable` too, if that cannot be used: another try may."""
+    if why := pass_gate(name, context, view or context.observer.observe(Fields.POSITION)):
+        raise Unavailable(f"{name}: {why}")
 
 
 def require_gate(gate: Gate) -> None:
@@ -489,19 +518,6 @@ def require_gate(gate: Gate) -> None:
     if gate.state is GateState.NEVER:
         raise Refused.because(*gate.reasons)
     raise Unavailable(format_reasons(gate.reasons))
-
-
-def refuse_strangers(name: str, context: StepContext, view: ClusterView) -> None:
-    """Raise `WrongCluster` if the view names another cluster than the cluster file, or none. `name`: the step's."""
-    if reasons := wrong_cluster(view, context.spec):
-        raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
-
-
-def refuse_if_stopped(name: str, context: StepContext) -> None:
-    """Raise `Refused` if the kill switch is on. `name`: the step's."""
-    if said := context.stopped():
-        context.journal.write("stopped", name, said)
-    refuse_if_on(context.spec.name, said)
 
 
 def refuse_if_on(cluster: str, said: str) -> None:
@@ -524,19 +540,11 @@ class _Diary:
         self._gauges = GaugeHistory()
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
-        """Return the decision, or a wait if ZooKeeper has just become reachable again: the effects of its outage show later.
-
-        Sessions that ended meanwhile remove brokers from their ISRs within a second of its return, while brokers still report the
-        earlier ISRs (a broker was stopped in that second, and its partitions were left with one replica; met in the fault
-        matrix).
-        """
+        """The decision, or a wait for the effects of a moment without ZooKeeper (`core.act_gate.settled`)."""
         now = self._context.clock.monotonic()
         if view.zk is None and self._step.fields & Fields.ZOOKEEPER:
             self._lost = now
-        if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
-            return decision
-        text = f"ZooKeeper did not answer {now - self._lost:.0f} s ago: waiting {SETTLING:.0f} s for the effects."
-        return Wait((Reason("T01", text),))
+        return decision if view.zk is None else settled(decision, now - self._lost)
 
     def note_observation(self, view: ClusterView, decision: Decision) -> None:
         """Export the figures of an observation, journal its alarms, and log a decision that is new."""

@@ -193,7 +193,7 @@ class Copied(_DualWriting):
     def act(self, context: StepContext, act: Act) -> None:
         """Elect leaders of leaderless partitions, or recover the dual-write."""
         if act.verb is Verb.ELECT:
-            context.tools.admin.elect_preferred(leaderless(context.observer.observe(Fields.PARTITIONS)))
+            context.tools.admin.elect_preferred(leaderless(context.observer.observe(Fields.PARTITIONS)), context.fence)
         else:
             super().act(context, act)
 
@@ -218,7 +218,7 @@ class PreferredLeaders(Step):
     def act(self, context: StepContext, _act: Act) -> None:
         """Elect one batch, then wait for one interval."""
         batch = roll.batch(context.observer.observe(Fields.PARTITIONS), self._batch, self._total)
-        context.tools.admin.elect_preferred(batch)
+        context.tools.admin.elect_preferred(batch, context.fence)
         context.clock.sleep(self.interval)
 
 

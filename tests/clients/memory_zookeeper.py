@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.clients import zookeeper
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Fenced
 

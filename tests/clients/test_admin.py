@@ -19,11 +19,13 @@ from airflow_provider_kmigrate.core.model import Partition
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
+    Fenced,
     KMigrateError,
     TimedOut,
     Unavailable,
     Unreachable,
 )
+from tests.kit.held import Held
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.waiting import refusing_port
 
@@ -66,8 +68,42 @@ class TestControllerThatMoved:
         admin, wanted = Admin(KafkaSettings({}), connect=client), [Partition("t", 0, 1, (0, 1), (0, 1))]
         elect = Admin.elect_preferred.retry_with(wait=wait_none())  # type: ignore[attr-defined]
         with nullcontext() if error is None else pytest.raises(error):
-            elect(admin, wanted)
+            elect(admin, wanted, Held())
         assert len(made) == used
+
+
+class TestOfANewerRun:
+    """Kafka's requests carry no token: the fence is read again right before each."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.sent: list[str] = []
+
+        def elect_leaders(self, _kind: object, wanted: list[Any]) -> Future[Any]:
+            self.sent.append("elect")
+            done: Future[Any] = Future()
+            done.set_result(dict.fromkeys(wanted))
+            return done
+
+        def create_partitions(self, _wanted: object, **_: object) -> dict[str, Future[Any]]:
+            self.sent.append("create")
+            return {}
+
+    def test_nothing_is_sent(self) -> None:
+        client = self.Client()
+        admin = Admin(KafkaSettings({}), connect=lambda _: client)  # type: ignore[arg-type,return-value]
+        with pytest.raises(Fenced):
+            admin.elect_preferred([Partition("t", 0, 1, (0, 1), (0, 1))], Held(checks=0))
+        with pytest.raises(Fenced):
+            admin.add_partitions("t", [(0, 1)], 1, Held(checks=0))
+        assert client.sent == []
+
+    def test_it_is_read_before_each_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("airflow_provider_kmigrate.clients.admin._ELECTIONS", 1)
+        client, rows = self.Client(), [Partition("t", place, 1, (0, 1), (0, 1)) for place in range(3)]
+        with pytest.raises(Fenced):
+            Admin(KafkaSettings({}), connect=lambda _: client).elect_preferred(rows, Held(checks=2))  # type: ignore[arg-type,return-value]
+        assert client.sent == ["elect", "elect"]
 
 
 class TestTopicIds:
@@ -189,7 +225,7 @@ class TestRealBrokers:
     def test_electing_those_that_lead_already_is_fine(self, admin: Admin, topic: str) -> None:
         known = admin.topics()[topic].partitions
         wanted = [Partition(topic, index, each.leader, each.replicas, each.isr) for index, each in known.items()]
-        admin.elect_preferred(wanted)
-        admin.elect_preferred([])
-        admin.elect_preferred([Partition("deleted-meanwhile", 0, -1, (0,), (0,))])
+        admin.elect_preferred(wanted, Held())
+        admin.elect_preferred([], Held())
+        admin.elect_preferred([Partition("deleted-meanwhile", 0, -1, (0,), (0,))], Held())
         assert all(each.leader == each.replicas[0] for each in admin.topics()[topic].partitions.values())

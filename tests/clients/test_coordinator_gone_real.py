@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
 from tests.consumer.migrating_group import Beside
+from tests.kit.held import Held
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
@@ -65,7 +66,7 @@ def commit_all(properties: dict[str, str]) -> None:
 
     def done(group: str) -> bool:
         try:
-            commit(properties, group, COMMITTED, 5.0)
+            commit(properties, group, COMMITTED, 5.0, Held())
         except Unavailable:
             return False
         return True

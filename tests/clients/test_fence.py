@@ -192,6 +192,17 @@ class TestHandedOver:
             other.release()
         assert place.fence(OTHER).holder() is None
 
+    def test_once_only_although_the_token_is_still_its_own(self, place: Place) -> None:
+        """The other run's first task raises the token; until then nothing but the owner's name says that the cluster is given away."""
+        with place.fence(RUN) as fence:
+            fence.hand_over(OTHER, {})
+            fence.check()
+            with pytest.raises(Fenced, match="does not own the cluster any more"):
+                fence.hand_over("third", {})
+            holder = fence.holder()
+            assert holder is not None
+            assert holder.owner == OTHER
+
     def test_only_by_the_run_that_owns_it(self, place: Place) -> None:
         with place.fence(RUN) as outdated:
             place.fence("an administrator").break_lock()

@@ -15,8 +15,9 @@ from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.offsets_repair import StrayRecord
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, TimedOut, Unavailable
 from tests.core.offsets_bytes import Log
+from tests.kit.held import Held
 
 STRAYS = [StrayRecord(f"g{number}", None, number, b"key") for number in range(5)]
 
@@ -63,25 +64,32 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> type[Queue]:
 
 
 def test_more_copies_than_the_queue_holds_are_all_removed(queue: type[Queue]) -> None:
-    OffsetsLog({}).remove(STRAYS)
+    OffsetsLog({}).remove(STRAYS, Held())
     assert SENT == [0, 1, 2, 3, 4]
+
+
+def test_the_fence_is_read_again_before_every_few_of_them(queue: type[Queue], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_log, "_FEW", 2)
+    with pytest.raises(Fenced):
+        OffsetsLog({}).remove(STRAYS, Held(checks=2))
+    assert SENT == [0, 1, 2, 3]
 
 
 def test_brokers_that_take_nothing_end_it_in_time(queue: type[Queue]) -> None:
     queue.stuck = True
     with pytest.raises(TimedOut, match="repeat it"):
-        OffsetsLog({}).remove(STRAYS, timeout=0.0)
+        OffsetsLog({}).remove(STRAYS, Held(), timeout=0.0)
 
 
 def test_a_partition_that_is_not_there_is_an_error_of_ours(queue: type[Queue]) -> None:
     queue.refusal = KafkaError(KafkaError._UNKNOWN_PARTITION)
     with pytest.raises(KMigrateError, match="removing copies"):
-        OffsetsLog({}).remove(STRAYS)
+        OffsetsLog({}).remove(STRAYS, Held())
 
 
 def test_a_copy_without_its_key_is_not_removed(queue: type[Queue]) -> None:
     with pytest.raises(Failed, match="of g in partition 1"):
-        OffsetsLog({}).remove([StrayRecord("g", None, 1, b"")])
+        OffsetsLog({}).remove([StrayRecord("g", None, 1, b"")], Held())
 
 
 def test_a_log_whose_start_moved_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
+from tests.kit.held import Held
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.waiting import wait_until
@@ -30,7 +31,10 @@ def test_a_commit_behind_another_groups_open_transaction_is_not_overlooked(
     where = TopicPartition(topic, 0)
     create_topics(properties, [TopicPlan(topic, 1, 1)])
     wait_until(
-        lambda: wire_groups.commit(properties, behind, {where: 1}, 10.0) or True, "a coordinator", 60.0, despite=(Unavailable,)
+        lambda: wire_groups.commit(properties, behind, {where: 1}, 10.0, Held()) or True,
+        "a coordinator",
+        60.0,
+        despite=(Unavailable,),
     )
     producer = Producer({**properties, "transactional.id": begun})
     reader = Consumer({**properties, "group.id": begun})
@@ -38,7 +42,7 @@ def test_a_commit_behind_another_groups_open_transaction_is_not_overlooked(
     producer.begin_transaction()
     try:
         producer.send_offsets_to_transaction([KafkaPartition(topic, 0, 5)], reader.consumer_group_metadata(), 60)
-        wire_groups.commit(properties, behind, {where: 2}, 10.0)
+        wire_groups.commit(properties, behind, {where: 2}, 10.0, Held())
         monkeypatch.setattr(offsets_log, "_TRANSACTIONS_S", 2.0)
         with pytest.raises(Unavailable, match=rf"K81.*: {magnitude(begun) % COUNT} from offset \d+"):
             OffsetsLog(properties).read([behind])

@@ -9,10 +9,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.partition_states import create_states, missing_states, raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden
 

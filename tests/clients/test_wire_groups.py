@@ -32,7 +32,8 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Unavailable, Unreachable
+from tests.kit.held import Held
 
 Start = Callable[..., Broker]
 DEAD = KafkaGroup("Dead")
@@ -210,7 +211,9 @@ def test_a_broker_that_knows_nothing_yet_is_no_answer(start: Start) -> None:
 @pytest.mark.parametrize("versions", [NEW, OLD])
 def test_a_commit(start: Start, versions: Any) -> None:
     broker = start(versions=versions)
-    commit(broker.properties, "g", {TopicPartition("u", 3): 9, TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}, TIMEOUT)
+    commit(
+        broker.properties, "g", {TopicPartition("u", 3): 9, TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}, TIMEOUT, Held()
+    )
     (request,) = broker.committed
     assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "", -1)
     assert [
@@ -226,7 +229,7 @@ def test_a_commit_that_is_refused(start: Start, code: int, error: type[Exception
     """25, UNKNOWN_MEMBER_ID, is what a group with members answers."""
     broker = start({"g": (group("g"), {})}, codes={"g": code})
     with pytest.raises(error, match="OffsetCommit of g for t-1"):
-        commit(broker.properties, "g", {TopicPartition("t", 1): 5}, TIMEOUT)
+        commit(broker.properties, "g", {TopicPartition("t", 1): 5}, TIMEOUT, Held())
 
 
 @pytest.fixture
@@ -285,7 +288,7 @@ def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start
     broker.node.handlers[OFFSET_FETCH] = fetched
     offsets = at(broker).hosted(["a"])["a"].offsets
     assert (offsets, stable) == ({TopicPartition("t", 3): FetchedOffset(9, 4, "m")}, [True])
-    at(broker).commit("a", offsets)
+    at(broker).commit("a", offsets, Held())
     ((topic,),) = (request.topics for request in broker.committed)
     (one,) = topic.partitions
     assert (topic.name, one.partition_index, one.committed_offset) == ("t", 3, 9)
@@ -306,8 +309,31 @@ def test_groups_are_deleted_at_this_broker(
 
     broker.node.handlers[42] = deleted
     if error is None:
-        at(broker).delete({"b", "a"})
+        at(broker).delete({"b", "a"}, Held())
     else:
         with pytest.raises(error, match="DeleteGroups of a"):
-            at(broker).delete({"b", "a"})
+            at(broker).delete({"b", "a"}, Held())
     assert asked == ["a", "b"]
+
+
+def test_nothing_is_sent_once_a_newer_run_holds_the_cluster(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
+    broker, newer = start({"a": (group("a", state="Empty"), {})}), Held(checks=0)
+    for act in (
+        lambda: at(broker).commit("a", {TopicPartition("t", 0): FetchedOffset(3)}, newer),
+        lambda: at(broker).delete({"a"}, newer),
+        lambda: commit(broker.properties, "a", {TopicPartition("t", 0): 3}, TIMEOUT, newer),
+    ):
+        with pytest.raises(Fenced):
+            act()
+    assert (broker.committed, broker.asked(42)) == ([], 0)
+
+
+def test_the_fence_is_read_again_before_each_batch(
+    start: Start, at: Callable[[Broker], GroupsAt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = start(versions={**NEW, 42: (0, 2)})
+    broker.node.handlers[42] = lambda _: DeleteGroupsResponse(throttle_time_ms=0, results=[])
+    monkeypatch.setattr("airflow_provider_kmigrate.clients.wire_groups._BATCH", 1)
+    with pytest.raises(Fenced):
+        at(broker).delete({"a", "b", "c"}, Held(checks=2))
+    assert broker.asked(42) == 2

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import COUNTS, EXPANSION, NOTES, WRITABLE, Operation
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
+from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields
 from airflow_provider_kmigrate.hooks.step_context import Access

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.wire import TopicLocations
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
@@ -500,14 +501,16 @@ class SimCluster:
         committed = {where: each.offset for where, each in one.offsets.items()}
         return GroupSeen(group, None, KafkaGroup(one.state, members), committed, dict(committed))
 
-    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int) -> None:
+    def add_partitions(self, topic: str, replicas: Sequence[Sequence[int]], before: int, holding: Holding) -> None:
         self.mortal.step()
+        holding.check()
         assert (topic, before) == (OFFSETS.name, self.offsets_partitions)
         self.added |= {before + place: tuple(row) for place, row in enumerate(replicas)}
         self.offsets_partitions += len(replicas)
 
-    def elect_preferred(self, partitions: Sequence[Partition]) -> None:
+    def elect_preferred(self, partitions: Sequence[Partition], holding: Holding) -> None:
         self.mortal.step()
+        holding.check()
         for partition in partitions:
             self.leaderless.discard(partition.index)
             first = self._replicas(partition.index)[0]

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Restart
 from airflow_provider_kmigrate.clients.znodes import Operation
-from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import (
@@ -522,8 +522,9 @@ class FaultyCluster(SimCluster):
     def _up(self, broker: int) -> bool:
         return broker in self.serving
 
-    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
+    def elect_preferred(self, partitions: Iterable[Partition], holding: Holding) -> None:
         self.mortal.step()
+        holding.check()
         if not self.has_controller():
             raise TimedOut("ElectLeaders: no controller answers")
         for partition in partitions:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Restart
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.coordinator import magnitude
@@ -58,14 +59,16 @@ class SimGroupsAt:
     cluster: SimCluster
     broker: int
 
-    def delete(self, groups: Collection[str]) -> None:
+    def delete(self, groups: Collection[str], holding: Holding) -> None:
         for group in groups:
             self.cluster.mortal.step()
+            holding.check()
             assert not self.cluster.members.get(group), "a broker refuses that"
             self._home(group).pop(group, None)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset], holding: Holding) -> None:
         self.cluster.mortal.step()
+        holding.check()
         assert not self.cluster.members.get(group), "a broker refuses that"
         if not offsets.keys() <= {TopicPartition("t", partition) for partition in self.cluster.leaders}:
             raise Failed(f"OffsetCommit of {group}: UNKNOWN_TOPIC_OR_PARTITION")
@@ -109,9 +112,10 @@ class SimOffsetsLog:
         record = StoredCommit(place, at, t_ms, t_ms, offset, epoch, metadata, key=raw_key)
         self.records.append((GroupPartition(group, *where), record))
 
-    def remove(self, strays: Iterable[StrayRecord]) -> None:
+    def remove(self, strays: Iterable[StrayRecord], holding: Holding) -> None:
         for stray in strays:
             self.cluster.mortal.step()
+            holding.check()
             assert stray.key is not None
             offsets = self.cluster.offsets[stray.place].get(stray.group, {})
             offsets.pop(stray.key.where, None)

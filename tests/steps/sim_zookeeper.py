@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import (
     COUNTS,
     EXPANSION,
@@ -18,7 +19,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     Operation,
     Set,
 )
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
+from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.cluster import NodeRole
 from airflow_provider_kmigrate.core.model import Migration, ZkController
 from airflow_provider_kmigrate.exceptions import Fenced

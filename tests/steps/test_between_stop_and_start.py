@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
@@ -255,11 +256,11 @@ def test_an_election_that_no_controller_answers_is_tried_again(tmp_path: Path, m
     all_in_migration(cluster, cluster.context(tmp_path))
     elect, unanswered = SimCluster.elect_preferred, [1]
 
-    def answers_later(self: SimCluster, partitions: Sequence[Partition]) -> None:
+    def answers_later(self: SimCluster, partitions: Sequence[Partition], holding: Holding) -> None:
         if unanswered:
             unanswered.pop()
             raise TimedOut("ElectLeaders: no answer within 30 s")
-        elect(self, partitions)
+        elect(self, partitions, holding)
 
     monkeypatch.setattr(SimCluster, "elect_preferred", answers_later)
     run_step(PreferredLeaders(6), cluster.context(tmp_path))

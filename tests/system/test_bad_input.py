@@ -249,7 +249,9 @@ class TestNodes:
                 "every replica back in its ISR",
                 timeout=90,
             )
-            context.tools.admin.elect_preferred(view.partitions or ())  # or Kafka does, at any time, beneath the next test
+            context.tools.admin.elect_preferred(
+                view.partitions or (), context.fence
+            )  # or Kafka does, at any time, beneath the next test
             wait_for(
                 lambda: context.observer.observe(Fields.PARTITIONS), lambda view: not not_preferred(view), "the preferred leaders"
             )

@@ -55,7 +55,7 @@ def commit_at_each(here: StepContext, first: int) -> dict[str, list[int]]:
         time.sleep(0.002)  # commit times are milliseconds
         broker = here.tools.groups_at(node)
         for group in wait_until_loaded(broker):
-            broker.commit(group, {WHERE: FetchedOffset(offset, 0, f"at {node.id}")})
+            broker.commit(group, {WHERE: FetchedOffset(offset, 0, f"at {node.id}")}, here.fence)
             found[group].append(offset)
     return found
 

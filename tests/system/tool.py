@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.hosts.agent import Restart
 from airflow_provider_kmigrate.clients.processes import NodeProcess
@@ -158,8 +159,8 @@ class TrappedAdmin:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._admin, name)
 
-    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        self._admin.elect_preferred(partitions)
+    def elect_preferred(self, partitions: Iterable[Partition], holding: Holding) -> None:
+        self._admin.elect_preferred(partitions, holding)
         self._trap.reached("elected")
 
 
