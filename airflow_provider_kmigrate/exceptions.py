@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
+from airflow_provider_kmigrate.core.text import indented
+
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.model import Reason
 
 
 class KMigrateError(Exception):
-    """Root of the tree; never raised itself. `reasons`: what was seen, why it matters and what to do, if that is known."""
+    """Root of the tree; never raised itself. `reasons`: what was seen, why it matters and what to do, if that is known.
+
+    The text may quote others: it moves no terminal's cursor and forges no line.
+    """
 
     retriable = False
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
-        super().__init__(text)
+        super().__init__(indented(text))
         self.reasons = tuple(reasons)
 
     @classmethod

@@ -47,6 +47,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, pla
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, topics, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
+from airflow_provider_kmigrate.core.text import indented, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.spec import load
 
@@ -72,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return refused if isinstance(error, Refused) else 2
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{indented(text)}\n")
 
 
 def scanned(
@@ -145,7 +150,7 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
             else:
                 group_writes.forget_reset(zk, name, observed.zk.resets if observed.zk else (), fence)
         observed = GroupSeen(name, groups_in(zk, [name])[name])
-    sys.stdout.write(f"{name}: recorded resets that no member has applied: {pending(observed) or 'none'}\n")
+    _say(f"{name}: recorded resets that no member has applied: {pending(observed) or 'none'}")
     return 0
 
 
@@ -165,7 +170,7 @@ def _release(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Name
             decision = release(GroupSeen(name, groups_in(zk, [name])[name]), name)
             if isinstance(decision, Act):
                 group_writes.forget_hold(zk, name, fence)
-            sys.stdout.write(f"{getattr(decision, 'text', '') or _reasons(decision)}\n")
+            _say(f"{getattr(decision, 'text', '') or _reasons(decision)}")
     return 0
 
 
@@ -178,7 +183,8 @@ def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
     """Own the cluster for this command, and release it afterwards."""
     if chosen.take_over:
         taken = Fence(zk, zk.cluster_id(), f"groups {chosen.command}").break_lock()
-        sys.stdout.write(f"{_TAKEN.format(taken)}\n" if taken else "")
+        if taken:
+            _say(_TAKEN.format(taken))
     with Fence(zk, zk.cluster_id(), _owner(chosen)) as fence:
         try:
             yield fence
@@ -199,13 +205,13 @@ def set_back(
     with _held(zk, chosen) as fence:
         left = [group for group in groups if not group.tries(fence, chosen)]
         for group in left:
-            sys.stdout.write(f"{group.name}: nothing was written yet. {group.said}\n")
+            _say(f"{group.name}: nothing was written yet. {group.said}")
         while left and time.monotonic() < deadline:
             sleep(0.5)
             left = [group for group in left if not group.tries(fence, chosen)]
     for group in groups:
         if not group.is_set:
-            sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {group.said}\n")
+            _say(f"{group.name}: NOTHING WAS WRITTEN. {group.said}")
     settled = [group.settles(deadline) for group in groups if group.is_set]
     if any(group.refused for group in groups):
         return 1
@@ -242,7 +248,7 @@ class _Emergency:
             raise Refused.because(*decision.reasons)
         if isinstance(decision, Act):
             group_writes.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
-            sys.stdout.write(f"{decision.text} Written.\n")
+            _say(f"{decision.text} Written.")
             group_writes.note_hold(self._zk, self.name, GroupHold(_owner(chosen), "its mode was reset in an emergency."), fence)
         return isinstance(decision, Act) or written(observations.now, Mode.ZOOKEEPER)
 
@@ -250,10 +256,10 @@ class _Emergency:
         """True if the group becomes stable in ZooKeeper mode before the deadline; says what is missing."""
         while not isinstance(decision := self._settled(), Done):
             if time.monotonic() > deadline:
-                sys.stdout.write(f"{self.name}: {_reasons(decision)}\n")
+                _say(f"{self.name}: {_reasons(decision)}")
                 return False
             self._sleep(0.5)
-        sys.stdout.write(f"{decision.text}\n")
+        _say(f"{decision.text}")
         return True
 
     def _settled(self) -> Decision:
@@ -387,7 +393,7 @@ def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
     findings = [f"{one.seen.name}: {finding}" for one in scans for finding in one.findings]
     who = [f"{one.seen.name}: {_member(each)}" for one in scans for each in (one.seen.members or ()) if members]
     for part in (who, findings):
-        lines += ["", *part] if part else []
+        lines += ["", *map(printable, part)] if part else []
     return "\n".join([*lines, f"{len(scans)} groups, {sum(one.blocked for one in scans)} of them blocked", ""])
 
 
@@ -410,7 +416,9 @@ def copied(plan: CopyPlan, *, done: bool) -> str:
     lines = [f"{one.where.name}: {'nothing' if one.over is None else one.over} -> {one.offset}" for one in plan.writes]
     left = [f"{where.name}: not written, {plan.to} is ahead" for where in plan.lower]
     gone = [f"{where.name}: skipped, its log end is unknown" for where in plan.gone]
-    return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}", ""])
+    return "\n".join(
+        [*map(printable, (*lines, *left, *gone)), f"{printable(plan.group)}: {len(lines)} offsets {verb} to {plan.to}", ""]
+    )
 
 
 def _row(one: GroupScan) -> tuple[str, ...]:
@@ -422,7 +430,16 @@ def _row(one: GroupScan) -> tuple[str, ...]:
     severities = Counter(str(finding.severity) for finding in one.findings)
     findings = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "none"
     mode = "?" if zk is None else str(zk.mode)
-    return (one.seen.name, str(one.situation), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, findings)
+    return (
+        printable(one.seen.name),
+        str(one.situation),
+        *kinds,
+        mode,
+        owned,
+        "?" if one.lag is None else str(one.lag),
+        moved,
+        findings,
+    )
 
 
 def _member(member: MemberSeen) -> str:

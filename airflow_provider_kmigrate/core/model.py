@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from airflow_provider_kmigrate.core.reasons import CODE_OF, ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.text import printable
 
 _TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
 
@@ -190,6 +191,10 @@ class Reason:
     cause: Cause | AuditCause | None = None  # for decisions that must recognise it
     node: str = ""  # such as "broker 1", if alarms and unread hosts of several must be distinguished; not kept in rows
     certain: bool = False  # of what was not read: no later try reads it, until somebody removes the cause
+
+    def __post_init__(self) -> None:
+        """One line, whatever the names and texts of others in it are."""
+        object.__setattr__(self, "text", printable(self.text))
 
     @classmethod
     def of(cls, cause: AuditCause, text: str) -> Reason:

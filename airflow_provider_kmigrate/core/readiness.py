@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.core.model import (
     could_not_read,
 )
 from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, kraft_owns, where, zookeeper_controller
-from airflow_provider_kmigrate.core.text import cell, join_ids, summarize, unlinked
+from airflow_provider_kmigrate.core.text import cell, join_ids, summarize, unmarked
 
 
 class RollbackPart(StrEnum):
@@ -318,7 +318,7 @@ def as_markdown(readiness: Readiness, now: float) -> str:
         for each in readiness.reasons
     ]
     table = ["", "| part | observed | fixed by | next step |", "| --- | --- | --- | --- |", *rows] if rows else []
-    return "\n".join([unlinked(describe(readiness, now)), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
+    return "\n".join([unmarked(describe(readiness, now)), *table, "", f"Fingerprint: `{fingerprint(readiness)}`"])
 
 
 def _parts(readiness: Readiness) -> str:

@@ -17,7 +17,7 @@ def join_ids(items: Iterable[object]) -> str:
 def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
     """The first of them by name, the others counted; `apart`: what separates two. Names of others forge no line and no link."""
     named = [str(item) for item in items]
-    return apart.join(unlinked(printable(name)) for name in named[:shown]) + (
+    return apart.join(unmarked(printable(name)) for name in named[:shown]) + (
         f" and {len(named) - shown} more" if len(named) > shown else ""
     )
 
@@ -61,9 +61,29 @@ def quoted(length: int, digest: str) -> str:
     return f"{length} bytes, SHA-256 {digest[:16]}"
 
 
-def unlinked(text: str) -> str:
-    """A text of others in Markdown, such as that of an approval: `[text](address)` in it gets a space, and is no link."""
-    return text.replace("](", "] (")
+def indented(text: str) -> str:
+    """A text of several lines, of others too, for a terminal or a log: further lines are indented, so that none looks like one of ours."""
+    return _FURTHER.sub("\n    ", printable(text, "\n\t"))
+
+
+_FURTHER = re.compile(r"\n(?!    )")
+#: Where Markdown, GitHub's autolinks, HTML, or the markup of a chat would begin; a backslash before a sign is one in Markdown only.
+_MARKUP = re.compile(
+    r"\](?=\\*[\[(:])"  # [text](address), [text][name], [name]: address
+    r"|<(?=\\*[A-Za-z/!?@#:&])"  # an element, a comment, <address>, <!channel>, <@user>
+    r"|@(?=\\*\w)"  # @channel, @everyone, a mail address
+    r"|/(?=\\*/)|\bwww(?=\\*\.)"  # a bare address
+    r"|&(?=#|\w+;)",  # &#58; is a colon where addresses are looked for
+    re.IGNORECASE,
+)
+
+
+def unmarked(text: str) -> str:
+    """A text, of others too, as Markdown or for a chat or a mail: where a link, an element or a mention would begin, it gets a space.
+
+    A name alone (`evil.example`) stays: some chats make a link of it, too.
+    """
+    return _MARKUP.sub(r"\g<0> ", text)
 
 
 def code_span(text: str) -> str:
@@ -73,7 +93,7 @@ def code_span(text: str) -> str:
 
 def cell(text: str) -> str:
     """A text of others as one cell of a Markdown table."""
-    return unlinked(printable(" ".join(text.replace("|", "\\|").split())))
+    return unmarked(printable(" ".join(text.replace("|", "\\|").split())))
 
 
 def safe(value: object) -> str:

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.reasons import links
+from airflow_provider_kmigrate.core.text import indented, printable, unmarked
 from airflow_provider_kmigrate.core.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.hooks.step_context import folder
@@ -76,9 +77,10 @@ class ClusterNotifier(BaseNotifier):
     def send(self, context: Context, title: str, text: str) -> bool:
         """Send these words through every notifier at once, within `SEND_WITHIN`; returns false if none of them sent it.
 
+        Names and texts of others among them mention nobody and are no link, no element and no second line of a mail's head.
         A notifier that hangs is left alone on its thread, and this object does not use it again.
         """
-        title, text = str(redact(title)), str(redact(text))
+        title, text = unmarked(printable(str(redact(title)))), unmarked(indented(str(redact(text))))
         message = Message(title, text, "\n".join(links(text, self.runbook_url)))
         lane, end = THREADS.lane(), time.monotonic() + SEND_WITHIN
         calls = [

@@ -13,6 +13,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
 from airflow_provider_kmigrate.core.agent import of_machine, of_node, summary
 from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.text import indented, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 
 _TOKEN = 0
@@ -27,9 +28,10 @@ class NodeCheck:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        said = printable(f"{self.what}: {self.seen}")
         if not self.problems:
-            return f"ok    {self.what}: {self.seen}"
-        return "\n".join((f"FAIL  {self.what}: {self.seen}".rstrip(": "), *(f"      {text}" for text in self.problems)))
+            return f"ok    {said}"
+        return "\n".join((f"FAIL  {said.rstrip(': ')}", *(f"      {indented(text)}" for text in self.problems)))
 
 
 def check_machine(

@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core import approval
 from airflow_provider_kmigrate.core.approval import BY_CLUSTER, BY_CONF, Approval, ApproverAnswer, Shown
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, StopPoint
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.text import printable, unmarked
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, is_finalized, note_approval, shown_now
 from airflow_provider_kmigrate.hooks.dag_runs import state_of, why_no_run_begins, why_paused, why_queued
@@ -171,6 +172,7 @@ class _ApproveOperator(HITLOperator):
 
     def execute(self, context: Context) -> Any:
         """Ask for approval, unless it was given beforehand."""
+        self.body = unmarked(printable(self.body or "", "\n\t"))  # what earlier tasks returned names what others have named
         shown = self._shown(context)
         if (given := self.given(context, shown)) is not None:
             return self._approved(context, given, self.yes)
@@ -229,7 +231,7 @@ class _ApproveOperator(HITLOperator):
     def _ask_again(self, context: Context, why: str) -> Any:
         """Ask with the same request. Its page keeps its text (Airflow never changes it), so the log and the message say `why`."""
         self.log.warning(why)
-        self.body = f"{why}\n\n{self.body}"
+        self.body = unmarked(f"{why}\n\n{self.body}")
         return super().execute(context)
 
     def _missing(self, given: Approval) -> bool:
