@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.text import printable
 from airflow_provider_kmigrate.core.witness import KafkaGauges, read_gauges
 
 TIMEOUT: Final = 3.0  # seconds for a whole answer
-LARGEST: Final = 8 << 20  # bytes; a controller's gauges are some hundred kilobytes
+LARGEST: Final = 4 << 20  # bytes; a controller's gauges are some hundred kilobytes
 _SHOWN: Final = 200  # characters of an error
 _PLAIN: Final = {"Accept-Encoding": "identity"}  # a few compressed bytes may be gigabytes
 

@@ -87,15 +87,17 @@ class Instances:
             f"{instance.name} of group {group.name}: webhook {instance.webhook}",
         )
         try:
-            answer = asyncio.run(_posted(settings, body, group.switch_timeout))
+            status, said = asyncio.run(_posted(settings, body, group.switch_timeout))
         except (TimeoutError, httpx.TimeoutException) as error:
             raise TimedOut(f"{what}: no answer within {group.switch_timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
             raise Unreachable(f"{what}: {type(error).__name__}") from None
         except OSError as error:  # httpx has errors of its own for the network
             raise Failed(f"{what}: cannot read the CA file {settings.ca_file}: {error}") from error
-        if not answer.is_success:
-            raise Failed(f"{what} answered {answer.status_code}: {printable(answer.text[:_SHOWN])}")
+        except Exception as error:  # noqa: BLE001 - an answer may be any bytes, and of them its library raises whatever it likes
+            raise Unreachable(f"{what}: its answer is not HTTP ({type(error).__name__})") from None
+        if not httpx.codes.is_success(status):
+            raise Failed(f"{what} answered {status}: {printable(said)}")
 
 
 def _usable(found: Settings | Refused) -> Settings:
@@ -104,12 +106,20 @@ def _usable(found: Settings | Refused) -> Settings:
     return found
 
 
-async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> httpx.Response:
-    """The whole answer within so many seconds; httpx's own timeouts apply to each chunk, so a trickling answer never ends."""
+async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> tuple[int, str]:
+    """The status and the beginning of the answer, within so many seconds; httpx's own timeouts apply to each chunk.
+
+    The rest of an answer is not read, and none is decompressed: it may have no end.
+    """
     trusted = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=trusted)
-    async with asyncio.timeout(seconds), client:
-        return await client.post(settings.url, json=body)
+    async with asyncio.timeout(seconds), client, client.stream("POST", settings.url, json=body) as answer:
+        said = b""
+        async for chunk in answer.aiter_raw(_SHOWN):
+            said += chunk
+            if len(said) >= _SHOWN:
+                break
+        return answer.status_code, said[:_SHOWN].decode(errors="replace")
 
 
 WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth waiting for

@@ -22,8 +22,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.admin import (
@@ -141,7 +142,7 @@ def _no_password() -> str:
 
 
 _CLIENT = "kmigrate"
-_MAX_FRAME = 256 * 1024 * 1024  # bytes; metadata of 50,000 partitions takes 2 MB
+_MAX_FRAME = 16 * 1024 * 1024  # bytes; metadata of 50,000 partitions takes 2 MB
 _RECEIVE = 1 << 18
 #: Reasons in OpenSSL's words that blame the certificate and not the connection.
 _TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
@@ -292,6 +293,27 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
         raise Unreachable(f"{where}: the answer is not Kafka's protocol ({type(error).__name__})") from error
 
 
+Read = TypeVar("Read", bound=Callable[..., Any])
+
+
+def understood(read: Read) -> Read:
+    """A function that reads answers of a node (`Wire`, or what has an `endpoint`, comes first).
+
+    An answer that the protocol can carry and no node ever gives, such as a list without its one entry, or null for a list, is
+    `Unreachable` as any other bytes that are not Kafka's.
+    """
+
+    @wraps(read)
+    def reads(wire: Any, *given: Any, **named: Any) -> Any:
+        try:
+            return read(wire, *given, **named)
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            text = f"{wire.endpoint} {read.__name__}: the answer is not Kafka's protocol ({type(error).__name__})"
+            raise Unreachable(text) from error
+
+    return cast(Read, reads)
+
+
 _METADATA_LOG = "__cluster_metadata"
 LATEST, EARLIEST = -1, -2  # ListOffsets
 _Place = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
@@ -378,6 +400,7 @@ class Wire:
         if connection is not None:
             connection.close()
 
+    @understood
     def api_versions(self) -> ApiVersions:
         """Mode, migration flag (tag 3) and metadata version, as they are now."""
         answer = self._exchange(lambda connection, deadline: connection.api_versions(deadline))
@@ -388,6 +411,7 @@ class Wire:
             metadata_version=levels.get("metadata.version") if answer.finalized_features_epoch >= 0 else None,
         )
 
+    @understood
     def describe_quorum(self) -> Quorum:
         """The metadata quorum as its leader sees it; raises `NotLeader` on every other controller.
 
@@ -410,6 +434,7 @@ class Wire:
             observers={replica.replica_id: replica.log_end_offset for replica in state.observers},
         )
 
+    @understood
     def describe_cluster(self) -> tuple[str, int, dict[int, tuple[str, int]]]:
         """A controller's view: cluster id, the leader's id (-1: none), and every controller's host and port (KIP-919).
 
@@ -419,6 +444,7 @@ class Wire:
         check(answer.error_code, f"{self.endpoint} DescribeCluster", answer.error_message)
         return answer.cluster_id, answer.controller_id, {node.broker_id: (node.host, node.port) for node in answer.brokers}
 
+    @understood
     def metadata(self) -> NodeMetadata:
         """The broker's cluster id, controller and live peers, without topics; raises `Unavailable` while it knows nothing yet."""
         answer = self._metadata(topics=[])
@@ -429,6 +455,7 @@ class Wire:
             racks={broker.node_id: broker.rack for broker in answer.brokers if broker.rack},
         )
 
+    @understood
     def partitions(self) -> tuple[PartitionLeader, ...]:
         """Every partition of every topic as this broker's metadata cache has it; raises `Unavailable` while it is empty."""
         answer = self._metadata(topics=None)
@@ -436,6 +463,7 @@ class Wire:
             check(topic.error_code, f"{self.endpoint} Metadata", topic.name)
         return tuple(_partition_leader(topic.name, each) for topic in answer.topics for each in topic.partitions)
 
+    @understood
     def leaders(self, topic: str) -> dict[int, tuple[int, int]] | None:
         """Partition -> (leader, -1 for none; leader epoch) of one topic; None if this broker knows no such topic. Never creates it."""
         wanted = MetadataRequest.MetadataRequestTopic(name=topic)
@@ -445,6 +473,7 @@ class Wire:
         check(answer.error_code, f"{self.endpoint} Metadata", topic)
         return {each.partition_index: (each.leader_id, each.leader_epoch) for each in answer.partitions}
 
+    @understood
     def find_coordinators(self, keys: Iterable[str], key_type: int = 0) -> dict[str, int | None]:
         """The coordinator of each group (`key_type` 0) or transactional id (1); None while it has none or is loading.
 
@@ -452,6 +481,7 @@ class Wire:
         """
         return {key: self._named(found) for key, found in self.coordinators(tuple(keys), key_type).items()}
 
+    @understood
     def coordinators(self, keys: Sequence[str], key_type: int = 0) -> dict[str, Any]:
         """For each key FindCoordinator's answer, with its error code; creates the topic as `find_coordinators` does."""
         if self.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
@@ -463,12 +493,14 @@ class Wire:
         """The consumer groups that this broker has loaded, old copies of groups that have moved included."""
         return tuple(self.group_states())
 
+    @understood
     def group_states(self) -> dict[str, str]:
         """The same groups with their states, as Kafka names them; empty from brokers before Kafka 2.6 (ListGroups)."""
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
         return {found.group_id: found.group_state or "" for found in answer.groups}
 
+    @understood
     def locations(self, topics: Collection[str]) -> TopicLocations:
         """Where the brokers are, and who leads the partitions of these topics."""
         answer = self._metadata([MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics])
@@ -479,6 +511,7 @@ class Wire:
             frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
         )
 
+    @understood
     def log_offsets(
         self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
     ) -> dict[tuple[str, int], int]:
@@ -494,6 +527,7 @@ class Wire:
         rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
         return {(name, each.partition_index): each.offset for name, each in rows if each.error_code == 0}
 
+    @understood
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""
         values: dict[str, str] = {}
@@ -506,6 +540,7 @@ class Wire:
                     values.update((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
         return values
 
+    @understood
     def replica_lags(self) -> dict[tuple[str, int], int]:
         """For each of this broker's replicas: the records that its log is behind the high watermark it knows (DescribeLogDirs)."""
         answer = self.ask(DescribeLogDirsRequest, 1, 4, topics=None)
@@ -517,6 +552,7 @@ class Wire:
             if not partition.is_future_key
         }
 
+    @understood
     def client_metrics(self) -> tuple[str, ...] | None:
         """The names of client-metrics subscriptions (KIP-714); None if this node does not list them (ZooKeeper mode)."""
         if not self.serves(ListConfigResourcesRequest):
@@ -599,11 +635,13 @@ OF_DEFAULT = 5  # ConfigSource of Kafka's defaults
 _LIST_MS = 10_000
 
 
+@understood
 def effective(wire: Wire, broker: int) -> dict[str, str]:
     """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send."""
     return {entry.name: entry.value for entry in broker_configs(wire, broker) if entry.value is not None}
 
 
+@understood
 def taken(wire: Wire, broker: int) -> Taken:
     """The settings that the broker read when it started, whatever was set dynamically since. Secrets are without their values."""
     synonyms = [synonym for entry in broker_configs(wire, broker) for synonym in entry.synonyms]
@@ -622,6 +660,7 @@ def broker_configs(wire: Wire, broker: int | None, keys: list[str] | None = None
         yield from result.configs
 
 
+@understood
 def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
     """Every log directory of the broker and its error; without its replicas, which may be many."""
     answer = wire.ask(DescribeLogDirsRequest, 1, 4, topics=[])
@@ -632,6 +671,7 @@ def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
     return found
 
 
+@understood
 def reassignments(wire: Wire) -> tuple[str, ...]:
     """Partitions that are being reassigned; only the controller knows them, others raise `Unavailable` (KRaft brokers ask it)."""
     answer = wire.ask(ListPartitionReassignmentsRequest, 0, 0, timeout_ms=_LIST_MS, topics=None)

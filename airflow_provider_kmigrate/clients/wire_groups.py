@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.admin import (
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
-from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka
+from airflow_provider_kmigrate.clients.wire import MECHANISMS, Wire, from_kafka, understood
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -72,8 +72,9 @@ class GroupsAt:
     """The consumer groups at one broker, whatever other brokers say of them. Raises as `Wire` does."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+        self._wire, self.endpoint = wire, wire.endpoint
 
+    @understood
     def hosted(self, groups: Collection[str]) -> dict[str, HostedGroup]:
         """Those of these groups that the broker takes itself for the coordinator of, unknown ones too.
 
@@ -103,6 +104,7 @@ class GroupsAt:
         where = f"{self._wire.endpoint} OffsetFetch"
         return {one.group_id: _filled(groups[one.group_id], one, f"{where} of {one.group_id}") for one in answer.groups}
 
+    @understood
     def delete(self, groups: Collection[str], holding: Holding) -> None:
         """Delete groups without members, with their offsets; one that does not exist is none. Others are refused by the broker."""
         for some in batches(sorted(groups), _BATCH):
@@ -111,6 +113,7 @@ class GroupsAt:
                 if one.error_code != GROUP_ID_NOT_FOUND:
                     check(one.error_code, f"{self._wire.endpoint} DeleteGroups of {one.group_id}")
 
+    @understood
     def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset], holding: Holding) -> None:
         """Commit for a group without members; the broker refuses any other group, and one that it does not coordinate."""
         holding.check()
@@ -159,6 +162,7 @@ class Brokers:
         return self.first(lambda wire: _coordinators(wire, groups))
 
 
+@understood
 def described(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigrateError]:
     """The groups that this broker coordinates, each with its state or the error. An unknown group is Dead."""
     answer = wire.ask(DescribeGroupsRequest, 0, 4, groups=list(groups))
@@ -176,6 +180,7 @@ def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup 
     return {one.group_id: _error(one, f"{wire.endpoint} ConsumerGroupDescribe") or _new(one) for one in known}
 
 
+@understood
 def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrateError]:
     """Each group's committed offsets or the error; an error of one partition makes its group's offsets unknown."""
     if wire.version_of(OffsetFetchRequest, 2, 8) < 8:  # before Kafka 3.0
@@ -186,6 +191,7 @@ def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrate
     return {group: _offsets(one, f"{wire.endpoint} OffsetFetch of {printable(group)}") for group, one in each.items()}
 
 
+@understood
 def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
     where, found = f"{wire.endpoint} FindCoordinator", wire.coordinators(groups)
     return {group: _error(one, f"{where} of {printable(group)}") or (one.host, one.port) for group, one in found.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 import threading
 import time
 from collections import deque
@@ -50,6 +51,16 @@ from airflow_provider_kmigrate.exceptions import (
 )
 
 _NO_WATCH = b"\0"
+_FAILED = -1  # the kind of an answer that is an error
+_LARGEST: Final = 16 << 20  # bytes of an answer; the children of 50,000 topics take 2 MB
+_SENSELESS = (
+    struct.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+)  # what other bytes than ZooKeeper's lead to
 _SASL_MODULES = {
     "DIGEST-MD5": ("puresasl",),
     "GSSAPI": ("puresasl", "kerberos"),
@@ -84,15 +95,18 @@ class MultiRead:
             buffer += MultiHeader(read.kind, False, -1).serialize() + write_string(read.path) + _NO_WATCH
         return bytes(buffer + multiheader_struct.pack(-1, True, -1))
 
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> list[Any]:
-        """Answers in order; an exception of kazoo's in place of one that failed."""
+    def deserialize(self, buffer: bytes, offset: int) -> list[Any]:
+        """Answers in order, one for each read; an exception of kazoo's in place of one that failed.
+
+        Raises whatever bytes lead to that are not ZooKeeper's: kazoo hands it to who waits.
+        """
         answers = []
-        header, offset = MultiHeader.deserialize(buffer, offset)
-        while not header.done:
+        for read in self.reads:
+            header, offset = MultiHeader.deserialize(buffer, offset)
+            if header.done or header.type not in (read.kind, _FAILED):
+                raise ValueError("an answer is missing, or is one to another read")
             answer, offset = _answer(header.type, buffer, offset)
             answers.append(answer)
-            header, offset = MultiHeader.deserialize(buffer, offset)
         return answers
 
 
@@ -115,6 +129,8 @@ def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
         names = []
         for _ in range(number):
             name, offset = read_string(buffer, offset)
+            if name is None:
+                raise ValueError("a child without a name")
             names.append(name)
         return names, offset
     return EXCEPTIONS[number](), offset
@@ -271,8 +287,17 @@ class Session:
 
     def result(self, what: str, result: Any) -> Any:
         """The value of one of kazoo's asynchronous results."""
-        with self.errors(what):
+        with self.errors(what), self._understood(what):
             return result.get(timeout=_READ_TIMEOUT)
+
+    @contextlib.contextmanager
+    def _understood(self, what: str) -> Iterator[None]:
+        """What kazoo raises of an answer that is not ZooKeeper's protocol, as ours."""
+        try:
+            yield
+        except _SENSELESS as error:
+            text = f"{self.where}: {what}: the answer is not ZooKeeper's protocol ({type(error).__name__})"
+            raise Unreachable(text) from error
 
     def _send(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
         """Queue the reads as one request, whose result is what `MultiRead.deserialize` returns; one by one for servers before 3.6."""
@@ -286,7 +311,7 @@ class Session:
 
     def _receive(self, what: str, sent: Any) -> list[Any]:
         end = time.monotonic() + _READ_TIMEOUT
-        with self.errors(what):
+        with self.errors(what), self._understood(what):
             if isinstance(sent, list):
                 return [_value(result, end - time.monotonic()) for result in sent]
             try:
@@ -318,9 +343,29 @@ class Session:
         self._warning = _LastWarning()
         with self.errors("connect"):
             client = KazooClient(**_arguments(self._settings, self._warning))
+            _bound(client)
             self._live = client.start_async()
         self._started = time.monotonic()
         return client
+
+
+def _bound(client: KazooClient) -> None:
+    """Have an answer without measure or sense end the connection, as any other break: kazoo would read all of it, or its thread would end."""
+    connection = client._connection  # noqa: SLF001 - kazoo makes no other one
+    read, read_socket = connection._read, connection._read_socket  # noqa: SLF001
+
+    def bounded(length: int, timeout: float) -> Any:
+        if not 0 <= length <= _LARGEST:
+            raise kazoo.ConnectionDropped(f"an answer of {length} bytes is not ZooKeeper's protocol")
+        return read(length, timeout)
+
+    def guarded(timeout: float) -> Any:
+        try:
+            return read_socket(timeout)
+        except _SENSELESS as error:
+            raise kazoo.ConnectionDropped(f"an answer is not ZooKeeper's protocol ({type(error).__name__})") from error
+
+    connection._read, connection._read_socket = bounded, guarded  # noqa: SLF001
 
 
 def _value(result: Any, timeout: float) -> Any:

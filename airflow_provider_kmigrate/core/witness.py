@@ -20,6 +20,8 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 STATE: Final = "ZkMigrationState"
 LAG: Final = "ZkWriteBehindLag"
 _NAMED = re.compile(r"zk_?migration_?state|zk_?write_?behind_?lag", re.IGNORECASE)  # exporters spell names as their rules say
+_LINE = re.compile(r"[^\n]+")
+_VALUES: Final = 100_000  # of an answer; a controller has some thousand gauges
 _STATES: Final = {0: "none", 1: "migration", 2: "pre-migration", 3: "post-migration", 4: "ZooKeeper"}
 #: What controllers may report in a phase. In between a controller takes a moment to follow; the phases left out have no one value.
 EXPECTED: Final[Mapping[Phase, frozenset[int]]] = {
@@ -56,7 +58,8 @@ def read_gauges(body: bytes) -> KafkaGauges:
 
 def _of_exporter(text: str) -> Iterator[tuple[str, float]]:
     """Lines such as `kafka_controller_KafkaController_Value{name="ZkMigrationState",} 1.0`."""
-    for line in text.split("\n"):
+    for found in _LINE.finditer(text):
+        line = found[0]
         if line.startswith("#") or not _NAMED.search(line):
             continue
         name, _, rest = line.rpartition("}") if "}" in line else line.partition(" ")
@@ -65,7 +68,7 @@ def _of_exporter(text: str) -> Iterator[tuple[str, float]]:
 
 def _of_jolokia(text: str) -> Iterator[tuple[str, float]]:
     """The answer to a read of one bean, or of a pattern: then `value` has the attributes of each bean by its name."""
-    answer: Any = read_json(text)
+    answer: Any = read_json(text, most=_VALUES)
     try:
         found = answer["value"]
         beans = {answer["request"]["mbean"]: found} if "Value" in found else found
