@@ -29,6 +29,7 @@ NAMES = (
     "machines",
     "gate",
     "rollback_faults",
+    "hostile",
 )
 BUILD = Path("build/bench")
 

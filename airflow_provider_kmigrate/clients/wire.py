@@ -12,6 +12,7 @@ SaslHandshake v1 and SaslAuthenticate, KIP-43 and KIP-152.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import re
 import socket
@@ -144,6 +145,7 @@ def _no_password() -> str:
 _CLIENT = "kmigrate"
 _MAX_FRAME = 16 * 1024 * 1024  # bytes; metadata of 50,000 partitions takes 2 MB
 _RECEIVE = 1 << 18
+_HEAD = 1 << 10  # bytes that hold an answer's header
 #: Reasons in OpenSSL's words that blame the certificate and not the connection.
 _TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
 
@@ -287,8 +289,10 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
     if answered != correlation_id:
         raise Unreachable(f"{where}: answer {answered} to request {correlation_id}; the connection is out of step")
     answer = ResponseClassRegistry.get_response_class(request.header)
-    try:
-        return answer.decode(bytes(frame), version=request.API_VERSION, header=True)
+    whole, head = memoryview(frame), io.BytesIO(frame[:_HEAD])
+    try:  # apart from its header, for which the decoder would copy the whole answer twice
+        answer.parse_header(head, version=request.API_VERSION)
+        return answer.decode(whole[head.tell() :], version=request.API_VERSION)
     except Exception as error:  # the decoder raises anything on a wrong byte
         raise Unreachable(f"{where}: the answer is not Kafka's protocol ({type(error).__name__})") from error
 

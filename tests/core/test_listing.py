@@ -57,6 +57,6 @@ def test_times_of_systemd_are_read_or_not_known(text: str, expected: float | Non
 
 
 def test_a_name_that_any_client_chose_forges_no_line_and_no_link() -> None:
-    assert summarize(["a\nb", "\x1b[2J", "[yes](http://x)"]) == "a\\nb, \\x1b[2J, [yes] (http://x)"
-    assert cell("[yes](http://x) | a\n") == "[yes] (http://x) \\| a"
+    assert summarize(["a\nb", "\x1b[2J", "[yes](http://x)"]) == "a\\nb, \\x1b[2J, [yes] (http:/ /x)"
+    assert cell("[yes](http://x) | a\n") == "[yes] (http:/ /x) \\| a"
     assert code_span("`[x](http://x)\n") == "`'[x](http://x)\\n`"

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObserv
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.groups import SCHEMA, copied, document, main, scanned, table
 from tests.consumer.migrating_group import Member as Migrating
+from tests.kit.hostile import CONTROLS
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -308,3 +309,32 @@ def position(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
 def owning(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
     observed = seen(zk, properties, [group])[group]
     return len(observed.zk.owners) if observed.zk else 0
+
+
+def _named(text: str) -> Iterator[GroupSeen]:
+    """A group of which each name is this text, one after the other: clients choose them all."""
+    yield replace(OLD, name=text)
+    for field in ("member_id", "client_id", "host"):
+        (member,) = OLD.kafka.members if OLD.kafka else ()
+        yield replace(OLD, kafka=KafkaGroup("Stable", (member._replace(**{field: text}),)))
+    zk = OLD.zk
+    assert zk is not None
+    yield replace(OLD, zk=replace(zk, registrations={text: Registration("static", {text: 1})}))
+    yield replace(OLD, zk=replace(zk, registrations={"m": Registration("white_list", {text: 1})}))
+    yield replace(OLD, zk=replace(zk, registrations={"m": Unreadable(Flaw.EMPTY, text)}))
+    yield replace(OLD, zk=replace(zk, owners={A: f"{text}-0"}))
+    yield replace(OLD, zk=replace(zk, partitions=frozenset({TopicPartition(text, 0)}), owners={TopicPartition(text, 0): "x-0"}))
+
+
+@pytest.mark.parametrize("text", [*CONTROLS, "x\nbilling: [K00] nothing speaks against it"])
+def test_no_name_of_a_client_moves_the_cursor_or_forges_a_line_of_the_table(text: str) -> None:
+    for seen_group in _named(text):
+        shown = table([scan(TwoObservations(seen_group))], members=True)
+        assert all(char.isprintable() or char == "\n" for char in shown)
+        assert not [line for line in shown.splitlines() if line.startswith(("billing: [K00]", "ok "))]
+        assert len(shown.splitlines()) == len(
+            table([scan(TwoObservations(replace(seen_group, name="g")))], members=True).splitlines()
+        )
+    made = copied(CopyPlan("g" + text, Store.KAFKA, (OffsetWrite(TopicPartition(text, 0), 1, 2),)), done=False)
+    assert all(char.isprintable() or char == "\n" for char in made)
+    assert len(made.splitlines()) == 2

@@ -22,6 +22,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.core.text import unmarked
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.hooks import notify
 from airflow_provider_kmigrate.hooks.approval import demand_answer
@@ -29,6 +30,7 @@ from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.operators import approval as operators
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
+from tests.kit.hostile import CONTROLS, MARKUP
 from tests.provider.airflow_tasks import clear, pause, token_of
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
@@ -405,6 +407,18 @@ def test_a_message_was_sent_if_any_notifier_sent_it(
 ) -> None:
     monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
     assert ClusterNotifier(targets, "", "", "").send(Context(), "title", "text") is sent
+
+
+@pytest.mark.parametrize("text", [*MARKUP, *CONTROLS, "x\nBcc: all@example.org"])
+def test_a_message_mentions_nobody_and_has_no_link_nor_a_second_line_in_its_head(text: str) -> None:
+    """What chats, mails and the page of a mail obey (`tests/core/test_harmless.py`); clients name groups, topics and themselves."""
+    SENT.clear()
+    assert ClusterNotifier((MAIL,), "", "", "").send(Context(), f"kmigrate: {text}", f"group {text} has members\nnext")
+    ((_, subject, body),) = SENT
+    assert subject.isprintable()
+    assert unmarked(subject) == subject
+    assert unmarked(body) == body
+    assert all(char.isprintable() or char in "\n\t" for char in body)
 
 
 def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,7 +295,7 @@ CUT = '{"v": 1, "id": 1, "error": {"code": "busy", "text": "another request acts
         ({}, ("sh", "-c", SAYS.format(OLD_AGENT)), ("M03", "older than this kmigrate. Update the agent", True)),
         ({}, ("sh", "-c", SAYS.format(FULL)), ("U04", "no space left", True)),
         ({}, ("sh", "-c", SAYS.format(CUT)), ("U04", "another request acts on this broker", False)),
-        ({}, ("sh", "-c", SAYS.format("Welcome!")), ("U04", "what answers is no kmigrate-node", True)),
+        ({}, ("sh", "-c", SAYS.format("Welcome!")), ("M09", "what answers is no kmigrate-node", True)),
         ({}, ("sleep", "60"), ("U04", "no answer within 1 s", False)),
     ],
 )
