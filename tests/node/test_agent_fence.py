@@ -42,6 +42,7 @@ class Machine:
     births: int = 1
     spawned: tuple[Spawned, ...] = ()  # processes of jobs that have not ended
     effects: tuple[tuple[int, str], ...] = ()  # the token of who did it, and what
+    outdated: tuple[str, ...] = ()  # effects, but starts, of a run whose token was not the newest any more
     acting: int = 0  # the token of the present process
     asked: Ask | None = None  # what it carries out
     locked: bool = False
@@ -58,6 +59,9 @@ class Machine:
         """An effect on the node."""
         self.step()
         assert self.locked, f"{effect} without the lock"
+        assert self.asked is not None
+        if self.acting < self.records.get("tokens.json", {}).get(self.asked.cluster, 0):
+            self.outdated += (effect,)
         self.effects += ((self.acting, effect),)
 
     def key(self) -> str:
@@ -239,7 +243,7 @@ def after(module: Any, before: History, event: tuple[str, Any], backend: str, ki
             asks = asks if answer in ASK_AGAIN else without(asks, what)
         elif kind == "run":
             machine.spawned = without(machine.spawned, what)
-            machine.acting = machine.records["job.json"].get("token", what.token)
+            machine.acting, machine.asked = machine.records["job.json"].get("token", what.token), what.ask
             role.run_job(what.job)
         else:
             machine.process = "down"
@@ -273,17 +277,23 @@ def histories(module: Any, start: History, backend: str) -> Iterator[History]:
 
 def wrong(now: History, first: Ask, last: Ask) -> str:
     """What must never be; empty if all is well."""
-    machine, record = now.machine, now.machine.records.get("job.json", {})
+    machine = now.machine
+    if machine.outdated:
+        return f"a run does {machine.outdated} although a newer token is known"
     newer = [at for at, (token, _) in enumerate(machine.effects) if token == last.token]
     if newer and (late := [what for token, what in machine.effects[newer[0] :] if token == first.token]):
         return f"the older run does {late} after the newer one acted"
     installed = [what for _, what in machine.effects if what.startswith("install broker.id")]
     if f"install {NEW}" in installed and machine.properties != NEW:
         return "the older run's file is over the newer one's"
-    if now.asks or machine.spawned or machine.process == "stopping":
-        return ""
+    return "" if now.asks or machine.spawned or machine.process == "stopping" else wrong_at_the_end(machine, first, last)
+
+
+def wrong_at_the_end(machine: Machine, first: Ask, last: Ask) -> str:
+    """What must not be left once nothing happens any more."""
     if machine.process == "down" and "stop" not in {first.verb, last.verb}:
         return "the node is left down"
+    record = machine.records.get("job.json", {})
     has_ended = last.verb == "install_file" or (record.get("id"), record.get("state")) == (last.job, "done")
     if has_ended and last.content and machine.properties != last.content:
         return f"the newer run's file was not installed: {machine.properties!r}"
