@@ -309,18 +309,18 @@ class TestConnection:
         assert outcomes == [TimedOut] * 3
 
     @pytest.mark.parametrize(
-        "answer",
+        ("answer", "why"),
         [
-            struct.pack(">ii", 8, 999) + bytes(4),  # another request's answer
-            struct.pack(">ii", 8, 2) + b"\xff" * 4,  # cut short
-            b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            struct.pack(">i", -1),
-            struct.pack(">i", 2**31 - 1),
+            (struct.pack(">ii", 8, 999) + bytes(4), "answer 999 to request"),  # another request's
+            (struct.pack(">ii", 8, 2) + b"\xff" * 4, "not Kafka's protocol"),  # cut short
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of"),
+            (struct.pack(">i", -1), "a frame of"),
+            (struct.pack(">i", 2**31 - 1), "a frame of"),
         ],
         ids=["correlation", "garbage", "http", "negative", "huge"],
     )
-    def test_what_is_not_kafka_is_unreachable(self, answer: bytes) -> None:
-        with FakeNode({METADATA: answer}) as node, wire(node) as client, pytest.raises(Unreachable):
+    def test_what_is_not_kafka_is_unreachable(self, answer: bytes, why: str) -> None:
+        with FakeNode({METADATA: answer}) as node, wire(node) as client, pytest.raises(Unreachable, match=why):
             client.metadata()
 
     def test_versions_that_do_not_meet(self) -> None:

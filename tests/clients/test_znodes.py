@@ -126,6 +126,10 @@ class TestBroken:
         found = parse(data)
         assert isinstance(found, Malformed) or found == parse(data)
 
+    @pytest.mark.parametrize("partitions", ['{"0": {}}', '{"0": ""}', '{"-1": [1]}', '{" 1": [1]}', '{"1_0": [1]}', '{"x": [1]}'])
+    def test_partitions_that_kafka_does_not_write(self, partitions: str) -> None:
+        assert isinstance(znodes.topic("t", f'{{"partitions": {partitions}}}'.encode()), Malformed)
+
     def test_a_number_in_quotes_is_no_number(self) -> None:
         data = b'{"brokerid":"1","kraftControllerEpoch":-1}'
         assert isinstance(znodes.controller(data, ephemeral=True), Malformed)
