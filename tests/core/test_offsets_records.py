@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     OffsetRemoved,
     OtherRecord,
     RawRecord,
+    RecordBytes,
     decode,
 )
 from airflow_provider_kmigrate.core.coordinator import magnitude
@@ -103,6 +104,18 @@ def test_unknown_versions_are_refused_by_number() -> None:
         decode(GOLDEN["offset_key_v1"], b"\0\5" + GOLDEN["offset_value_v3"][2:])
     with pytest.raises(BadRecord, match="version -1"):
         decode(GOLDEN["group_key"], b"\xff\xff")
+
+
+@pytest.mark.parametrize("length", [-1, 2, 2**31 - 1])
+def test_an_array_is_no_longer_than_the_bytes_left(length: int) -> None:
+    assert RecordBytes(b"\0\0\0\1a").array() == 1
+    with pytest.raises(BadRecord, match="an array of"):
+        RecordBytes(length.to_bytes(4, signed=True) + b"a").array()
+
+
+def test_a_group_without_a_name_is_no_group() -> None:
+    with pytest.raises(BadRecord, match="null"):
+        decode(b"\0\2\xff\xff", None)
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if "value" in name])
