@@ -20,7 +20,7 @@ REPEATS ?=
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs guards mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -85,6 +85,9 @@ explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the
 
 pairs: $(STAMP) ## search every pair of faults at every step of a migration and of a rollback, on the simulated cluster; print its size, the worst stalls and what it found. A part: ARGS='--share 0.01 --seed 7' (all options: ARGS=--help); nightly
 	$(BIN)/python -m tests.pairs $(ARGS)
+
+guards: $(STAMP) ## take every guard out of a copy of the code, one at a time: the test that tests/guards.json names must fail. Goes on where it was interrupted; nightly
+	$(BIN)/python -m tests.guards check $(ARGS)
 
 mutants: $(STAMP) ## mutation tests of the decision core: try COUNT (200) small changes drawn by SEED (1), print those that no test notices; nightly
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark,mutants]'

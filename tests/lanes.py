@@ -72,6 +72,7 @@ NIGHTLY = (
         25,
         "a fault in every phase of a migration, a rollback and a second migration; Airflow itself killed",
     ),
+    Lane("guards", ("guards",), 15, "every guard taken out of a copy of the code, one at a time: its removal test must fail"),
     Lane("mutants", ("mutants",), 60, "200 seeded changes of decisions, each tried against the tests"),
     Lane("long", ("long",), 30, "rollbacks by DAG, five brokers in racks, groups rolled back from every stage, every state"),
     Lane("gated", ("gated",), 20, "Spark's verdicts as gates of a real migration"),

@@ -151,7 +151,10 @@ class TestSaslRefusals:
             cluster_id(node, sasl("SCRAM-SHA-256"))
 
     def test_a_mechanism_that_the_node_does_not_offer(self) -> None:
-        with FakeNode(Sasl("PLAIN").handlers) as node, pytest.raises(AuthenticationFailed, match="SaslHandshake.*it offers PLAIN"):
+        with (
+            FakeNode(Sasl("PLAIN").handlers) as node,
+            pytest.raises(AuthenticationFailed, match=r"SaslHandshake.*it offers PLAIN"),
+        ):
             cluster_id(node, sasl("SCRAM-SHA-256"))
 
     @pytest.mark.parametrize(("mechanism", "password"), [("GSSAPI", "x"), (None, "x"), ("PLAIN", None)])
