@@ -21,10 +21,11 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def roll_back_by_answer(rehearsal: Rehearsal, tell: Tell) -> dict[str, Any]:
-    """The rollback's run as `benchmarks.run_dag` describes one, without memory and processor time; `migration`: the run before it.
+    """The rollback's run as `benchmarks.run_dag` describes one, without memory and processor time.
 
-    That Airflow has a home of its own; what kmigrate keeps lies where a later run in the rehearsal's Airflow finds it. Raises `Failed` where the
-    migration does not come to its request, or the answer starts nothing.
+    `migration`: the run before it; `asked`: how that came to its request, "parked" where no task of it had to be cleared. Its Airflow has a home
+    of its own; what kmigrate keeps lies where a later run in the rehearsal's Airflow finds it. Raises `Failed` where the migration does not come
+    to its request, or the answer starts nothing.
     """
     plan = rehearsal.cluster.plan
     settings = {"AIRFLOW__KMIGRATE__FOLDER": str((rehearsal.home / "kmigrate").resolve())}
@@ -32,12 +33,12 @@ def roll_back_by_answer(rehearsal: Rehearsal, tell: Tell) -> dict[str, Any]:
     with serving(airflow, rehearsal.dag_id):
         person = _Person(rehearsal, airflow, tell)
         migration = person.run(rehearsal.dag_id, {}, lambda tasks: tasks.get(_ASKS) in _WAITS)
-        if migration["state"] != "parked":
+        if not migration["state"].startswith("parked"):
             raise Failed(f"the migration did not come to its request: {migration['state']}; Airflow's logs: {airflow.home}")
         person.answer(_ANSWER)
         ended = person.goes_on(rehearsal.dag_id)
         rollback = person.goes_on(rehearsal.rollback_dag, person.newest(rehearsal.rollback_dag))
-    return {**rollback, "migration": ended}
+    return {**rollback, "migration": ended, "asked": migration["state"]}
 
 
 class _Person(Trial):

@@ -142,11 +142,14 @@ def _roll_back(rehearsal: Rehearsal, spark: SparkSide, teller: Teller) -> dict[s
     teller.say(f"an Airflow with a scheduler starts; DAG {rehearsal.dag_id} runs to its request for approval")
     teller.say(f"the approver answers Roll back, which starts DAG {rehearsal.rollback_dag}, with its audit")
     run = roll_back_by_answer(rehearsal, teller.line)
-    teller.say(f"DAG runs: migration {run['migration']['state']}, rollback {run['state']}; that Airflow has ended")
+    teller.say(
+        f"DAG runs: migration {run['asked']}, then {run['migration']['state']}, rollback {run['state']}; that Airflow has ended"
+    )
     found: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}, "report": None}
     with suppress(KMigrateError):
         found = spark.verdict(rehearsal.cluster.plan.shape.name, "after_rollback")
-    verdict = found["outcome"] if run["state"] == "success" else _worst("FAIL", found["outcome"])
+    ended = (run["asked"], run["migration"]["state"], run["state"]) == ("parked", "success", "success")
+    verdict = found["outcome"] if ended else _worst("FAIL", found["outcome"])
     audit = {"spark_headline": found["headline"], "spark_levels": found["levels"], "report": found["report"]}
     return {"verdict": verdict, "dag_state": run["state"], "dag_seconds": run["seconds"], "phases": run["phases"], **audit}
 
