@@ -7,6 +7,7 @@
 | kmigrate_controller | the controller listener | login and password: SASL; host: what *Test* asks | CONTROLLER_EXTRAS |
 | kmigrate_host | the nodes' commands | unused | HOST_EXTRAS: names and values for their environment |
 | ssh | the nodes' machines | login, password and port; the hosts are in the cluster file | as Airflow's SSH provider has them |
+| generic | the signature of approvals | password: any secret of 32 characters or more | unused |
 | http | webhooks that restart instances of consumers | as Airflow's HTTP provider has them, `schema` http or https | headers |
 
 A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
@@ -201,7 +202,7 @@ def _is_variable(name: object) -> bool:
 
 
 ZOOKEEPER, KAFKA, CONTROLLER, HOST = "kmigrate_zookeeper", "kafka", "kmigrate_controller", "kmigrate_host"
-HTTP, SSH, SPARK = "http", "ssh", "spark"
+HTTP, SSH, SPARK, SIGNING = "http", "ssh", "spark", "generic"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
@@ -218,6 +219,7 @@ _EXAMPLES = {
     HOST: """--conn-extra '{"environment": {}}'""",
     HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
     SPARK: "--conn-host spark://spark-master --conn-port 7077",
+    SIGNING: "--conn-password $(openssl rand -hex 32)",
     SSH: """--conn-login kmigrate --conn-extra '{"key_file": "/etc/kmigrate/id_ed25519"}'""",
 }
 _ZOOKEEPER_PORT = "2181"
@@ -375,6 +377,20 @@ def _address(fields: ConnectionFields) -> str:
     return url._replace(netloc=f"{url.netloc}:{port}" if port else url.netloc).geturl()
 
 
+_SHORTEST_KEY = 32  # characters; 16 random bytes in hex
+
+
+def signing_key(conn_id: str, connection: Connection) -> str:
+    """The secret that signs approvals: the password of the connection."""
+    fields = ConnectionFields(conn_id, connection, SIGNING, None)
+    key = fields.field("password") or ""
+    if len(key) < _SHORTEST_KEY:
+        text = f"its password has {len(key)} characters"
+        fields.refuse(text, "It signs approvals, and a short one can be guessed.", f"Enter {_SHORTEST_KEY} random ones or more.")
+    fields.check()
+    return key
+
+
 def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
     """The settings to reach all of a cluster. `lookup` returns a connection by its id and raises `Refused` if it does not exist."""
     kafka = kafka_settings(spec.kafka_conn_id, lookup(spec.kafka_conn_id))
@@ -392,7 +408,12 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         },
         ssh={conn_id: ssh_settings(conn_id, lookup(conn_id)) for conn_id in ssh_connections(spec)},
         cluster_id=spec.cluster_id,
+        signing_key=signing_key(signing, lookup(signing)) if (signing := _signing_connection(spec)) else "",
     )
+
+
+def _signing_connection(spec: ClusterSpec) -> str:
+    return spec.approvers.signing_conn_id if spec.approvers else ""
 
 
 def host_connections(spec: ClusterSpec) -> list[str]:
@@ -440,6 +461,8 @@ def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     named |= dict.fromkeys(_group_connections(spec), (HOST, f"a group's conn_id {where}"))
     named |= dict.fromkeys(host_connections(spec), (HOST, f"hosts.conn_id {where}"))
     named |= dict.fromkeys(ssh_connections(spec), (SSH, f"hosts.ssh_conn_id {where}"))
+    if signing := _signing_connection(spec):
+        named[signing] = (SIGNING, f"approvers.signing_conn_id {where}")
     if spec.controller_conn_id:
         named[spec.controller_conn_id] = (CONTROLLER, f"quorum.conn_id {where}")
     named[spec.kafka_conn_id] = (KAFKA, f"kafka.conn_id {where}")

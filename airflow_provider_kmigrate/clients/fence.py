@@ -31,11 +31,11 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Never, Self
 
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -52,13 +52,12 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Owner:
     """The run that owns the cluster.
 
-    `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader. `approved`: the approval with which another run handed the cluster over to this one; None: it took the fence by itself.
+    `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader.
     """
 
     owner: str
     since: str
     host: str
-    approved: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"run {self.owner} (since {self.since}, from {self.host})"
@@ -115,6 +114,13 @@ class Fence:
         """Raise `Fenced` if `take` would, because another run is the owner now; writes nothing."""
         self._claim()
 
+    def join(self) -> int:
+        """As `ask`; returns the present token without raising it: what this process commits holds while no process takes the fence."""
+        self._ensure_tree()
+        self._token = (self._zookeeper.read(self.path) or (b"", 0))[1]
+        self._claim()
+        return self._token
+
     def check(self) -> None:
         """Raise `Fenced` if any process has taken the fence since; one round trip."""
         found = self._zookeeper.read(self.path)
@@ -135,15 +141,15 @@ class Fence:
         if found is not None:
             self._zookeeper.commit([Delete(self._owner_path, found[1])], holding=self)
 
-    def hand_over(self, run: str, approved: Mapping[str, Any]) -> None:
-        """Make another run the owner, with the approval by which it may act. Raises `Fenced` if this run no longer owns the cluster.
+    def hand_over(self, run: str, *beside: Operation) -> None:
+        """Make another run the owner, in one transaction with `beside`. Raises `Fenced` if this run no longer owns the cluster.
 
         This process must have taken the fence. The other run's first task raises the token, which ends every process of this run.
         """
         found = self._zookeeper.read(self._owner_path)
         if found is None or _parse(found[0]).owner != self._me:
             raise Fenced.because(outdated(f"run {self._me} does not own the cluster any more and cannot hand it over"))
-        self._zookeeper.commit([Set(self._owner_path, self._record(run, approved), found[1])], holding=self)
+        self._zookeeper.commit([Set(self._owner_path, self._record(run), found[1]), *beside], holding=self)
 
     def holder(self) -> Owner | None:
         """The run that owns the cluster now; None if no run does."""
@@ -191,9 +197,9 @@ class Fence:
             raise AssertionError("ZooKeeper answered a set without a version")
         return token
 
-    def _record(self, run: str = "", approved: Mapping[str, Any] | None = None) -> bytes:
+    def _record(self, run: str = "") -> bytes:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return json.dumps(asdict(Owner(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}", approved))).encode()
+        return json.dumps(asdict(Owner(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
     def _refusal(self, held: Owner) -> Fenced:
         alive = "one of its processes is alive" if self.alive() else "none of its processes is alive now"
@@ -235,9 +241,6 @@ class ReadOnlyFence:
 def _parse(data: bytes) -> Owner:
     try:
         fields = read_json(data)
-        approved = fields.get("approved")
-        return Owner(
-            str(fields["owner"]), str(fields["since"]), str(fields["host"]), approved if isinstance(approved, dict) else None
-        )
+        return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return Owner(f"unknown: {readable(data)}", "?", "?")

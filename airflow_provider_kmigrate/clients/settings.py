@@ -112,3 +112,4 @@ class ClusterSettings:
     webhooks: Mapping[str, WebhookSettings | Refused] = field(default_factory=dict)
     ssh: Mapping[str, SshSettings] = field(default_factory=dict)
     cluster_id: str = ""
+    signing_key: str = field(default="", repr=False)  # of approvals; empty: the ACL of their znodes protects them

@@ -156,6 +156,7 @@ class Tools:
     instances: Instances = field(default_factory=lambda: Instances("", {}, {}))
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
     connections: ConnectionFacts = field(default_factory=ConnectionFacts)
+    signing_key: str = field(default="", repr=False)  # of approvals
 
     def groups_at(self, node: NodeSpec) -> GroupsAt:
         """The consumer groups at one broker."""
@@ -218,7 +219,7 @@ def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = N
     try:
         instances = Instances(cluster, settings.group_hosts, settings.webhooks)
         chroot, kafka = settings.zookeeper.chroot, settings.kafka.properties
-        yield Tools(zk, admin, wires, host, chroot, instances, kafka, connection_facts(settings))
+        yield Tools(zk, admin, wires, host, chroot, instances, kafka, connection_facts(settings), settings.signing_key)
     finally:
         for client in (wires, agents, admin, zk):
             client.close()

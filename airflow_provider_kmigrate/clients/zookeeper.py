@@ -10,6 +10,7 @@ settings are kept: brokers have passwords among them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import time
@@ -46,7 +47,7 @@ from airflow_provider_kmigrate.clients.znodes import (
     or_failed,
     outdated,
 )
-from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead, error_for
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed, ReadKind, Session, ZnodeRead, error_for
 from airflow_provider_kmigrate.core.coordination.registration import INTERNAL, is_number
 from airflow_provider_kmigrate.core.model import (
     BrokerRegistration,
@@ -70,6 +71,7 @@ _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-change
 _COORDINATOR_TOPICS = {topic: f"/brokers/topics/{topic}" for topic in sorted(INTERNAL)}
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")
 _WRITES = 2 | 4  # ZooKeeper's WRITE and CREATE
+_READS = 1  # ZooKeeper's READ
 #: What brokers, controllers, consumers and kmigrate keep at the top of the tree.
 _ROOTS = frozenset(
     [
@@ -347,6 +349,7 @@ class ZooKeeper:
             changed=reads.changed(),
             registrations=reads.registrations(),
             guarded=_guarded(self._session),
+            open_root=self.open_to_all(znodes.ROOT),
             malformed=tuple(reads.malformed),
             latest=reads.latest,
             cmak=_exists(self._session, _CMAK),
@@ -409,6 +412,24 @@ class ZooKeeper:
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that exists, with the names below it, sorted."""
         return ((path, sorted(names)) for path, names in self._session.stream("children", ReadKind.CHILDREN, paths))
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether ZooKeeper does not know who connects, so that what is created here belongs to everybody."""
+        return self._session.acl is OPEN_ACL_UNSAFE
+
+    def open_to_all(self, path: str) -> str:
+        """The first znode, from `/_kmigrate` down to `path`, that anybody may write, or make or delete one below; empty if there is none."""
+        names = path.split("/")[1:]
+        client = self._session.client()
+        paths = [f"/{'/'.join(names[:depth])}" for depth in range(1, len(names) + 1)]
+        waiting = [(each, client.get_acls_async(each)) for each in paths]
+        for each, result in waiting:
+            with contextlib.suppress(Changed):  # absent
+                acls, _ = self._session.result(f"ACL of {each}", result)
+                if any(acl.id.scheme == "world" and acl.perms & ~_READS for acl in acls):
+                    return each
+        return ""
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """Commit all operations or none, and only while the fence is held; returns the new version of each znode set.

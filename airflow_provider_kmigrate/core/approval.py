@@ -1,15 +1,19 @@
 """Who may approve an irreversible step, whether an answer counts, and whether an approval still holds when it is used.
 
 An approval belongs to one run, to the evidence that was shown with the request, and to the state of the cluster at that time. It is
-used only while all three are the same, and only for as long as the cluster file says.
+used only while all three are the same, and only for as long as the cluster file says. Its record is with the fence, where users of
+Airflow cannot write (`clients.records`); what a task returned is never taken for one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, StopPoint
@@ -21,6 +25,7 @@ BY_CONF = "the run's conf"
 """The user of an approval that the conf of a rehearsal's run gave beforehand."""
 BY_CLUSTER = "the cluster, which is finalized already"
 """The user of an approval of steps that only complete a finalization that has happened; it approves nothing else (`may_begin`)."""
+ASKED, GIVEN = "asked", "given"
 _STOPS = (f"stop_after_{point}" for point in StopPoint)
 #: Task -> the states in which it only waits.
 _WAITING = {"soak": frozenset({"deferred"}), **dict.fromkeys(("approve", *_STOPS), frozenset({"awaiting_input", "deferred"}))}
@@ -53,27 +58,57 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The answers that were given, and what was shown to those who gave them."""
+    """The answers that were given, and what was shown to those who gave them.
+
+    `task`: the one that asked, whose record it is; `request`: the SHA-256 of the text that Airflow's page shows; `status`: `ASKED` until
+    enough approvers have answered, then `GIVEN`.
+    """
 
     shown: Shown
     answers: tuple[ApproverAnswer, ...]
+    task: str = ""
+    request: str = ""
+    status: str = "given"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, for XCom and for the record of a handed-over lock."""
-        return {"shown": asdict(self.shown), "answers": [asdict(answer) for answer in self.answers]}
+        """JSON values, for its record and the journal."""
+        return asdict(self) | {"answers": [asdict(answer) for answer in self.answers]}
 
     def __str__(self) -> str:
         return " | ".join(map(str, self.answers))
 
 
 def from_json(stored: object) -> Approval | None:
-    """The approval of these JSON values; None if they are none, such as those of a task that was marked as success."""
+    """The approval of these JSON values; None unless each field is there, has its type, and is known."""
     try:
-        fields: Any = stored
-        shown = Shown(fields["shown"]["run"], fields["shown"]["cluster"], dict(fields["shown"]["evidence"]))
-        return Approval(shown, tuple(ApproverAnswer(**each) for each in fields["answers"]))
-    except (KeyError, TypeError, ValueError):
+        whole = _fields(stored, Approval)
+        shown = _fields(whole["shown"], Shown)
+        if not isinstance(whole["answers"], list) or not isinstance(shown["evidence"], dict):
+            return None
+        answers = [_fields(each, ApproverAnswer) for each in whole["answers"]]
+        texts = [*(whole[name] for name in _TEXTS), shown["run"], shown["cluster"], *shown["evidence"].values()]
+        texts += [text for answer in answers for text in answer.values()]
+    except TypeError:
         return None
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    return Approval(Shown(**shown), tuple(ApproverAnswer(**each) for each in answers), *(whole[name] for name in _TEXTS))
+
+
+_TEXTS = ("task", "request", "status")
+
+
+def _fields(stored: object, kind: type[Any]) -> dict[str, Any]:
+    """Raises TypeError unless they are exactly those of the class."""
+    if not isinstance(stored, dict) or stored.keys() != {each.name for each in fields(kind)}:
+        raise TypeError(kind)
+    return stored
+
+
+def signature(record: Mapping[str, Any], key: str) -> str:
+    """The HMAC-SHA256 of JSON values by a secret, in hex."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def digest(text: object) -> str:
@@ -91,18 +126,37 @@ def fingerprint(view: ClusterView, cluster_id: str) -> str:
 
 
 def not_counting(
-    answer: ApproverAnswer, approvers: ApproverSpec | None, earlier: Sequence[ApproverAnswer], *, approves: bool
+    answer: ApproverAnswer,
+    approvers: ApproverSpec | None,
+    earlier: Sequence[ApproverAnswer],
+    *,
+    approves: bool,
+    asked_by: str | None = "",
 ) -> Reason | None:
-    """Why an answer does not count (H10); None if it does. `earlier`: those that counted; `approves`: it lets something begin."""
-    if approvers is None:
-        return None
-    if answer.user not in approvers.users:
-        return Reason("H10", f"{answer.name} ({answer.user or 'no user id'}) is not an approver of this cluster.")
-    if approves and approvers.reason and not answer.reason.strip():
-        return Reason("H10", f"{answer.name} ({answer.user}) gave no reason.")
-    if any((each.user, each.option) == (answer.user, answer.option) for each in earlier):  # an answer may be changed
-        return Reason("H10", f"{answer.name} ({answer.user}) has approved already; another approver must.")
-    return None
+    """Why an answer does not count (H10); None if it does.
+
+    `earlier`: those that counted; `approves`: it lets something begin; `asked_by`: who started the run, empty: nobody, None: unknown.
+    """
+    found = "" if answer.user else f"Airflow names no user for the answer {answer.option!r}."
+    if not found and approvers is not None:
+        found = _why_unfit(answer, approvers, earlier, approves=approves, asked_by=asked_by)
+    return Reason("H10", found) if found else None
+
+
+def _why_unfit(
+    answer: ApproverAnswer, approvers: ApproverSpec, earlier: Sequence[ApproverAnswer], *, approves: bool, asked_by: str | None
+) -> str:
+    who, barred = f"{answer.name} ({answer.user})", approves and approvers.not_requester
+    names = {answer.user.casefold(), answer.name.casefold()}
+    cases = (
+        (answer.user not in approvers.users, f"{who} is not an approver of this cluster."),
+        (approves and approvers.reason and not answer.reason.strip(), f"{who} gave no reason."),
+        (barred and asked_by is None, "Airflow does not say who started this run, who may not approve it (not_requester)."),
+        (barred and (asked_by or "").casefold() in names, f"{who} started this run; another approver must approve it (not_requester)."),
+        (any((each.user, each.option) == (answer.user, answer.option) for each in earlier),  # an answer may be changed
+         f"{who} has approved already; another approver must."),
+    )  # fmt: skip
+    return next((text for is_so, text in cases if is_so), "")
 
 
 def missing_answers(answers: Sequence[ApproverAnswer], approvers: ApproverSpec | None) -> int:
@@ -111,12 +165,59 @@ def missing_answers(answers: Sequence[ApproverAnswer], approvers: ApproverSpec |
     return max(0, required - len({answer.user for answer in answers}))
 
 
-def still_holds(approval: Approval | None, now: Shown, approvers: ApproverSpec | None, at: datetime) -> Gate:
-    """H06: the approval is of this run, of what is shown now, by enough approvers, and not too old."""
+def is_as_given(approval: Approval | None, now: Shown, at: datetime, *, rehearsal: bool) -> Gate:
+    """H06: the approval is whole, of this run, and of what is shown now."""
     if approval is None:
         return never(Reason("H06", "No approval was recorded."))
-    found = [*_changed(approval.shown, now), *_not_enough(approval, approvers, at)]
+    found = [*_flaws(approval, at, rehearsal=rehearsal), *_changed(approval.shown, now)]
     return never(*(Reason("H06", text) for text in found)) if found else MET
+
+
+def still_holds(approval: Approval | None, now: Shown, approvers: ApproverSpec | None, at: datetime, *, rehearsal: bool) -> Gate:
+    """H06: as `is_as_given`, and by enough approvers, and not too old.
+
+    What the cluster approved itself (`BY_CLUSTER`) is not enough: it only completes a finalization that has happened.
+    """
+    given = is_as_given(approval, now, at, rehearsal=rehearsal)
+    found = _not_enough(approval, approvers, at) if approval is not None and given.met else []
+    return never(*(Reason("H06", text) for text in found)) if found else given
+
+
+SKEW = timedelta(minutes=5)
+"""How far the clock of Airflow's API server, which dates answers, may be ahead of this machine's."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _flaws(approval: Approval, at: datetime, *, rehearsal: bool) -> list[str]:
+    """What makes it no approval, whatever was shown and whoever may approve."""
+    shown, answers = approval.shown, approval.answers
+    return [
+        *(["The approval names no run."] if not shown.run else []),
+        *(["The approval is bound to no cluster."] if not shown.cluster else []),
+        *(["The approval is bound to no evidence."] if not shown.evidence else []),
+        *(["The approval is bound to what is no SHA-256."] if not all(map(_DIGEST.fullmatch, shown.evidence.values())) else []),
+        *(["The request waits for an answer, or for another approver."] if approval.status != GIVEN else []),
+        *(["The approval has no answer."] if not answers else []),
+        *(["The approval has an answer without an option, or without a user."] if not all(a.option and a.user for a in answers) else []),
+        *(text for answer in answers if (text := _date_flaw(answer, at))),
+        *(["The run's conf approved, and this cluster is no rehearsal."]
+          if not rehearsal and any(answer.user == BY_CONF for answer in answers) else []),
+    ]  # fmt: skip
+
+
+def _date_flaw(answer: ApproverAnswer, at: datetime) -> str:
+    given = _date(answer)
+    if given is None:
+        return f"The answer of {answer.name} has no date with a time zone: {answer.at[:40]!r}."
+    return f"The answer of {answer.name} is of the future: {answer.at}, and it is {at.isoformat()}." if given - SKEW > at else ""
+
+
+def _date(answer: ApproverAnswer) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(answer.at)
+        return found if found.utcoffset() is not None and found - SKEW else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _changed(then: Shown, now: Shown) -> list[str]:
@@ -124,17 +225,20 @@ def _changed(then: Shown, now: Shown) -> list[str]:
     return [
         *([f"The approval is of run {then.run}, this is run {now.run}."] if then.run != now.run else []),
         *([f"The approval is of another migration: {then.cluster} then, {now.cluster or 'unread'} now."]
-          if then.cluster and then.cluster != now.cluster else []),
+          if then.cluster != now.cluster else []),
         *([f"What was shown with the request has changed since: {summarize(tasks)}."] if tasks else []),
     ]  # fmt: skip
 
 
 def _not_enough(approval: Approval, approvers: ApproverSpec | None, at: datetime) -> list[str]:
-    """Why the answers do not suffice by the cluster file as it is now; a conf's answer is checked where it is given."""
-    if approvers is None or [answer.user for answer in approval.answers] == [BY_CONF]:
+    """Why the answers do not suffice by the cluster file as it is now; `_flaws` has judged a conf's answer."""
+    users = [answer.user for answer in approval.answers]
+    if BY_CLUSTER in users:
+        return ["Nobody was asked, since the migration was finalized; now it is not."]
+    if approvers is None or users == [BY_CONF]:
         return []
     strangers = [answer.name for answer in approval.answers if answer.user not in approvers.users]
-    age = max(((at - datetime.fromisoformat(answer.at)).total_seconds() for answer in approval.answers), default=0.0)
+    age = max(((at - date).total_seconds() for date in map(_date, approval.answers) if date), default=0.0)
     missing = missing_answers(approval.answers, approvers)
     return [
         *([f"No approver of this cluster any more: {summarize(strangers)}."] if strangers else []),

@@ -238,12 +238,15 @@ class ApproverSpec:
 
     `required`: so many different ones must approve the finalization; one is enough for every other answer. `reason`: an approval
     must have one. `expires`: seconds that a request waits for an answer, and that its approval counts until the finalization begins.
+    `not_requester`: who started the run may not approve it. `signing_conn_id`: the connection whose password signs approvals; empty: none.
     """
 
     users: tuple[str, ...]
     required: int = 1
     reason: bool = False
     expires: float = 86_400.0
+    not_requester: bool = False
+    signing_conn_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -759,6 +759,7 @@ class ZooKeeperTree:
     changed: tuple[tuple[str, float], ...] = ()  # (what, when) of the last notifications of changed settings and ACLs
     registrations: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     guarded: tuple[str, ...] = ()  # schemes of the znodes' ACLs, such as "sasl"; none: any client may write
+    open_root: str = ""  # kmigrate's own znode, if anybody may write it
     latest: float = 0.0  # the newest time that ZooKeeper gave to anything read here
     cmak: bool | None = False  # whether CMAK keeps its state in this ensemble
 

@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     RETRIED,
     UNPAUSED,
     approval_param,
+    approved,
     cluster_dag,
 )
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
@@ -213,7 +214,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
                 task_id=f"rollback_{name}".replace(".", "_"),
                 groups=[name],
                 priority_weight=weight,
-                **AFTER_SKIPS,
+                **approved(),
             )
             for weight, name in enumerate(reversed(groups), 1)
         ]

@@ -209,7 +209,7 @@ def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
     asked = ApproveFinalizationOperator(
         task_id=task_id, evidence=evidence, evidence_tasks=shown, rollback_task=_START_ROLLBACK, **asked_of(spec)
     )
-    given = {"cluster": spec.name, "answered_by": task_id, **AFTER_SKIPS}
-    starts = StartRollbackOperator(task_id=_START_ROLLBACK, cluster_file=spec.path, **given)
+    given = {"cluster": spec.name, "cluster_file": spec.path, "answered_by": task_id, **AFTER_SKIPS}
+    starts = StartRollbackOperator(task_id=_START_ROLLBACK, **given)
     chain(asked, starts, RollbackStartedOperator(task_id="rollback_started", **given))
     return asked

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -21,18 +21,19 @@ from airflow.sdk import Context, Variable
 from airflow.sdk.observability import stats
 
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
+from airflow_provider_kmigrate.clients.records import JournalHead, Records
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.gauges import Gauge
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.model import Fields, ProbeFigures, Reason
-from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore, rollback_prerequisites
 from airflow_provider_kmigrate.steps.group_watch import GroupFile
-from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.journal import FileJournal, file_name
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
 
@@ -72,6 +73,8 @@ _PARSING = Lock()
 _OVER = {"success", "failed"}
 JUDGED_AT = "kmigrate_judged_at"
 """The XCom key under which a PASS of an audit leaves its time, in seconds since the epoch: a later act checks its age."""
+RESTS_ON = "rests_on"
+"""The XCom key of what a readiness verdict rests on, which a finalization compares with."""
 
 
 class Access(NamedTuple):
@@ -122,7 +125,11 @@ def acting(
         journal = open_journal(spec, run)
         journal.begin()
         step_context = _context_of(spec, access, fence=fence, journal=journal, say=say)
-        yield replace(step_context, stopped=lambda: _ended(spec.name) if killed() else step_context.stopped())
+        try:
+            yield replace(step_context, stopped=lambda: _ended(spec.name) if killed() else step_context.stopped())
+        finally:
+            with suppress(KMigrateError, OSError):  # another process owns the cluster: it keeps the hash now
+                Records(access.tools.zk, spec.cluster_id).seal(JournalHead(run, *journal.link()), fence)
 
 
 def _ended(cluster: str) -> NoReturn:
@@ -178,9 +185,8 @@ def _one_at_a_time(cluster_file: str) -> ClusterSpec:
 
 
 def journal_of(cluster: str, run: str) -> Path:
-    """The path of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
-    return journals_of(cluster) / f"{name}.jsonl"
+    """The path of a run's journal."""
+    return journals_of(cluster) / file_name(run)
 
 
 def journals_of(cluster: str) -> Path:

@@ -1,7 +1,8 @@
 """Approvals: an administrator decides, with the observations shown.
 
-An answer counts only if an approver of the cluster file gave it. It is bound to the run, to the evidence that was shown, and to the
-migration under way (`core.approval`); the journal says who answered what, when and why.
+An answer counts only if an approver of the cluster file gave it, by Airflow's own record. It is bound to the run, to the evidence that
+was shown, and to the migration under way (`core.approval`). It is recorded beside the fence (`clients.records`), and every task that
+needs it reads it there; the journal says who answered what, when and why.
 """
 
 from __future__ import annotations
@@ -17,19 +18,29 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import BaseOperator, Context, Param
 from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core import approval
-from airflow_provider_kmigrate.core.approval import BY_CLUSTER, BY_CONF, Approval, ApproverAnswer, Shown
+from airflow_provider_kmigrate.core.approval import ASKED, BY_CLUSTER, BY_CONF, GIVEN, Approval, ApproverAnswer, Shown
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, StopPoint
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.text import printable, unmarked
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.hooks.approval import approval_of, hand_over, handed_over, is_finalized, note_approval, shown_now
+from airflow_provider_kmigrate.hooks.approval import (
+    approval_of,
+    hand_over,
+    handed_over,
+    is_finalized,
+    keep_approval,
+    kept_approval,
+    note_approval,
+    requester_of,
+    shown_now,
+)
 from airflow_provider_kmigrate.hooks.dag_runs import state_of, why_no_run_begins, why_paused, why_queued
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier, notifiers_of
 from airflow_provider_kmigrate.operators.step import CONTINUE, END, EXPAND, FINALIZE, KEEP, LEAVE, REMOVE, ROLL_BACK, STAY
 from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.triggers.approval import AnswerTrigger
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: nothing is written to
@@ -106,7 +117,7 @@ class _ApproveOperator(HITLOperator):
 
     :param cluster: name of the cluster, as it is shown.
     :param cluster_id: id of the cluster.
-    :param cluster_file: path of the cluster file. Without it an approval is bound to the run and its evidence alone. (templated)
+    :param cluster_file: path of the cluster file: the record of the approval is in that cluster's ZooKeeper. (templated)
     :param approvers: who may answer; None: every user who may edit the DAG.
     :param rehearsal: a run whose conf gives the cluster id continues without asking. Any other text there is no approval.
     :param evidence_tasks: ids of the tasks whose results the request shows.
@@ -130,7 +141,7 @@ class _ApproveOperator(HITLOperator):
         cluster: str,
         cluster_id: str,
         words: Mapping[str, str],
-        cluster_file: str = "",
+        cluster_file: str,
         approvers: ApproverSpec | None = None,
         rehearsal: bool = False,
         evidence_tasks: Sequence[str] = (),
@@ -176,23 +187,22 @@ class _ApproveOperator(HITLOperator):
         shown = self._shown(context)
         if (given := self.given(context, shown)) is not None:
             return self._approved(context, given, self.yes)
-        self._keep(context, Approval(shown, ()))
-        return self._ask(context)
+        return self._ask(context, shown)
 
-    def _ask(self, context: Context) -> Any:
+    def _ask(self, context: Context, shown: Shown) -> Any:
         """Ask, unless the page would show another text: Airflow keeps the first one of a run's request, whatever is cleared (H06)."""
-        store: Any = context["task_state_store"]
-        text = approval.digest(self.body)
-        if store.get("text", text) != text:
+        earlier, text = self._kept(context), approval.digest(self.body)
+        if earlier and earlier.request not in ("", text):
             raise AirflowFailException(format_reasons((Reason("H06", _STALE),)))
-        store.set("text", text, retention=NEVER_EXPIRE)
+        self._keep(context, Approval(shown, (), self.task_id, text, ASKED))
+        self._kept(context)  # a record that would not be believed is known before anybody is asked
         return super().execute(context)
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
         """The approval that was given before this task; None: it must ask. Nobody is asked once the migration is finalized."""
-        if self.of_migration and self.cluster_file and is_finalized(self.cluster_file, context, self.log.info):
+        if self.of_migration and is_finalized(self.cluster_file, context, self.log.info):
             self.log.info("The migration is finalized already: nobody is asked, and this run does what is left of it.")
-            return Approval(shown, (ApproverAnswer(self.yes, BY_CLUSTER, BY_CLUSTER, datetime.now(UTC).isoformat()),))
+            return self._beforehand(context, shown, BY_CLUSTER)
         said = context["params"].get(self.given_as) if self.given_as else None
         if not said:
             return None
@@ -205,28 +215,50 @@ class _ApproveOperator(HITLOperator):
             self.log.warning("The run's conf approves beforehand, but %s: asking.", wrong)
             return None
         self.log.info("Approved by the run's conf: it names cluster id %s.", said)
-        return Approval(shown, (ApproverAnswer(self.yes, BY_CONF, BY_CONF, datetime.now(UTC).isoformat()),))
+        return self._beforehand(context, shown, BY_CONF)
+
+    def _beforehand(self, context: Context, shown: Shown, by: str) -> Approval:
+        """An approval that no user gave; Airflow's page may show a request of this run from before."""
+        earlier = self._kept(context)
+        answer = ApproverAnswer(self.yes, by, by, datetime.now(UTC).isoformat())
+        return Approval(shown, (answer,), self.task_id, earlier.request if earlier else "")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Have Airflow's own record of the answer read: the event only says that there is one."""
+        super().execute_complete(context, event)
+        self.defer(trigger=AnswerTrigger(str(context["ti"].id)), method_name="judge")
+
+    def judge(self, context: Context, event: dict[str, Any]) -> Any:
         """Judge the answer: it counts, it is asked for again, or it ends the run."""
-        answer = _answer(super().execute_complete(context, event))
+        answer = self._answer(event)
         self.log.info("Answered %s by %s.", answer.option, answer.name)
         before = self._kept(context)
-        approves = answer.option != self.no
-        if why := approval.not_counting(answer, self.approvers, before.answers, approves=approves):
+        if before is None:
+            raise AirflowFailException(format_reasons((Reason("H06", "What the request showed was not recorded."),)))
+        approves, asked_by = answer.option != self.no, requester_of(context)
+        if why := approval.not_counting(answer, self.approvers, before.answers, approves=approves, asked_by=asked_by):
             self._note(context, "answer refused", f"{answer} {why}")
             return self._ask_again(context, f"The answer does not count; asking again. {why}")
         if not approves:
             self._note(context, "answered", str(answer))
+            self._keep(context, replace(before, answers=()))
             raise AirflowFailException(self.refused)
-        given = Approval(before.shown, (*before.answers, answer) if answer.option == self.yes else (answer,))
+        given = replace(before, answers=(*before.answers, answer) if answer.option == self.yes else (answer,))
         if self._shown(context) != before.shown:
             raise AirflowFailException(format_reasons((Reason("H06", "What was shown with the request has changed since."),)))
         if answer.option == self.yes and self._missing(given):
-            self._note(context, "answered", f"{answer}; another approver must approve.")
+            self._note(context, "answered", f"{answer}; another approver must approve.", **given.to_json())
             self._keep(context, given)
             return self._ask_again(context, f"{answer.name} has approved; another approver must.")
         return self._approved(context, given, answer.option)
+
+    def _answer(self, event: Mapping[str, Any]) -> ApproverAnswer:
+        """The answer as Airflow's database has it. Fails (H06) if it was not read, or is none to this request."""
+        if "error" in event or len(event["options"]) != 1 or event["options"][0] not in (self.no, *self.others, self.yes):
+            seen = event.get("error") or f"its record has {event['options']!r}"
+            text = f"Airflow did not say what was answered ({seen}). Clear this task to be asked again."
+            raise AirflowFailException(format_reasons((Reason("H06", text),)))
+        return ApproverAnswer(event["options"][0], *(str(event[name]) for name in ("user", "name", "at", "reason")))
 
     def _ask_again(self, context: Context, why: str) -> Any:
         """Ask with the same request. Its page keeps its text (Airflow never changes it), so the log and the message say `why`."""
@@ -239,8 +271,10 @@ class _ApproveOperator(HITLOperator):
         return self.required > 1 and approval.missing_answers(given.answers, self.approvers) > 0
 
     def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
-        """What later tasks of the run demand (`demand_answer`)."""
+        """Record the approval, which later tasks of the run demand; what is returned is only for the reader."""
+        given = replace(given, status=GIVEN)
         self._note(context, "approval", str(given), **given.to_json())
+        self._keep(context, given)
         return {"chosen_options": [option], "approval": given.to_json()}
 
     def _shown(self, context: Context) -> Shown:
@@ -250,30 +284,19 @@ class _ApproveOperator(HITLOperator):
             raise AirflowFailException(str(error)) from None
 
     def _note(self, context: Context, kind: str, text: str, **facts: object) -> None:
-        if self.cluster_file:
-            note_approval(self.cluster_file, context, kind, text, **facts)
+        note_approval(self.cluster_file, context, kind, text, **facts)
 
     def _keep(self, context: Context, given: Approval) -> None:
-        store: Any = context["task_state_store"]
-        store.set("approval", given.to_json(), retention=NEVER_EXPIRE)
+        try:
+            keep_approval(self.cluster_file, context, given, over_waiting=self.over_waiting)
+        except KMigrateError as error:
+            raise AirflowFailException(str(error)) from None
 
-    def _kept(self, context: Context) -> Approval:
-        store: Any = context["task_state_store"]
-        found = approval.from_json(store.get("approval", None))
-        if found is None:
-            raise AirflowFailException(
-                format_reasons((Reason("H06", "What the request showed is not in Airflow's state store."),))
-            )
-        return found
-
-
-def _answer(payload: Any) -> ApproverAnswer:
-    """The answer in what Airflow's operator returns."""
-    by, at = payload["responded_by_user"] or {}, payload["responded_at"]
-    reason = str((payload["params_input"] or {}).get("reason") or "")
-    return ApproverAnswer(
-        payload["chosen_options"][0], str(by.get("id", "")), by.get("name", "an unnamed user"), at.isoformat(), reason
-    )
+    def _kept(self, context: Context) -> Approval | None:
+        try:
+            return kept_approval(self.cluster_file, context, self.task_id)
+        except KMigrateError as error:
+            raise AirflowFailException(str(error)) from None
 
 
 class ApproveFinalizationOperator(_ApproveOperator):
@@ -296,11 +319,11 @@ class ApproveFinalizationOperator(_ApproveOperator):
             self.others, self.text = (ROLL_BACK,), _BODY + _OFFER
         super().__init__(**{"words": {"evidence": evidence}, **kwargs})
 
-    def _ask(self, context: Context) -> Any:
+    def _ask(self, context: Context, shown: Shown) -> Any:
         """Ask, if a run of the rollback would begin."""
         if self.rollback_task:
             _refuse_if(why_paused(context["ti"], rollback_dag(self.cluster)))
-        return super()._ask(context)
+        return super()._ask(context, shown)
 
     def _approved(self, context: Context, given: Approval, option: str) -> dict[str, Any]:
         """Return the answer; if it is to roll back, skip all that follows but the task that starts the rollback."""
@@ -350,14 +373,20 @@ class ApproveRollbackOperator(_ApproveOperator):
 
     def given(self, context: Context, shown: Shown) -> Approval | None:
         """The approval with which a migration's run handed the cluster over, or one given beforehand."""
-        given = handed_over(self.cluster_file, context) if self.cluster_file else None
+        try:
+            given = handed_over(self.cluster_file, context)
+        except KMigrateError as error:
+            self.log.warning("Asking. %s", error)
+            given = None
         if given is None:
             return super().given(context, shown)
         one = self.approvers and replace(self.approvers, required=1)
-        held = approval.still_holds(given, given.shown, one, datetime.now(UTC))  # this run may have waited: its DAG was paused
+        now = datetime.now(UTC)  # this run may have waited: its DAG was paused
+        held = approval.still_holds(given, given.shown, one, now, rehearsal=self.rehearsal)
         if held.met:
             self.log.info("Approved in the request of run %s, which handed the cluster over: %s.", given.shown.run, given)
-            return Approval(shown, given.answers)
+            earlier = self._kept(context)
+            return Approval(shown, given.answers, self.task_id, earlier.request if earlier else "")
         self.log.warning(
             "The approval with which run %s handed the cluster over does not count any more: asking. %s",
             given.shown.run,
@@ -420,7 +449,7 @@ class StartRollbackOperator(TriggerDagRunOperator):
 
     def execute(self, context: Context) -> Any:
         """Hand the cluster over to a new run of the rollback; skipped after any other answer."""
-        given, ti = _answered_to_roll_back(context, self.answered_by), context["ti"]
+        given, ti = _answered_to_roll_back(self.cluster_file, context, self.answered_by), context["ti"]
         run = _started_by(given, self.trigger_dag_id)
         if state_of(ti, run):
             self.log.info("Run %s is there already.", run)
@@ -440,18 +469,20 @@ class RollbackStartedOperator(BaseOperator):
     Fails (H11) with what keeps the run queued. Cleared, it looks again. Killed, it leaves nothing to stop: it only reads.
 
     :param cluster: name of the cluster.
+    :param cluster_file: path of the cluster file. (templated)
     :param answered_by: id of the task that asked.
     """
 
+    template_fields: Sequence[str] = ("cluster_file",)
     WITHIN = 120.0  # seconds
 
-    def __init__(self, *, cluster: str, answered_by: str, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, cluster_file: str, answered_by: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.cluster, self.answered_by = cluster, answered_by
+        self.cluster, self.cluster_file, self.answered_by = cluster, cluster_file, answered_by
 
     def execute(self, context: Context) -> str:
         """Look every few seconds."""
-        run = _started_by(_answered_to_roll_back(context, self.answered_by), rollback_dag(self.cluster))
+        run = _started_by(_answered_to_roll_back(self.cluster_file, context, self.answered_by), rollback_dag(self.cluster))
         end = time.monotonic() + self.WITHIN
         while why := why_queued(context["ti"], run):
             if time.monotonic() > end:
@@ -466,9 +497,12 @@ def rollback_dag(cluster: str) -> str:
     return f"kmigrate_rollback__{cluster}"
 
 
-def _answered_to_roll_back(context: Context, task: str) -> Approval:
-    """The answer that `task` of this run got. Skips this task if it was not to roll back."""
-    given = approval_of(context, task)
+def _answered_to_roll_back(cluster_file: str, context: Context, task: str) -> Approval:
+    """The answer that `task` of this run got, as it is recorded. Skips this task if it was not to roll back."""
+    try:
+        given = approval_of(cluster_file, context, task)
+    except KMigrateError as error:
+        raise AirflowFailException(str(error)) from None
     if given is None or given.answers[-1].option != ROLL_BACK:
         raise AirflowSkipException("The answer was not to roll back.")
     return given

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, 
 from airflow_provider_kmigrate.core.readiness import Readiness
 from airflow_provider_kmigrate.core.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, folder, require_rollback_possible
+from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, RESTS_ON, folder, require_rollback_possible
 from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_plan, run_rest, run_rollback, terms_of
@@ -53,7 +53,6 @@ IN_ONE_PROCESS = frozenset(
 and the triggerer's machine need not have the backup with exported offsets.
 """
 
-_RESTS_ON = "rests_on"  # the XCom of a readiness verdict that a finalization compares with
 _ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
 _FINALIZES = {step.kind for step in after_approval(MIGRATION)}
 _ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
@@ -253,14 +252,13 @@ class FinalizeControllerOperator(MigrationStepOperator):
         self.controller, self.evidence, self.readiness, self.verdict = controller, evidence, readiness, verdict
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        """The controller, and what the earlier tasks returned: evidence, verdict, approval."""
+        """The controller, and what the earlier tasks returned: evidence and verdict."""
         ti: Any = context["ti"]
         return {
             "node": self.controller,
             "approved": ti.xcom_pull(task_ids=self.evidence) if self.evidence else "",
-            "rests_on": ti.xcom_pull(task_ids=self.readiness, key=_RESTS_ON) if self.readiness else None,
+            "rests_on": ti.xcom_pull(task_ids=self.readiness, key=RESTS_ON) if self.readiness else None,
             "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
-            "approval": ti.xcom_pull(task_ids=self.approved_by).get("approval") if self.approved_by else None,
         }
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
@@ -268,15 +266,16 @@ class FinalizeControllerOperator(MigrationStepOperator):
 
         Asked again before each act, which a maintenance window may delay for hours.
         """
-        from airflow_provider_kmigrate.core.approval import fingerprint, from_json, still_holds
+        from airflow_provider_kmigrate.core.approval import fingerprint, still_holds
 
-        approved, spec, judged_at = from_json(arguments.pop("approval")), step_context.spec, arguments["judged_at"]
+        approved, spec, judged_at = self.approval, step_context.spec, arguments["judged_at"]
         cluster = fingerprint(step_context.observer.observe(Fields.POSITION), spec.cluster_id)
         shown = approved and replace(approved.shown, cluster=cluster)
 
         def or_refuse() -> str:
             now = step_context.clock.now()
-            held = still_holds(approved, shown, spec.approvers, datetime.fromtimestamp(now, UTC)) if shown else MET
+            at = datetime.now(UTC)
+            held = still_holds(approved, shown, spec.approvers, at, rehearsal=spec.rehearsal) if shown else MET
             if not held.met or too_old(judged_at, now):
                 require_gate(may_begin(step_context.observer.observe(Fields.POSITION), judged_at, now, *held.reasons))
             return ""
@@ -351,7 +350,7 @@ def _show(ti: Any, verdict: Readiness, now: float) -> None:
     """Leave a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
     ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
     ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
-    ti.xcom_push(key=_RESTS_ON, value=dict(verdict.evidence))
+    ti.xcom_push(key=RESTS_ON, value=dict(verdict.evidence))
 
 
 class RollbackOperator(StepOperator):

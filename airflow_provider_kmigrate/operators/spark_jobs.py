@@ -95,7 +95,7 @@ class HoldSparkJobOperator(SparkJobOperator):
     def execute(self, context: Context) -> str:
         """Check the approval, then hold the job."""
         if self.approved_by:
-            demand_answer(context, self.approved_by, ROLL_BACK)
+            demand_answer(self.cluster_file, context, self.approved_by, ROLL_BACK)
         return super().execute(context)
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:

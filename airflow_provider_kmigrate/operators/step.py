@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator, Context
@@ -19,6 +19,9 @@ from airflow_provider_kmigrate.hooks.step_context import acting, asking, run_of,
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.approval import Approval
 
 _KEY = "progress"  # in Airflow's task state store
 FINALIZE, STAY = "Finalize", "Stay in dual-write"
@@ -52,6 +55,7 @@ class StepOperator(BaseOperator):
     _progress: StepProgress
     _stored: _Stored
     _killed = False
+    approval: Approval | None = None  # that `approved_by` was given, as it is recorded; read in each try
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class StepOperator(BaseOperator):
         if self.approved_by:
             from airflow_provider_kmigrate.hooks.approval import demand_answer  # noqa: PLC0415  # few tasks follow an approval
 
-            demand_answer(context, self.approved_by, self.answer)
+            self.approval = demand_answer(self.cluster_file, context, self.approved_by, self.answer)
         self._progress = progress
         arguments = self.arguments(context)
         try:

@@ -528,6 +528,16 @@ class Approvers(Section):
         "24h",
         default=_APPROVERS.expires,
     )
+    not_requester: StrictBool = key(
+        "true or false: whether the user who started the run is barred from approving it",
+        True,
+        default=_APPROVERS.not_requester,
+    )
+    signing_conn_id: str = key(
+        "an Airflow connection of the type generic, whose password signs approvals: it protects them where any client may write to ZooKeeper",
+        "kmigrate_signs",
+        default=_APPROVERS.signing_conn_id,
+    )
 
 
 class Notifier(Section):

@@ -1,16 +1,19 @@
 """The journal of a run as evidence: one JSON object a line, flushed to disk before and after each act.
 
-It is never read back to decide anything; the cluster's state comes from the cluster.
+It is never read back to decide anything; the cluster's state comes from the cluster. Its lines are chained by hashes (`core.chain`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
+from airflow_provider_kmigrate.core.chain import Link, link_before
 from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -29,8 +32,11 @@ class NoJournal:
         """Drop the line."""
 
 
+_TAIL = 65_536  # bytes, in which the last whole line begins; else the file is read whole
+
+
 class FileJournal:
-    """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ...}` a line, in one file a run."""
+    """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ..., "chain": its `Link`}` a line, in one file a run."""
 
     def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
         self._path, self.run, self._now = path, run, now
@@ -57,11 +63,41 @@ class FileJournal:
         """Append one line and flush it to disk before returning. A line that a full disk or a crash cut short stays alone."""
         line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
         with self._path.open("a+b") as file:
-            end = file.seek(0, os.SEEK_END)
-            torn = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
-            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+            with contextlib.suppress(OSError):  # a file system without locks: one process at a time writes there
+                fcntl.flock(file, fcntl.LOCK_EX)
+            link, torn = _end_of(file)
+            file.write(b"\n" * torn + json.dumps(line | {"chain": link}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def link(self) -> Link:
+        """The hash of all that is written."""
+        try:
+            with self._path.open("rb") as file:
+                return _end_of(file)[0]
+        except FileNotFoundError:
+            return Link()
+
+
+def _end_of(file: IO[bytes]) -> tuple[Link, bool]:
+    """The hash of a journal, and whether its last line is torn."""
+    end = file.seek(0, os.SEEK_END)
+    for begin in sorted({max(0, end - _TAIL), 0}, reverse=True):
+        *lines, rest = os.pread(file.fileno(), end - begin, begin).split(b"\n")
+        lines += [rest] if rest else []
+        first = 1 if begin else 0  # a line whose beginning was not read
+        last = next((number for number in range(len(lines) - 1, first - 1, -1) if link_before(lines[number])), None)
+        if last is not None:
+            break
+    link = (link_before(lines[last]) if last is not None else None) or Link()
+    for line in lines[last or 0 :]:
+        link = link.after(line)
+    return link, bool(rest)
+
+
+def file_name(run: str) -> str:
+    """The name of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in run) + ".jsonl"
 
 
 def lines_of(folder: Path | None) -> Iterator[str]:

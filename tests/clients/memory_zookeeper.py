@@ -27,6 +27,8 @@ class Ensemble:
     cluster_id: str
     znodes: dict[str, Znode] = field(default_factory=lambda: {"": Znode(b"")})
     zxid: int = 0
+    anonymous: bool = False  # its sessions have no identity: all that they create is open to all
+    opened: set[str] = field(default_factory=set)  # what anybody may write
 
     def put(self, path: str, data: bytes) -> None:
         """As another client writes it, with what is missing above it."""
@@ -43,6 +45,15 @@ class MemoryZooKeeper:
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble
+
+    @property
+    def anonymous(self) -> bool:
+        return self._ensemble.anonymous
+
+    def open_to_all(self, path: str) -> str:
+        names = path.split("/")[1:]
+        paths = [f"/{'/'.join(names[:depth])}" for depth in range(1, len(names) + 1)]
+        return paths[0] if self.anonymous else next((each for each in paths if each in self._ensemble.opened), "")
 
     def cluster_id(self) -> str:
         return self._ensemble.cluster_id

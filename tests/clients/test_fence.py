@@ -9,7 +9,7 @@ from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.znodes import Delete, Set
+from airflow_provider_kmigrate.clients.znodes import Create, Delete, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden, SpecError, WrongCluster
 
@@ -176,17 +176,39 @@ class TestTwoRuns:
                 outdated.release()
 
 
-class TestHandedOver:
-    def test_the_other_run_owns_the_cluster_with_the_approval(self, place: Place) -> None:
-        approved = {"answers": [{"user": "ann"}]}
+class TestJoined:
+    """A process that acts on nothing writes what must be so while no process takes the fence."""
+
+    def test_it_raises_no_token_and_holds_until_the_fence_is_taken(self, place: Place) -> None:
         with place.fence(RUN) as fence:
-            fence.hand_over(OTHER, approved)
+            joined = place.fence(RUN)
+            assert joined.join() == fence.token
+            fence.check()
+        beside, session = "/_kmigrate/cluster-1/beside", place.session()
+        session.commit([Create(beside, b"1")], joined)
+        with place.fence(RUN), pytest.raises(Fenced):
+            session.commit([Set(beside, b"2", 0)], joined)
+        assert session.read(beside) == (b"1", 0)
+
+    def test_it_needs_no_owner_and_another_one_is_refused(self, place: Place) -> None:
+        joined = place.fence(RUN)
+        joined.join()
+        assert joined.holder() is None
+        with place.fence(OTHER), pytest.raises(Fenced, match="H01"):
+            place.fence(RUN).join()
+
+
+class TestHandedOver:
+    def test_the_other_run_owns_the_cluster_and_what_was_written_with_it(self, place: Place) -> None:
+        with place.fence(RUN) as fence:
+            fence.hand_over(OTHER, Create("/_kmigrate/cluster-1/beside", b"approved"))
+        assert place.session().read("/_kmigrate/cluster-1/beside") == (b"approved", 0)
         with pytest.raises(Fenced):
             place.fence(RUN).take()
         with place.fence(OTHER) as other:
             holder = other.holder()
             assert holder is not None
-            assert (holder.owner, holder.approved) == (OTHER, approved)
+            assert holder.owner == OTHER
             with pytest.raises(Fenced):
                 fence.check()
             other.release()
@@ -208,11 +230,12 @@ class TestHandedOver:
             place.fence("an administrator").break_lock()
             with place.fence(OTHER) as other:
                 with pytest.raises(Fenced):
-                    outdated.hand_over("third", {})
+                    outdated.hand_over("third", Create("/_kmigrate/cluster-1/beside", b"approved"))
                 other.check()
                 holder = other.holder()
                 assert holder is not None
-                assert (holder.owner, holder.approved) == (OTHER, None)
+                assert holder.owner == OTHER
+        assert place.session().read("/_kmigrate/cluster-1/beside") is None
 
 
 class TestWhatIsRefused:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from airflow_provider_kmigrate.core.approval import (
+    BY_CLUSTER,
     BY_CONF,
+    SKEW,
     Approval,
     ApproverAnswer,
     Shown,
     digest,
     fingerprint,
     from_json,
+    is_as_given,
     missing_answers,
     not_counting,
     only_waits,
+    signature,
     still_holds,
 )
 from airflow_provider_kmigrate.core.cluster import ApproverSpec
@@ -38,6 +43,8 @@ SHOWN = Shown("dag/run", "cluster 1", {"soak": digest("healthy"), "equivalent": 
         (ANN, None, (), True, True),
         (ANN, TWO, (), True, True),
         (EVE, None, (), True, True),
+        (replace(ANN, user=""), None, (), True, False),
+        (replace(ANN, user=""), None, (), False, False),
         (EVE, TWO, (), True, False),
         (EVE, TWO, (), False, False),
         (replace(ANN, user=""), TWO, (), True, False),
@@ -65,32 +72,95 @@ def test_how_many_more_must_approve(answers, approvers, missing):
     assert missing_answers(answers, approvers) == missing
 
 
+WHOLE = Approval(SHOWN, (ANN, BOB), "approve", digest("the request"))
+
+
 @pytest.mark.parametrize(
     ("approval", "now", "approvers", "hours", "about"),
     [
-        (Approval(SHOWN, (ANN, BOB)), SHOWN, TWO, 0.9, ""),
-        (Approval(SHOWN, (ANN,)), SHOWN, None, 9999, ""),
+        (WHOLE, SHOWN, TWO, 0.9, ""),
+        (replace(WHOLE, answers=(ANN,)), SHOWN, None, 9999, ""),
         (None, SHOWN, TWO, 0, "No approval"),
-        (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, run="dag/later"), TWO, 0, "is of run dag/run"),
-        (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, cluster="cluster 2"), TWO, 0, "another migration"),
-        (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, cluster=""), TWO, 0, "another migration"),
-        (Approval(replace(SHOWN, cluster=""), (ANN, BOB)), SHOWN, TWO, 0, ""),
-        (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={**SHOWN.evidence, "soak": digest("")}), TWO, 0, "changed since: soak"),
-        (Approval(SHOWN, (ANN, BOB)), replace(SHOWN, evidence={}), TWO, 0, "changed since: equivalent, soak"),
-        (Approval(SHOWN, (ANN, BOB)), SHOWN, TWO, 1.1, "1.1 h old"),
-        (Approval(SHOWN, (ANN, replace(BOB, at=(AT + timedelta(hours=1)).isoformat()))), SHOWN, TWO, 1.1, "1.1 h old"),
-        (Approval(SHOWN, (ANN,)), SHOWN, TWO, 0, "1 more"),
-        (Approval(SHOWN, (ANN, EVE)), SHOWN, TWO, 0, "No approver of this cluster any more: Eve"),
-        (Approval(SHOWN, (replace(ANN, user=BY_CONF),)), SHOWN, TWO, 9999, ""),
+        (WHOLE, replace(SHOWN, run="dag/later"), TWO, 0, "is of run dag/run"),
+        (WHOLE, replace(SHOWN, cluster="cluster 2"), TWO, 0, "another migration"),
+        (WHOLE, replace(SHOWN, cluster=""), TWO, 0, "another migration"),
+        (WHOLE, replace(SHOWN, evidence={**SHOWN.evidence, "soak": digest("")}), TWO, 0, "changed since: soak"),
+        (WHOLE, replace(SHOWN, evidence={}), TWO, 0, "changed since: equivalent, soak"),
+        (WHOLE, SHOWN, TWO, 1.1, "1.1 h old"),
+        (replace(WHOLE, answers=(ANN, replace(BOB, at=(AT + timedelta(hours=1)).isoformat()))), SHOWN, TWO, 1.1, "1.1 h old"),
+        (replace(WHOLE, answers=(ANN,)), SHOWN, TWO, 0, "1 more"),
+        (replace(WHOLE, answers=(ANN, EVE)), SHOWN, TWO, 0, "No approver of this cluster any more: Eve"),
+        (replace(WHOLE, answers=(replace(ANN, user=BY_CLUSTER),)), SHOWN, None, 0, "Nobody was asked"),
     ],
-)  # fmt: skip
+)
 def test_an_approval_is_used_only_as_it_was_given(approval, now, approvers, hours, about):
-    gate = still_holds(approval, now, approvers, AT + timedelta(hours=hours))
+    gate = still_holds(approval, now, approvers, AT + timedelta(hours=hours), rehearsal=False)
     assert gate.met is (not about)
     assert about in " ".join(reason.text for reason in gate.reasons)
     if about:
         assert gate.state is GateState.NEVER
         assert {reason.code for reason in gate.reasons} == {"H06"}
+
+
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_only_a_rehearsal_is_approved_by_a_runs_conf_however_the_record_came_about(rehearsal):
+    by_conf = replace(WHOLE, answers=(replace(ANN, user=BY_CONF, name=BY_CONF),))
+    assert still_holds(by_conf, SHOWN, TWO, AT, rehearsal=rehearsal).met is rehearsal
+    assert is_as_given(by_conf, SHOWN, AT, rehearsal=rehearsal).met is rehearsal
+
+
+FAR = (
+    "9999-12-31T23:59:59+00:00", "9999-12-31T23:59:59-23:59", (AT + SKEW + timedelta(seconds=1)).isoformat(), "0001-01-01T00:00:00+23:59",
+    "2026-11-27T22:00:00", "2026-11-27", "garbage", "", "2026-13-01T00:00:00+00:00", "\x00", "9" * 5000,
+)  # fmt: skip
+"""Dates of answers that are of the future, of no time zone, or none."""
+
+
+def flawed():
+    """Every whole record with one thing of it that is empty, far or no hash; by the fields of the record's own classes."""
+    shown = {"run": [""], "cluster": [""], "evidence": [{}, {"soak": ""}, {"soak": "0" * 63}, {"soak": digest("x").upper()}]}
+    answer = {"option": [""], "user": [""], "name": [], "at": FAR, "reason": []}
+    assert (set(shown), set(answer)) == ({each.name for each in fields(Shown)}, {each.name for each in fields(ApproverAnswer)})
+    for name, values in shown.items():
+        yield from (replace(WHOLE, shown=replace(SHOWN, **{name: value})) for value in values)
+    for name, values in answer.items():
+        yield from (replace(WHOLE, answers=(ANN, replace(BOB, **{name: value}))) for value in values)
+    yield replace(WHOLE, answers=())
+    yield from (replace(WHOLE, status=status) for status in ("asked", "", "Given"))
+
+
+@pytest.mark.parametrize("approval", list(flawed()))
+@pytest.mark.parametrize("approvers", [None, TWO])
+def test_what_is_empty_or_of_the_future_is_no_approval_whatever_is_shown_now(approval, approvers):
+    """What is shown now is taken from the record itself, as by a gate that asks for what the record names."""
+    for gate in (
+        is_as_given(approval, approval.shown, AT, rehearsal=False),
+        still_holds(approval, approval.shown, approvers, AT, rehearsal=False),
+    ):
+        assert gate.state is GateState.NEVER
+        assert {reason.code for reason in gate.reasons} == {"H06"}
+        assert all(reason.text.endswith((".", "'")) and reason.meaning and reason.next_step for reason in gate.reasons)
+
+
+def test_a_clock_that_is_a_little_ahead_makes_no_future():
+    ahead = replace(WHOLE, answers=tuple(replace(each, at=(AT + SKEW).isoformat()) for each in WHOLE.answers))
+    assert still_holds(ahead, SHOWN, TWO, AT, rehearsal=False).met
+
+
+ASKED = [
+    ("", False, True), ("ann", False, True), (None, False, True), ("", True, True), ("bob", True, True), ("ann", True, False),
+    ("ANN", True, False), ("Ann", True, False), (None, True, False),
+]  # fmt: skip
+"""Who started the run, whether that user is barred, and whether ann's approval counts."""
+
+
+@pytest.mark.parametrize(("asked_by", "barred", "counts"), ASKED)
+def test_who_asked_may_be_barred_from_approving_and_never_from_declining(asked_by, barred, counts):
+    approvers = replace(TWO, not_requester=barred)
+    why = not_counting(ANN, approvers, (), approves=True, asked_by=asked_by)
+    assert (why is None) is counts
+    assert why is None or (why.code, "not_requester" in why.text) == ("H10", True)
+    assert not_counting(ANN, approvers, (), approves=False, asked_by=asked_by) is None
 
 
 def test_each_migration_has_its_own_fingerprint_and_an_unread_one_none():
@@ -104,18 +174,55 @@ def test_each_migration_has_its_own_fingerprint_and_an_unread_one_none():
     assert fingerprint(replace(DUAL, zk=None), "a") == ""
 
 
-def test_it_survives_storage_and_nothing_else_is_taken_for_one():
-    approval = Approval(SHOWN, (ANN, BOB))
-    assert from_json(approval.to_json()) == approval
-    for other in (
-        None,
-        "yes",
-        {},
-        {"answers": []},
-        {"shown": {}, "answers": []},
-        {**approval.to_json(), "answers": [{"user": "ann"}]},
-    ):
-        assert from_json(other) is None
+WRONG = (None, 5, True, [], ["a"], {}, {"a": 1}, 1.5)
+
+
+STORED = json.loads(json.dumps(WHOLE.to_json()))
+
+
+def with_one_wrong(value):
+    """These JSON values with one of them of another type, one left out, or one too many."""
+    yield from (wrong for wrong in WRONG if wrong != value)
+    if isinstance(value, dict):
+        yield {**value, "more": ""}
+        for key in value:
+            yield {other: inner for other, inner in value.items() if other != key}
+            yield from ({**value, key: wrong} for wrong in with_one_wrong(value[key]))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from ([*value[:place], wrong, *value[place + 1 :]] for wrong in with_one_wrong(inner))
+
+
+def is_whole(made):
+    """Whether it only has other evidence, or no answer: a record, of which `is_as_given` judges the content."""
+    evidence = (
+        made["shown"]["evidence"]
+        if isinstance(made, dict) and isinstance(made.get("shown"), dict) and "evidence" in made["shown"]
+        else None
+    )
+    others = isinstance(evidence, dict) and all(isinstance(each, str) for each in evidence.values())
+    return (isinstance(made, dict) and (made | {"answers": STORED["answers"]} == STORED and made.get("answers") == [])) or (
+        others and made | {"shown": {**made["shown"], "evidence": STORED["shown"]["evidence"]}} == STORED
+    )
+
+
+MALFORMED = [made for made in with_one_wrong(STORED) if not is_whole(made)]
+
+
+def test_it_survives_storage():
+    assert from_json(json.loads(json.dumps(WHOLE.to_json()))) == WHOLE
+
+
+@pytest.mark.parametrize("stored", [*MALFORMED, "yes"])
+def test_nothing_else_is_taken_for_one(stored):
+    assert from_json(stored) is None
+
+
+def test_a_signature_is_of_every_value_and_of_the_key():
+    whole, key = WHOLE.to_json(), "k" * 32
+    assert signature(json.loads(json.dumps(whole)), key) == signature(whole, key)
+    assert len(MALFORMED) > 150
+    assert signature(whole, key) not in {signature(other, key) for other in MALFORMED} | {signature(whole, "K" * 32)}
 
 
 @pytest.mark.parametrize(

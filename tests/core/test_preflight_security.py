@@ -89,6 +89,7 @@ ROWS: list[Row] = [
     ("ZooKeeper with TLS, no file says how", known(connections=ConnectionFacts(zookeeper=("TLS",))), ["B10a"]),
     ("ZooKeeper with SASL", known(connections=ConnectionFacts(zookeeper=("SASL",))), ["B10a"]),
     ("key stores of controllers on machines of brokers", both(everywhere(ssl_keystore_location="/k"), beside_brokers), []),
+    ("our own znode is open", tree(open_root="/_kmigrate"), ["W22"]),
     ("ZooKeeper without an identity", both(environment(one_machine=False), known(connections=ConnectionFacts(anonymous=True))), ["W8", "W22"]),
     ("ZooKeeper without an identity, all on this machine", known(connections=ConnectionFacts(anonymous=True)), []),
     ("a webhook that cannot be called", known(connections=ConnectionFacts(refused=(Reason("N03", "connection deployer: no TLS"),))), ["N03"]),

@@ -23,6 +23,8 @@ os.environ |= {
 
 import pytest
 from airflow.sdk import DAG, Variable
+from airflow.sdk.execution_time.comms import GetHITLDetailResponse
+from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -84,9 +86,21 @@ def run_dag(known: Callable[[DAG], None]) -> Callable[..., Any]:
         known(dag)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "sleep", Sleep())
+            patch.setattr(InProcessTestSupervisor, "_handle_request", _as_a_triggerer)
             return dag.test(**arguments)
 
     return run
+
+
+_handle_request = InProcessTestSupervisor._handle_request
+
+
+def _as_a_triggerer(supervisor: InProcessTestSupervisor, msg: Any, log: Any, req_id: int) -> None:
+    """`dag.test` runs a trigger without the triggerer, which alone answers this question, as here."""
+    if isinstance(msg, GetHITLDetailResponse):
+        supervisor.send_msg(supervisor.client.hitl.get_detail_response(ti_id=msg.ti_id), request_id=req_id)
+    else:
+        _handle_request(supervisor, msg, log, req_id)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from airflow_provider_kmigrate.core.approval import Approval, Shown
 from airflow_provider_kmigrate.core.migration.controllers import VERDICT_HOLDS
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
 from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT
@@ -36,17 +35,19 @@ from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_dags import tasks
 from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft
 
-CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 RunDag = Callable[..., Any]
 _numbers = itertools.count()
 
 
-def gate(**arguments: Any) -> DAG:
+def gate(sim: Rehearsal, **arguments: Any) -> DAG:
     """A DAG with nothing but the gate."""
     params = {"approve_finalization": Param("", type="string")}
-    given = {"cluster": "prod", "cluster_id": CLUSTER_ID, "evidence": "* soak: {{ 40 + 2 }} h", **arguments}
+    given = {
+        "cluster": "sim", "cluster_id": CLUSTER_ID, "cluster_file": str(sim.path), "evidence": "* soak: {{ 40 + 2 }} h", **arguments,
+    }  # fmt: skip
     with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None, params=params, default_args={"retries": 2}) as dag:
         ApproveFinalizationOperator(task_id="approve", **given)
     return dag
@@ -92,25 +93,32 @@ class Person:
             if not instance or not detail:
                 return
             detail.responded_at, detail.chosen_options = timezone.utcnow(), [self._option]
+            detail.responded_by = {"id": "ann", "name": "Ann"}
             handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=instance, session=session)
             session.flush()
             session.expunge(detail)
             self.asked = detail
 
 
+@pytest.fixture
+def sim(begun: Callable[..., Any]) -> Rehearsal:
+    """A cluster in dual-write."""
+    return begun(all_kraft)[0]
+
+
 def answered(
-    run_dag: RunDag, option: str, rehearsal: bool = True, **arguments: Any
+    sim: Rehearsal, run_dag: RunDag, option: str, rehearsal: bool = True, **arguments: Any
 ) -> tuple[str, HITLDetail | None, TaskInstance]:
     """The run's state, what was asked, and the gate's task."""
-    dag = gate(rehearsal=rehearsal)
+    dag = gate(sim, rehearsal=rehearsal)
     with Person(dag.dag_id, option).at_work() as person:
         run = run_dag(dag, **arguments)
     [instance] = run.get_task_instances()
     return str(run.state), person.asked, instance
 
 
-def test_finalize_passes(run_dag: RunDag) -> None:
-    state, asked, _ = answered(run_dag, FINALIZE)
+def test_finalize_passes(sim: Rehearsal, run_dag: RunDag) -> None:
+    state, asked, _ = answered(sim, run_dag, FINALIZE)
     assert state == "success"
     assert asked is not None
     assert asked.options == [STAY, FINALIZE]
@@ -122,42 +130,37 @@ def test_finalize_passes(run_dag: RunDag) -> None:
     )
 
 
-def test_without_an_answer_it_waits(run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_it_waits(sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sleep, "MOST", 3)
     with pytest.raises(pytest.fail.Exception, match=r"the run does not end, its tasks are {'approve': 'awaiting_input'}"):
-        run_dag(gate())
+        run_dag(gate(sim))
 
 
-def test_stay_fails_without_asking_again(run_dag: RunDag) -> None:
-    state, _, instance = answered(run_dag, STAY)
+def test_stay_fails_without_asking_again(sim: Rehearsal, run_dag: RunDag) -> None:
+    state, _, instance = answered(sim, run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
 
 
-@pytest.mark.parametrize(("user", "message"), [({"id": "7", "name": "ann"}, "ann"), (None, "an unnamed user")])
-def test_its_log_says_who_answered_what(user: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_log_says_who_answered_what(sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
-    event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}
-    dag = gate()
-    kept = Approval(Shown(f"{dag.dag_id}/run", "", {}), ())
-    context = {"dag": dag, "run_id": "run", "ti": None, "task_state_store": Mock(get=lambda *_: kept.to_json())}
-    dag.get_task("approve").execute_complete(context, event)  # type: ignore[attr-defined]
-    log.info.assert_called_with("Answered %s by %s.", FINALIZE, message)
+    answered(sim, run_dag, FINALIZE)
+    log.info.assert_any_call("Answered %s by %s.", FINALIZE, "Ann")
 
 
-def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:
-    state, asked, _ = answered(run_dag, STAY, run_conf={"approve_finalization": CLUSTER_ID})
+def test_a_run_that_names_the_cluster_is_not_asked(sim: Rehearsal, run_dag: RunDag) -> None:
+    state, asked, _ = answered(sim, run_dag, STAY, run_conf={"approve_finalization": CLUSTER_ID})
     assert (state, asked) == ("success", None)
 
 
-def test_only_a_rehearsal_is_approved_by_a_runs_conf(run_dag: RunDag) -> None:
-    state, asked, _ = answered(run_dag, STAY, rehearsal=False, run_conf={"approve_finalization": CLUSTER_ID})
+def test_only_a_rehearsal_is_approved_by_a_runs_conf(sim: Rehearsal, run_dag: RunDag) -> None:
+    state, asked, _ = answered(sim, run_dag, STAY, rehearsal=False, run_conf={"approve_finalization": CLUSTER_ID})
     assert state == "failed"
     assert asked is not None
 
 
 @pytest.mark.parametrize("text", ["yes", CLUSTER_ID.lower(), f"{CLUSTER_ID} "])
-def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
-    state, asked, _ = answered(run_dag, STAY, run_conf={"approve_finalization": text})
+def test_any_other_text_is_no_approval(sim: Rehearsal, run_dag: RunDag, text: str) -> None:
+    state, asked, _ = answered(sim, run_dag, STAY, run_conf={"approve_finalization": text})
     assert state == "failed"
     assert asked is not None
 
@@ -185,8 +188,8 @@ def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path
     assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
 
 
-def test_its_task_is_never_retried_whatever_the_dag_says() -> None:
-    assert gate().get_task("approve").retries == 0
+def test_its_task_is_never_retried_whatever_the_dag_says(sim: Rehearsal) -> None:
+    assert gate(sim).get_task("approve").retries == 0
 
 
 def judged(at: float, ti: Any) -> None:

@@ -20,7 +20,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 
-from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, from_json
+from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.text import unmarked
 from airflow_provider_kmigrate.dag_builders import folder
@@ -93,7 +93,12 @@ def gate(approvers: ApproverSpec, sim: Rehearsal, **arguments: Any) -> DAG:
 
 
 def demanded(**context: Any) -> list[str]:
-    return [answer.user for answer in demand_answer(context, "approve", FINALIZE).answers]  # type: ignore[arg-type]
+    return [answer.user for answer in demand_answer(file_of(context), context, "approve", FINALIZE).answers]  # type: ignore[arg-type]
+
+
+def file_of(context: Any) -> str:
+    """The cluster file of the request in the same DAG."""
+    return str(context["dag"].get_task("approve").cluster_file)
 
 
 def journal(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
@@ -245,7 +250,7 @@ def test_no_request_that_offers_a_rollback_is_made_while_its_dag_is_paused_or_un
 
 
 def demanded_back(**context: Any) -> None:
-    demand_answer(context, "approve", ROLL_BACK)  # type: ignore[arg-type]
+    demand_answer(file_of(context), context, "approve", ROLL_BACK)  # type: ignore[arg-type]
 
 
 def test_an_answer_to_what_is_not_so_any_more_is_refused(
@@ -278,34 +283,28 @@ def changed(**context: Any) -> None:
     pull = ti.xcom_pull
 
     class Cleared:
-        def xcom_pull(self, task_ids: str) -> Any:
-            return "healthy for longer" if task_ids == "soak" else pull(task_ids=task_ids)
+        def xcom_pull(self, task_ids: str, **key: str) -> Any:
+            return "healthy for longer" if task_ids == "soak" and not key else pull(task_ids=task_ids, **key)
 
-    demand_answer({**context, "ti": Cleared()}, "approve", FINALIZE)  # type: ignore[arg-type,typeddict-item]
+    demand_answer(file_of(context), {**context, "ti": Cleared()}, "approve", FINALIZE)  # type: ignore[arg-type,typeddict-item]
 
 
-def test_an_approval_of_something_else_is_none(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
+def test_an_approval_of_something_else_is_none(
+    api: TestClient, sim: Rehearsal, run_dag: RunDag, known: Callable[[DAG], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     """*Roll back* is no approval to finalize, whatever a person clears afterwards."""
-    from airflow.sdk.exceptions import AirflowFailException  # noqa: PLC0415
-
-    answered = {"chosen_options": ["Roll back"], "approval": None}
-    dag = gate(ONE, sim)
-    with Users(api, dag.dag_id, [("ann", FINALIZE, "")]).at_work():
+    known(folder.dags_of(sim.path.parent)[ROLLBACK_ID])
+    pause(api, ROLLBACK_ID, paused=False)
+    dag = gate(ONE, sim, rollback_task="start_rollback")
+    with dag:
+        start_rollback = PythonOperator(task_id="start_rollback", python_callable=demanded_back, trigger_rule="none_failed")
+        later = PythonOperator(task_id="later", python_callable=demanded, trigger_rule="none_failed")
+        dag.get_task("approve").set_downstream(start_rollback)
+        start_rollback.set_downstream(later)
+    with Users(api, dag.dag_id, [("ann", ROLL_BACK, "")]).at_work():
         run = run_dag(dag)
-    [instance] = [each for each in run.get_task_instances() if each.task_id == "approve"]
-    found = from_json(instance.xcom_pull(task_ids="approve")["approval"])
-    assert found is not None
-    back = found.to_json()
-    back["answers"][0]["option"] = "Roll back"
-
-    class Left:
-        def xcom_pull(self, task_ids: str) -> Any:
-            return {**answered, "approval": back} if task_ids == "approve" else "healthy"
-
-    context: Any = {"dag": dag, "run_id": run.run_id, "ti": Left()}
-    demand_answer(context, "approve", "Roll back")
-    with pytest.raises(AirflowFailException, match="H06"):
-        demand_answer(context, "approve", FINALIZE)
+    assert (tasks(run)["start_rollback"], tasks(run)["later"]) == ("success", "failed")
+    assert "H06" in capsys.readouterr().out
 
 
 def test_no_request_is_made_while_it_is_unknown_which_migration_is_under_way(
@@ -325,15 +324,15 @@ def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does
 ) -> None:
     """The rollback's DAG was paused for days, or its approver has left."""
     at = datetime.now(UTC) - timedelta(hours=hours)
-    given = Approval(
-        Shown("migration/run", "cluster", {}), (ApproverAnswer(ROLL_BACK, user, user, at.isoformat(), "it is slow"),)
-    )
+    shown = Shown("migration/run", "cluster", {"plan": digest("the plan")})
+    given = Approval(shown, (ApproverAnswer(ROLL_BACK, user, user, at.isoformat(), "it is slow"),))
     monkeypatch.setattr(operators, "handed_over", lambda _file, _context: given)
+    monkeypatch.setattr(operators, "kept_approval", lambda _file, _context, _task: None)
     approvers = dataclasses.replace(TWO, expires=3600.0)
     asked = ApproveRollbackOperator(
         task_id="approve", cluster="sim", cluster_id=CLUSTER_ID, plan="", cluster_file="/sim.yaml", approvers=approvers
     )
-    found = asked.given(Context(), Shown("rollback/run", "cluster", {}))
+    found = asked.given({"params": {}}, Shown("rollback/run", "cluster", {}))  # type: ignore[typeddict-item]
     assert (found is not None) is counts
     assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
 

@@ -553,6 +553,7 @@ class SimCluster:
             zk=zk,
             chroot="/kafka",
             connections=self.connections,
+            signing_key="",
         )
 
     def context(self, folder: Path) -> StepContext:

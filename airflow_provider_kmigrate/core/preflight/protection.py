@@ -108,6 +108,9 @@ def _of_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         yield warns(
             "W22", "kmigrate's connection to ZooKeeper has no identity: any client of ZooKeeper may write below /_kmigrate"
         )
+    tree = facts.environment.tree
+    if not facts.connections.anonymous and tree is not None and tree.open_root:
+        yield warns("W22", f"any client of ZooKeeper may write {tree.open_root}, although kmigrate's connection has an identity")
 
 
 def _verifies(keys: Keys, listener: str) -> bool:

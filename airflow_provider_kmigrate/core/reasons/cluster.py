@@ -355,7 +355,7 @@ do: To continue: `airflow variables delete kmigrate_stop__<cluster>`, then clear
 never: Do the next step by hand.
 
 H06 No valid approval
-means: The approval was skipped or marked as success, is too old, or is of another run, another migration or other evidence than now; or a node, a file or an original that the approved readiness rested on has changed.
+means: The approval was skipped or marked as success, is not whole, is too old or of the future, or is of another run, another migration or other evidence than now; or a node, a file or an original that the approved readiness rested on has changed.
 meanwhile: Yes: this act was not made. If G05 names a controller, fix that first.
 do: Start a new run of the same DAG. It does only what is left, and asks with fresh evidence; a migration soaks again. Read it, and answer `approve`.
 do: `approve` was skipped or marked as success, or an approver left `approvers`, or more must approve now: clear `approve` with *Downstream*.
@@ -377,10 +377,11 @@ do: It is damaged: start a new run of the DAG. It observes the cluster and does 
 never: Delete the stored progress to make the task continue.
 
 H10 An answer does not count
-means: The user is not in `approvers` of the cluster file, has approved already where two must, or gave no reason where one is required.
+means: The user is not in `approvers` of the cluster file, started this run under `not_requester`, has approved already where two must, or gave no reason where one is required.
 meanwhile: Yes: nothing was changed, and the request still waits.
 do: Have an approver answer: `approvers.users` in the cluster file lists the ids of their users, as Airflow's auth manager has them.
 do: A reason is required: answer again, with the field *Reason* filled in.
+do: Airflow does not say who started the run: start a new one in Airflow's page.
 never: Add yourself to `approvers` to get past it. Approve with another user's login.
 
 H11 No run of the rollback would begin
@@ -400,6 +401,14 @@ do: It failed: clear the task that failed ([section 5](#5-how-to-continue)). It 
 do: Its task stands on "running" although its worker died: mark that task failed, then clear it.
 do: Airflow does not know the run any more: free the cluster ([section 13](#13-free-a-cluster)).
 never: Break the lock of a run that is only queued or paused.
+
+H13 The record of an approval is not believed
+means: Somebody other than kmigrate could have written it, or did: any client of ZooKeeper may write its znode or one above it although kmigrate's connection has an identity, or its signature is wrong.
+meanwhile: Yes: nothing was changed. If G05 names a controller, fix that first.
+do: It names a znode that any client may write: as kmigrate's user of ZooKeeper, in `zookeeper-shell.sh`, `setAcl -R /_kmigrate auth::cdrwa`. Then start a new run of the DAG, which asks again.
+do: The signature is wrong: `approvers.signing_conn_id`, or its password, was changed since, or somebody wrote the record. Start a new run of the DAG, and find out who can write to ZooKeeper.
+do: It came with a handover and has no signature, where any client may write to ZooKeeper: answer the request of this run. To not be asked twice, give the ZooKeeper connection an identity, or set `signing_conn_id`.
+never: Write or delete the record by hand.
 
 P The phase
 about: the phase of the migration

@@ -325,10 +325,12 @@ never: Correct the text in the files: under the right path there is no cluster, 
 source: ZooKeeper programmer's guide: connection strings with a chroot
 
 W22 Any client of ZooKeeper may write kmigrate's record
-means: Who owns the cluster, and the notes of the rolls, are below `/_kmigrate`. Without an identity kmigrate cannot protect them: any client that reaches ZooKeeper can take the cluster from a run, or give it to one that was stopped. Kafka's own znodes are as open, unless brokers have an identity.
+means: Who owns the cluster, what was approved, and the notes of the rolls, are below `/_kmigrate`. Without an identity kmigrate cannot protect them: any client that reaches ZooKeeper can take the cluster from a run, give it to one that was stopped, or write an approval. Kafka's own znodes are as open, unless brokers have an identity.
 meanwhile: Yes, as safe as ZooKeeper was before.
 do: Let only brokers, controllers and kmigrate reach ZooKeeper's port until the finalization.
 do: Or give the ZooKeeper connection the brokers' identity (login, SASL or a TLS certificate): what kmigrate creates then belongs to it.
+do: Approvals alone: set `approvers.signing_conn_id` in the cluster file. They are signed then, wherever they are.
+do: `/_kmigrate` was made before the connection had an identity: as that user, in `zookeeper-shell.sh`, `setAcl -R /_kmigrate auth::cdrwa`. Until then no record of an approval is believed (H13).
 never: Give kmigrate an identity of its own on a cluster whose brokers have one: it could not write their znodes.
 source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
 
