@@ -123,14 +123,18 @@ def handed_over(cluster_file: str, context: Context) -> Approval | None:
 
 def approval_of(cluster_file: str, context: Context, task: str) -> Approval | None:
     """The approval that `task` of this run was given; None: none, as if it was skipped or marked as success."""
-    found = kept_approval(cluster_file, context, task)
+    return _given(kept_approval(cluster_file, context, task))
+
+
+def _given(found: Approval | None) -> Approval | None:
     return found if found and found.status == GIVEN else None
 
 
 def demand_answer(cluster_file: str, context: Context, task: str, wanted: str) -> Approval:
     """The approval that `task` of this run was given. Raises (H06, H13) unless its answer is `wanted`, for this run and what was shown with it."""
     try:
-        found = approval_of(cluster_file, context, task)
+        with _records(cluster_file) as (spec, _, records):
+            found = _given(records.approval(run_of(context), task))
     except KMigrateError as error:
         raise AirflowFailException(str(error)) from None
     if found is None or {answer.option for answer in found.answers} != {wanted}:
@@ -138,7 +142,7 @@ def demand_answer(cluster_file: str, context: Context, task: str, wanted: str) -
         raise AirflowFailException(format_reasons((Reason("H06", text),)))
     evidence = _evidence(context, [task for task in found.shown.evidence if task != _CONF])
     shown = Shown(run_of(context), found.shown.cluster, evidence)
-    gate = is_as_given(found, shown, datetime.now(UTC), rehearsal=load(cluster_file).rehearsal)
+    gate = is_as_given(found, shown, datetime.now(UTC), rehearsal=spec.rehearsal)
     if not gate.met:
         raise AirflowFailException(format_reasons(gate.reasons))
     return found
