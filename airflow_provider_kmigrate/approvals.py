@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ZooKeeper(settings.zookeeper) as zk:
             records = Records(zk, spec.cluster_id, settings.signing_key)
             kept, heads = tuple(records.approvals()), tuple(records.heads())
-        found = verify(kept, heads, _read(chosen.journals / spec.name))
+        found = verify(kept, heads, read_journals(chosen.journals / spec.name))
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1 if isinstance(error, Refused) else 2
@@ -131,7 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if found.is_sound else 1
 
 
-def _read(folder: Path) -> dict[str, Journal]:
+def read_journals(folder: Path) -> dict[str, Journal]:
+    """Every journal in a folder, by the name of its file. Raises `Failed`."""
     try:
         found = {path.name: path.read_bytes().split(b"\n") for path in sorted(folder.glob("*.jsonl"))}
     except OSError as error:

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.gates import not_yet_if
 from airflow_provider_kmigrate.core.migration.waits import is_over
 from airflow_provider_kmigrate.core.model import Fields, Reason, could_not_read
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.step_context import (
     JUDGED_AT,
     RESTS_ON,
@@ -131,11 +131,14 @@ def _given(found: Approval | None) -> Approval | None:
 
 
 def demand_answer(cluster_file: str, context: Context, task: str, wanted: str) -> Approval:
-    """The approval that `task` of this run was given. Raises (H06, H13) unless its answer is `wanted`, for this run and what was shown with it."""
+    """The approval that `task` of this run was given. Fails (H06, H13) unless its answer is `wanted`, for this run and what was shown with it.
+
+    Raises `Unavailable` if ZooKeeper does not answer: a retry may read it.
+    """
     try:
         with _records(cluster_file) as (spec, _, records):
             found = _given(records.approval(run_of(context), task))
-    except KMigrateError as error:
+    except (Refused, AuthenticationFailed, Failed) as error:
         raise AirflowFailException(str(error)) from None
     if found is None or {answer.option for answer in found.answers} != {wanted}:
         text = f"Task {task!r} of this run was given no approval to {wanted.lower()}."

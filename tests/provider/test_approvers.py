@@ -20,6 +20,8 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 
+from airflow_provider_kmigrate.approvals import read_journals, verify
+from airflow_provider_kmigrate.clients.records import Records
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.text import unmarked
@@ -31,6 +33,7 @@ from airflow_provider_kmigrate.operators import approval as operators
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
 from tests.kit.hostile import CONTROLS, MARKUP
+from tests.clients.memory_zookeeper import MemoryZooKeeper
 from tests.provider.airflow_tasks import clear, pause, token_of
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
@@ -152,6 +155,10 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     assert ["(ann) gave no reason" in line["text"] for line in journal(tmp_path, "answer refused")] == [True, False]
     [line] = journal(tmp_path, "approval")
     assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
+    records = Records(MemoryZooKeeper(sim.ensemble), CLUSTER_ID)
+    found = verify(list(records.approvals()), list(records.heads()), read_journals(tmp_path / "kmigrate" / "journal" / "sim"))
+    assert found.is_sound, found.lines
+    assert [kept.approval and len(kept.approval.answers) for kept in records.approvals()] == [2]
 
 
 def test_an_answer_with_fields_that_the_form_does_not_have_is_judged_and_fails_nothing(
