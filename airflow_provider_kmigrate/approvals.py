@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
-from airflow_provider_kmigrate.clients.records import JournalHead, Kept, Records
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, heads
+from airflow_provider_kmigrate.clients.records import Kept, Records
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.approval import GIVEN, Approval, ApproverAnswer, from_json
 from airflow_provider_kmigrate.core.chain import Link, find_break
@@ -57,14 +58,14 @@ class Verified(NamedTuple):
     is_sound: bool
 
 
-def verify(records: Sequence[Kept], heads: Sequence[JournalHead], journals: Mapping[str, Journal]) -> Verified:
+def verify(records: Sequence[Kept], sealed: Sequence[JournalHead], journals: Mapping[str, Journal]) -> Verified:
     """Judge each record and each journal. `journals`: by the name of their file, of this cluster."""
     lines, is_sound = [], True
     for kept in records:
         said, sound = _of_record(kept, journals)
         lines += said
         is_sound = is_sound and sound
-    known = {head.run: Link(head.chain, head.lines) for head in heads}
+    known = {head.run: Link(head.chain, head.lines) for head in sealed}
     names = {file_name(run): run for run in known}
     for name in sorted({*names, *journals}):
         kept_link = known[names[name]] if name in names else Link()
@@ -120,8 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_for(spec, lookup_in(read_connections(chosen.connections), spec))
         with ZooKeeper(settings.zookeeper) as zk:
             records = Records(zk, spec.cluster_id, settings.signing_key)
-            kept, heads = tuple(records.approvals()), tuple(records.heads())
-        found = verify(kept, heads, read_journals(chosen.journals / spec.name))
+            kept, sealed = tuple(records.approvals()), tuple(heads(zk, spec.cluster_id))
+        found = verify(kept, sealed, read_journals(chosen.journals / spec.name))
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1 if isinstance(error, Refused) else 2

@@ -22,7 +22,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators", "approval", "goal", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"
         ),
         "sensors": _modules("sensors", "step", "waits"),
-        "triggers": _modules("triggers", "step"),
+        "triggers": _modules("triggers", "approval", "step"),
         "connection-types": [_zookeeper(), _controller(), _host()],
         "config": {"kmigrate": {"description": settings, "options": _options()}},
     }

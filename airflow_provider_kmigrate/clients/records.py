@@ -1,10 +1,10 @@
-"""What kmigrate must be able to believe later, kept beside the fence: the approvals of each run, and the newest hash of each journal.
+"""What kmigrate must be able to believe later, kept beside the fence: the approvals of each run.
 
 Below `/_kmigrate/<cluster id>`:
 
 ==================  ================================================================================================
 `approvals/<hash>`  {"approval", "signature"}: what one request of one run showed, and the answers that counted
-`journals/<hash>`   {"run", "chain", "lines"}: the hash of a run's journal (`core.chain`) when the run wrote here last
+`journals/<hash>`   {"run", "chain", "lines"}: the newest hash of a run's journal (`clients.journal_heads`)
 ==================  ================================================================================================
 
 Each is written in a transaction that holds the fence, and belongs to the identity that wrote it (ZooKeeper's creator ACL). An approval
@@ -14,41 +14,18 @@ above it. Where kmigrate's connection to ZooKeeper has no identity either, it is
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import hmac
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set, readable
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, RecordTree, record_name, to_put, to_seal
+from airflow_provider_kmigrate.clients.znodes import ROOT, Operation, readable
 from airflow_provider_kmigrate.clients.zookeeper import Holding
-from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.approval import Approval, from_json, signature
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
-
-
-class RecordTree(Protocol):
-    """What records need of a `clients.zookeeper.ZooKeeper`."""
-
-    @property
-    def anonymous(self) -> bool:
-        """Whether what is created here belongs to everybody."""
-
-    def read(self, path: str) -> tuple[bytes, int] | None:
-        """A znode's data and version; None if it is absent."""
-
-    def children(self, path: str) -> list[str]:
-        """The names below a znode."""
-
-    def open_to_all(self, path: str) -> str:
-        """The first znode, from `/_kmigrate` down to `path`, that anybody may write; empty if there is none."""
-
-    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        """Commit all operations or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +38,29 @@ class Kept:
     protected: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class JournalHead:
-    """The newest hash of a run's journal, and of how many lines."""
-
-    run: str
-    chain: str
-    lines: int
-
-
 class Records:
     """The records of one cluster. `key`: the secret that signs approvals; empty: the znodes' ACL protects them."""
 
     def __init__(self, zookeeper: RecordTree, cluster_id: str, key: str = "") -> None:
-        self._zookeeper, self._root, self._key = zookeeper, f"{ROOT}/{cluster_id}", key
+        self._zookeeper, self._cluster_id, self._key = zookeeper, cluster_id, key
+        self._root = f"{ROOT}/{cluster_id}/approvals"
 
     def write(self, approval: Approval, head: JournalHead, holding: Holding) -> None:
         """Write an approval and the hash of the journal that has it, both or none. Raises as `ZooKeeper.commit`."""
-        self._zookeeper.commit([self.to_write(approval), self._set_head(head)], holding)
+        self._zookeeper.commit([self.to_write(approval), to_seal(self._zookeeper, self._cluster_id, head)], holding)
 
     def to_write(self, approval: Approval) -> Operation:
         """The operation that writes an approval, for a transaction with others."""
         stored = approval.to_json()
-        return self._put("approvals", _address(approval), {"approval": stored, "signature": self._sign(stored)})
+        return to_put(self._zookeeper, self._root, _address(approval), {"approval": stored, "signature": self._sign(stored)})
 
     def to_hand_over(self, approval: Approval, run: str) -> Operation:
         """The operation that writes an approval for another run, to which the cluster is handed over by it."""
         return self.to_write(replace(approval, task=f"{_HANDED_OVER}{run}"))
 
-    def seal(self, head: JournalHead, holding: Holding) -> None:
-        """Keep the newest hash of a run's journal. Raises as `ZooKeeper.commit`."""
-        self._zookeeper.commit([self._set_head(head)], holding)
-
     def approval(self, run: str, task: str) -> Approval | None:
         """What a task of a run has recorded; None if it has recorded nothing. Raises `Refused` (H13) if the record is not believed."""
-        kept = self._read(_name(run, task))
+        kept = self._read(record_name(run, task))
         return _believed(kept, kept.doubt, f"task {task!r} of run {run}") if kept else None
 
     def handed_over(self, run: str) -> Approval | None:
@@ -103,7 +68,7 @@ class Records:
 
         Raises `Refused` (H13) as `approval`, and if any client of ZooKeeper could have written it: such a run must ask.
         """
-        kept = self._read(_name(f"{_HANDED_OVER}{run}"))
+        kept = self._read(record_name(f"{_HANDED_OVER}{run}"))
         if kept is None:
             return None
         doubt = kept.doubt or ("" if kept.protected else "any client of ZooKeeper may write it, and it has no signature")
@@ -111,32 +76,11 @@ class Records:
 
     def approvals(self) -> Iterator[Kept]:
         """Every record, believed or not."""
-        names = self._zookeeper.children(f"{self._root}/approvals")
+        names = self._zookeeper.children(self._root)
         return (kept for name in names if (kept := self._read(name)))
 
-    def heads(self) -> Iterator[JournalHead]:
-        """The newest hash of each journal, as far as it can be read."""
-        for name in self._zookeeper.children(f"{self._root}/journals"):
-            found = self._zookeeper.read(f"{self._root}/journals/{name}")
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                fields = read_json(found[0] if found else b"")
-                yield JournalHead(str(fields["run"]), str(fields["chain"]), int(fields["lines"]))
-
-    def _set_head(self, head: JournalHead) -> Operation:
-        return self._put("journals", _name(head.run), {"run": head.run, "chain": head.chain, "lines": head.lines})
-
-    def _put(self, folder: str, name: str, value: dict[str, Any]) -> Operation:
-        path, data = f"{self._root}/{folder}/{name}", json.dumps(value).encode()
-        found = self._zookeeper.read(path)
-        if found is not None:
-            return Set(path, data, found[1])
-        if self._zookeeper.read(f"{self._root}/{folder}") is None:
-            with contextlib.suppress(Changed):  # another process made it
-                self._zookeeper.commit([Create(f"{self._root}/{folder}")])
-        return Create(path, data)
-
     def _read(self, name: str) -> Kept | None:
-        path = f"{self._root}/approvals/{name}"
+        path = f"{self._root}/{name}"
         found = self._zookeeper.read(path)
         if found is None:
             return None
@@ -171,9 +115,6 @@ _HANDED_OVER = "handed over to "
 
 def _address(approval: Approval) -> str:
     """The name of its znode: of its run and task, or of the run to which it was handed over."""
-    return _name(approval.task) if approval.task.startswith(_HANDED_OVER) else _name(approval.shown.run, approval.task)
-
-
-def _name(*parts: str) -> str:
-    """A run's id may hold what a path of ZooKeeper may not."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    return (
+        record_name(approval.task) if approval.task.startswith(_HANDED_OVER) else record_name(approval.shown.run, approval.task)
+    )

@@ -12,7 +12,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.records import JournalHead, Records
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead
+from airflow_provider_kmigrate.clients.records import Records
 from airflow_provider_kmigrate.core.approval import GIVEN, Approval, Shown, digest, fingerprint, is_as_given
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.gates import not_yet_if
@@ -72,7 +73,7 @@ _LEFT = (RESTS_ON, JUDGED_AT)
 def requester_of(context: Context) -> str | None:
     """The user who started this run; empty: nobody did, None: Airflow does not say."""
     run = context["dag_run"]
-    return run.triggering_user_name or (None if str(run.run_type) == "manual" else "")
+    return run.triggering_user_name or ("" if run.run_type == "scheduled" else None)
 
 
 def note_approval(cluster_file: str, context: Context, kind: str, text: str, **facts: object) -> None:

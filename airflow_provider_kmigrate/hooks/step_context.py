@@ -21,7 +21,7 @@ from airflow.sdk import Context, Variable
 from airflow.sdk.observability import stats
 
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
-from airflow_provider_kmigrate.clients.records import JournalHead, Records
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, seal
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.gauges import Gauge
@@ -129,7 +129,7 @@ def acting(
             yield replace(step_context, stopped=lambda: _ended(spec.name) if killed() else step_context.stopped())
         finally:
             with suppress(KMigrateError, OSError):  # another process owns the cluster: it keeps the hash now
-                Records(access.tools.zk, spec.cluster_id).seal(JournalHead(run, *journal.link()), fence)
+                seal(access.tools.zk, spec.cluster_id, JournalHead(run, *journal.link()), fence)
 
 
 def _ended(cluster: str) -> NoReturn:

@@ -13,7 +13,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.records import JournalHead, Records
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, heads
+from airflow_provider_kmigrate.clients.records import Records
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
@@ -78,7 +79,7 @@ def test_what_was_written_is_read_and_nothing_of_another_task_or_run(tree: Tree,
     assert tree.records(key).approval(RUN, "stop_after_soak") is None
     assert tree.records(key).approval(f"{RUN}_again", "approve") is None
     assert [kept.approval for kept in tree.records(key).approvals()] == [GIVEN]
-    assert list(tree.records(key).heads()) == [HEAD]
+    assert list(heads(tree.zk, ID)) == [HEAD]
     again = replace(GIVEN, answers=())
     tree.write(again, key)
     assert tree.records(key).approval(RUN, "approve") == again
@@ -89,7 +90,7 @@ def test_a_run_that_has_lost_the_cluster_records_nothing(tree: Tree) -> None:
     fence.join()
     with Fence(tree.zk, ID, "another"), pytest.raises(Fenced):
         tree.records().write(GIVEN, HEAD, fence)
-    assert (list(tree.records().approvals()), list(tree.records().heads())) == ([], [])
+    assert (list(tree.records().approvals()), list(heads(tree.zk, ID))) == ([], [])
 
 
 @pytest.mark.parametrize("place", ["/_kmigrate", f"/_kmigrate/{ID}", f"/_kmigrate/{ID}/approvals", "the record itself"])

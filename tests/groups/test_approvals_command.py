@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.approvals import Journal, main, verify
-from airflow_provider_kmigrate.clients.records import JournalHead, Kept
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead
+from airflow_provider_kmigrate.clients.records import Kept
 from airflow_provider_kmigrate.core.approval import ASKED, Approval, ApproverAnswer, Shown, digest
 from airflow_provider_kmigrate.steps.journal import FileJournal, file_name
 

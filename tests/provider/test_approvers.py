@@ -16,18 +16,20 @@ import pytest
 from airflow.models.trigger import handle_event_submit
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseNotifier, Context, Param
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.approvals import read_journals, verify
+from airflow_provider_kmigrate.clients.journal_heads import heads
 from airflow_provider_kmigrate.clients.records import Records
 from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
 from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.text import unmarked
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.hooks import notify
-from airflow_provider_kmigrate.hooks.approval import demand_answer
+from airflow_provider_kmigrate.hooks.approval import demand_answer, requester_of
 from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.operators import approval as operators
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
@@ -155,8 +157,11 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     assert ["(ann) gave no reason" in line["text"] for line in journal(tmp_path, "answer refused")] == [True, False]
     [line] = journal(tmp_path, "approval")
     assert [(each["user"], each["reason"]) for each in line["answers"]] == [("ann", "all is well"), ("bob", "I agree")]
-    records = Records(MemoryZooKeeper(sim.ensemble), CLUSTER_ID)
-    found = verify(list(records.approvals()), list(records.heads()), read_journals(tmp_path / "kmigrate" / "journal" / "sim"))
+    zk = MemoryZooKeeper(sim.ensemble)
+    records = Records(zk, CLUSTER_ID)
+    found = verify(
+        list(records.approvals()), list(heads(zk, CLUSTER_ID)), read_journals(tmp_path / "kmigrate" / "journal" / "sim")
+    )
     assert found.is_sound, found.lines
     assert [kept.approval and len(kept.approval.answers) for kept in records.approvals()] == [2]
 
@@ -207,6 +212,17 @@ def test_a_cleared_request_is_asked_again_only_with_the_text_that_its_page_shows
         again = continue_run(dag, run)
     assert (users.statuses, tasks(again)["approve"]) == ([], "failed"), "other evidence: not asked"
     assert "Start a new run of this DAG" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "user", "known"), [
+    (DagRunType.MANUAL, "ann", "ann"), (DagRunType.MANUAL, None, None), (DagRunType.SCHEDULED, None, ""), (DagRunType.OPERATOR_TRIGGERED, None, None),
+    (DagRunType.BACKFILL, "bob", "bob"), (DagRunType.ASSET_TRIGGERED, None, None),
+])  # fmt: skip
+def test_who_started_a_run_is_whom_airflow_names_nobody_for_a_schedule_and_else_unknown(
+    kind: DagRunType, user: str | None, known: str | None
+) -> None:
+    run = SimpleNamespace(run_type=kind, triggering_user_name=user)
+    assert requester_of({"dag_run": run}) == known  # type: ignore[typeddict-item]
 
 
 def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:

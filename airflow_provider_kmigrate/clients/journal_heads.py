@@ -1,0 +1,81 @@
+"""The newest hash of each journal (`core.chain`), kept beside the fence: a cut end or a missing file is found by it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.foreign_json import read_json
+
+
+class RecordTree(Protocol):
+    """What records need of a `clients.zookeeper.ZooKeeper`."""
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether what is created here belongs to everybody."""
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        """A znode's data and version; None if it is absent."""
+
+    def children(self, path: str) -> list[str]:
+        """The names below a znode."""
+
+    def open_to_all(self, path: str) -> str:
+        """The first znode, from `/_kmigrate` down to `path`, that anybody may write; empty if there is none."""
+
+    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+        """Commit all operations or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The newest hash of a run's journal, and of how many lines."""
+
+    run: str
+    chain: str
+    lines: int
+
+
+def seal(zookeeper: RecordTree, cluster_id: str, head: JournalHead, holding: Holding) -> None:
+    """Keep the newest hash of a run's journal. Raises as `ZooKeeper.commit`."""
+    zookeeper.commit([to_seal(zookeeper, cluster_id, head)], holding)
+
+
+def to_seal(zookeeper: RecordTree, cluster_id: str, head: JournalHead) -> Operation:
+    """The operation that keeps it, for a transaction with others."""
+    return to_put(zookeeper, f"{ROOT}/{cluster_id}/journals", record_name(head.run), asdict(head))
+
+
+def heads(zookeeper: RecordTree, cluster_id: str) -> Iterator[JournalHead]:
+    """The newest hash of each journal, as far as it can be read."""
+    folder = f"{ROOT}/{cluster_id}/journals"
+    for name in zookeeper.children(folder):
+        found = zookeeper.read(f"{folder}/{name}")
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            fields = read_json(found[0] if found else b"")
+            yield JournalHead(str(fields["run"]), str(fields["chain"]), int(fields["lines"]))
+
+
+def to_put(zookeeper: RecordTree, folder: str, name: str, value: dict[str, Any]) -> Operation:
+    """The operation that makes a record in a folder, or replaces it as it is now; the folder is made, if it is absent."""
+    path, data = f"{folder}/{name}", json.dumps(value).encode()
+    found = zookeeper.read(path)
+    if found is not None:
+        return Set(path, data, found[1])
+    if zookeeper.read(folder) is None:
+        with contextlib.suppress(Changed):  # another process made it
+            zookeeper.commit([Create(folder)])
+    return Create(path, data)
+
+
+def record_name(*parts: str) -> str:
+    """The name of a record's znode: a run's id may hold what a path of ZooKeeper may not."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
