@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.approvals verify CLUSTER.yaml --connections FILE --journals FOLDER`: record, journal and act of each approval.
+"""`kmigrate approvals verify CLUSTER.yaml --connections FILE --journals FOLDER`: record, journal and act of each approval.
 
 Reads the records beside the fence, and the journals of the cluster; changes nothing. Exit code 0: all records are believed and the journals are as
 they were written; 1: one is not, and the line says why; 2: something could not be read.
@@ -143,9 +143,7 @@ def read_journals(folder: Path) -> dict[str, Journal]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.approvals", description=(__doc__ or "").split("\n")[0]
-    )
+    made = argparse.ArgumentParser(prog="kmigrate approvals", description=(__doc__ or "").split("\n")[0])
     commands = made.add_subparsers(dest="command", required=True)
     verifying = commands.add_parser("verify", help="compare the records beside the fence with the journals; read-only")
     verifying.add_argument("cluster", type=Path, metavar="CLUSTER.yaml", help="the cluster file")
@@ -154,7 +152,3 @@ def parser() -> argparse.ArgumentParser:
         "--journals", type=Path, required=True, metavar="FOLDER", help="`journal` in the folder of `[kmigrate] folder`"
     )
     return made
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,6 +27,7 @@ VERBS: Final = {
     "preflight": Verb("preflight.command", "check whether a cluster may be migrated, without Airflow; read-only"),
     "node": Verb("node.command", "install the agent on the machines of a cluster, or try it there"),
     "groups": Verb("groups", "scan consumer groups on ZooKeeper; copy, reset, release"),
+    "approvals": Verb("approvals", "verify what was approved: record, journal and act"),
     "runbook": Verb("runbook", "print what a code means and what to do, or the whole runbook"),
     "render": Verb("steps.rendered", "print a node's properties file of a stage"),
     "originals": Verb("steps.originals", "store an edited original of a broker in the backup"),

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead, RecordTree, record_name, to_put, to_seal
 from airflow_provider_kmigrate.clients.znodes import ROOT, Operation, readable
-from airflow_provider_kmigrate.clients.zookeeper import Holding
 from airflow_provider_kmigrate.core.approval import Approval, from_json, signature
 from airflow_provider_kmigrate.core.foreign_json import read_json
 from airflow_provider_kmigrate.core.model import Reason
