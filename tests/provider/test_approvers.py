@@ -34,8 +34,8 @@ from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
 from airflow_provider_kmigrate.operators import approval as operators
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
-from tests.kit.hostile import CONTROLS, MARKUP
 from tests.clients.memory_zookeeper import MemoryZooKeeper
+from tests.kit.hostile import CONTROLS, MARKUP
 from tests.provider.airflow_tasks import clear, pause, token_of
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_approval import Person
