@@ -217,10 +217,10 @@ class TestHandedOver:
     def test_once_only_although_the_token_is_still_its_own(self, place: Place) -> None:
         """The other run's first task raises the token; until then nothing but the owner's name says that the cluster is given away."""
         with place.fence(RUN) as fence:
-            fence.hand_over(OTHER, {})
+            fence.hand_over(OTHER)
             fence.check()
             with pytest.raises(Fenced, match="does not own the cluster any more"):
-                fence.hand_over("third", {})
+                fence.hand_over("third")
             holder = fence.holder()
             assert holder is not None
             assert holder.owner == OTHER
