@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -35,8 +36,7 @@ def roll_back_by_answer(rehearsal: Rehearsal, tell: Tell) -> dict[str, Any]:
         migration = person.run(rehearsal.dag_id, {}, lambda tasks: tasks.get(_ASKS) in _WAITS)
         if not migration["state"].startswith("parked"):
             raise Failed(f"the migration did not come to its request: {migration['state']}; Airflow's logs: {airflow.home}")
-        person.answer(_ANSWER)
-        ended = person.goes_on(rehearsal.dag_id)
+        ended = person.goes_on(rehearsal.dag_id, answer=_ANSWER)
         rollback = person.goes_on(rehearsal.rollback_dag, person.newest(rehearsal.rollback_dag))
     return {**rollback, "migration": ended, "asked": migration["state"]}
 
@@ -56,15 +56,24 @@ class _Person(Trial):
         """Start a run, and see it to its end or until this holds."""
         return self._described(super().run(dag_id, conf, [], self._telling(until)))
 
-    def goes_on(self, dag_id: str, run: str = "") -> dict[str, Any]:
-        """The run that began last, or this one, to its end."""
+    def goes_on(self, dag_id: str, run: str = "", answer: str = "") -> dict[str, Any]:
+        """The run that began last, or this one, to its end; whenever it asks, this is the answer."""
         self._run = run or self._run
-        return self._described(self.follow(dag_id, [], self._telling(lambda _: False)))
 
-    def answer(self, option: str) -> None:
-        """As a person does on the page of required actions."""
-        path = f"{self._run}/taskInstances/{_ASKS}/-1/hitlDetails"
-        self.asked("PATCH", path, {"chosen_options": [option], "params_input": {}})
+        def ends(tasks: dict[str, str]) -> bool:
+            if answer and tasks.get(_ASKS) in _WAITS:
+                self._answer(answer)
+            return False
+
+        return self._described(self.follow(dag_id, [], self._telling(ends)))
+
+    def _answer(self, option: str) -> None:
+        """As a person does on the page of required actions. One within moments of the question may be overwritten by what Airflow still writes
+        of the question (seen): then the task waits on, and is answered again; one that it has already is refused.
+        """
+        with suppress(OSError):
+            body = {"chosen_options": [option], "params_input": {}}
+            self.airflow.ask(f"{self._run}/taskInstances/{_ASKS}/-1/hitlDetails", body, "PATCH")
 
     def newest(self, dag_id: str) -> str:
         """The run of this DAG that began last."""
