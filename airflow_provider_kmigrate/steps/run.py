@@ -2,7 +2,7 @@
 
 Killed anywhere and run again, a step observes what is already done, and does what is left. What no observation can show (how long
 all was healthy, why a canary must be rolled back) is its `StepProgress`, kept in Airflow's task state store. Before
-every act `pass_gate` asks once more (`core.act_gate`), and the act is in the journal with what allowed it.
+every act `pass_gate` asks once more (`core.gates`), and the act is in the journal with what allowed it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ from typing import Any, Protocol, Self, cast
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.core.act_gate import MAX_VIEW_AGE, Barrier, Standing, barrier, settled
 from airflow_provider_kmigrate.core.causes import why_unread
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, GateState, is_identified, unidentified, without_left, wrong_cluster
+from airflow_provider_kmigrate.core.gates import (
+    MAX_VIEW_AGE,
+    Barrier,
+    Gate,
+    GateState,
+    Standing,
+    barrier,
+    is_identified,
+    settled,
+    unidentified,
+    without_left,
+    wrong_cluster,
+)
 from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
 from airflow_provider_kmigrate.core.group_progress import GroupsKept
 from airflow_provider_kmigrate.core.migration.roll import takes_part
@@ -540,7 +551,7 @@ class _Diary:
         self._gauges = GaugeHistory()
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait for the effects of a moment without ZooKeeper (`core.act_gate.settled`)."""
+        """The decision, or a wait for the effects of a moment without ZooKeeper (`core.gates.settled`)."""
         now = self._context.clock.monotonic()
         if view.zk is None and self._step.fields & Fields.ZOOKEEPER:
             self._lost = now

@@ -8,8 +8,8 @@ from math import inf, nan
 
 import pytest
 
-from airflow_provider_kmigrate.core.act_gate import MAX_VIEW_AGE, SETTLING, Barrier, Standing, barrier, settled
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.gates import MAX_VIEW_AGE, SETTLING, Barrier, Standing, barrier, settled
 from airflow_provider_kmigrate.core.model import Reason
 
 FREE = Standing(age=0.0, is_identified=True)

@@ -359,6 +359,15 @@ def test_a_job_ends_too_once_another_cluster_acts_whose_tokens_cannot_be_compare
     assert problems == {""}
 
 
+def test_a_check_ends_no_job_whatever_cluster_it_names(agent: Any) -> None:
+    first = PAIRS["a file"][0]
+    for last in (ask(0, "install_file", BEFORE, cluster=OTHER), ask(0, "install_file", BEFORE)):
+        now, _ = after(agent, History(Machine(), (first, last), 0), ("ask", first), "systemd", 0)
+        now, _ = after(agent, now, ("ask", last), "systemd", 0)
+        now, _ = after(agent, now, ("run", now.machine.spawned[0]), "systemd", 0)
+        assert (now.machine.records["job.json"]["state"], now.machine.properties) == ("done", OLD)
+
+
 GUARDS: dict[str, tuple[str, Callable[[Any], object], str]] = {
     "the comparison of tokens": (
         "Role.compare",

@@ -13,8 +13,8 @@ import pytest
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients import admin, offsets_log, tools
 from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP
-from airflow_provider_kmigrate.core.act_gate import MAX_VIEW_AGE, SETTLING
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.gates import MAX_VIEW_AGE, SETTLING
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.steps.run import Step, StepContext, pass_gate, pass_gate_again, run_step
