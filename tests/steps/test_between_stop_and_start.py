@@ -65,7 +65,7 @@ def test_a_stop_in_vain_says_what_to_do_next(
     context = cluster.context(tmp_path)
     node = next(node for node in cluster.spec.nodes() if node.role is role)
 
-    def stop(host: SimHost, node: NodeSpec, token: int, say: object = str) -> float:
+    def stop(_host: SimHost, node: NodeSpec, *_: object) -> float:
         raise TimedOut(f"{node.name} still runs")
 
     monkeypatch.setattr(SimHost, "stop", stop)
