@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from _pytest.runner import runtestprotocol
 
 STATE = Path(os.environ["KMIGRATE_GUARDS"])
 ORDER: dict[str, Any] = json.loads((STATE / "order.json").read_text())
-ENOUGH_TESTS, ENOUGH_S = 15, 60.0  # of one guard
+ENOUGH_TESTS, ENOUGH_S = 60, 60.0  # of one guard
 OTHERS = 4  # guards that may stop the same thing, tried for each test
 PATIENCE_S, SLOWER = 60.0, 10.0  # a trial that takes longer than that, and so many times as long as the test did, does not end
 
@@ -112,8 +113,8 @@ def _find_all(items: Mapping[str, pytest.Item]) -> None:
     ]
     tests.sort(key=lambda each: each.seconds + 0.02 * len(each.fired))  # one in which few guards speak is about them
     for number, (key, known) in enumerate(ORDER["guards"].items(), 1):
-        candidates = [each for each in tests if key in each.fired]
-        if not candidates or known == _unnoticed(candidates):
+        candidates = _mixed([each for each in tests if key in each.fired])
+        if not candidates or known.startswith(f"of {len(candidates)} recorded"):
             continue
         row = _find(key, candidates)
         print(f"{number} of {len(ORDER['guards'])}: {key}: {row}", flush=True)
@@ -134,11 +135,19 @@ def _find(key: str, candidates: list[Candidate]) -> dict[str, str]:
             break
     if late:
         return {"test": late}
-    return _find_twice(key, passed) or {"none": _unnoticed(candidates)}
+    reason = f"of {len(candidates)} recorded tests that reach it {len(passed)} were tried, and none notices"
+    return _find_twice(key, passed) or {"none": reason}
 
 
-def _unnoticed(candidates: Sequence[Candidate]) -> str:
-    return f"{len(candidates)} recorded tests reach it, and none of them notices"
+def _mixed(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """One case of each test first, then another one of each: cases of one test notice the same."""
+    turn = Counter[str]()
+    turns = list[tuple[int, Candidate]]()
+    for each in candidates:
+        function = each.item.nodeid.partition("[")[0]
+        turns.append((turn[function], each))
+        turn[function] += 1
+    return [each for _, each in sorted(turns, key=lambda pair: pair[0])]
 
 
 def _find_twice(key: str, passed: Iterable[tuple[Candidate, Trial]]) -> dict[str, str]:

@@ -46,7 +46,7 @@ REFUSING = re.compile(r"_?(check|demand|forbid|must_be|refuse|require)(?![a-z])"
 CODE = re.compile(r"[A-Z]\d\d")
 WORD = re.compile(r"[a-z_]{3,}")
 NEVER_REACHED = "no recorded test reaches it"
-FOUND_REASON = re.compile(r"no recorded test reaches it|\d+ recorded tests reach it, and none of them notices")
+FOUND_REASON = re.compile(r"no recorded test reaches it|of \d+ recorded tests that reach it \d+ were tried, and none notices")
 
 
 class Kind(StrEnum):

@@ -206,6 +206,13 @@ def test_the_reason_is_named(text: str, said: str) -> None:
         foreign_json.read_json(text)
 
 
+@pytest.mark.parametrize("text", ["[[[]]]", "[1, 2, 3]", '{"a": {}, "b": 1}', '["[[,"]'])
+def test_more_values_than_asked_for_are_refused_before_they_are_read(text: str) -> None:
+    assert foreign_json.read_json(text, most=4) == json.loads(text)
+    with pytest.raises(ValueError, match="more than 2 values"):
+        foreign_json.read_json(text, most=2)
+
+
 def test_a_pair_of_surrogates_is_one_character() -> None:
     assert foreign_json.read_json('"\\ud83d\\ude00"') == "😀"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.event_lines import KINDS, BadEvent, UnknownVersion, decode, encode
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Expect, SlowRecord, Stamp
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Expect, SlowRecord, Stamp, Start, WriterRole
 
 RUN = DeliveryRun(
     Stamp("w", 3, 1_000),
@@ -91,6 +91,11 @@ def test_what_is_no_event_is_refused(line: str, error: type[BadEvent]) -> None:
     with pytest.raises(BadEvent) as caught:
         decode(line)
     assert type(caught.value) is error
+
+
+def test_a_role_that_is_none_is_named_for_what_it_is() -> None:
+    with pytest.raises(BadEvent, match="a str is no WriterRole"):
+        decode(json.dumps(json.loads(encode(Start(RUN.stamp, WriterRole.CONTROL))) | {"role": "spy"}))
 
 
 def _why_not(line: str) -> str:

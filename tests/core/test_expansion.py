@@ -287,7 +287,9 @@ def test_an_export_of_the_format_before_is_read() -> None:
 EMPTY_EXPORT = Export().to_json()
 
 
-@pytest.mark.parametrize("wrong", [{}, {**EMPTY_EXPORT, "version": 4}, {**EMPTY_EXPORT, "groups": {"g": [["t", 0, 5, -1, "m"]]}}])
+@pytest.mark.parametrize(
+    "wrong", [{}, {**EMPTY_EXPORT, "version": 4, "alive": []}, {**EMPTY_EXPORT, "groups": {"g": [["t", 0, 5, -1, "m"]]}}]
+)
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         export_of(wrong)

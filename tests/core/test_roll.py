@@ -196,6 +196,15 @@ def test_an_isolated_broker_is_restarted_though_the_probe_has_ended():
     assert decide_restart(replace(isolated, probe=replace(SLOW, age=90.0)), 2, MIG).verb == "restart"
 
 
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(("flag", "expected"), [(True, None), (False, "G05")])
+def test_an_isolated_broker_is_not_restarted_under_a_leader_that_registers_none_in_migration_mode(answers, flag, expected):
+    """Before the copy is over: KRaft owns the cluster, and a broker was started as before."""
+    view = with_zk(cluster([MIG, MIG, ZK], (flag, True, True), -1), controller=ZkController(3000, 5, ephemeral=False))
+    decision = decide_restart(view if answers else with_broker(view, 2, mode=None), 2, MIG)
+    assert decision.verb == "restart" if expected is None else codes(decision) == {expected}
+
+
 def test_an_isolated_broker_is_restarted_whatever_others_compute_with():
     assert decide_restart(computing(cluster([MIG, MIG, ZK], FLAGGED, 90), HALF), 2, MIG).verb == "restart"
     assert decide_restart(computing(cluster([KRAFT, KRAFT, MIG], (False, False, False), 90), None), 2, KRAFT).verb == "restart"
