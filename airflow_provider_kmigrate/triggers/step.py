@@ -126,13 +126,20 @@ class _Watch:
             return self._ends("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
             return self._ends("refused", str(error))
-        except (KMigrateError, OSError) as error:  # a full disk under the journal, say: the task logs it
-            return self._ends("unavailable", str(error))
+        except Exception as error:  # noqa: BLE001 - of whatever answer: the task observes by itself, and ends by what stays
+            return self._ends("unavailable", self._why(error))
         if isinstance(decision, Wait):
             return self._ends("waiting", format_reasons(decision.reasons))
         if isinstance(decision, StepPause):
             return self._ends("waiting", format_reasons(decision.reasons)) if self._overstated() else decision
         return self._ends("ready", decision.text)
+
+    def _why(self, error: Exception) -> str:
+        """What the task logs; an error that is not ours would end the trigger, and its task without a word."""
+        if isinstance(error, KMigrateError | OSError):  # a full disk under the journal, say
+            return str(error)
+        self._trigger.log.error("An observation ended unexpectedly.", exc_info=error)
+        return f"An observation ended unexpectedly ({type(error).__name__}); the triggerer's log has the details."
 
     def _runner_of_step(self) -> StepRunner:
         if self._runner is None:

@@ -148,3 +148,14 @@ def test_the_durability_that_controllers_inherit_is_shown() -> None:
     """Their first file is where to see it; it holds no secret."""
     keys = ("num.partitions", "default.replication.factor", "min.insync.replicas", "unclean.leader.election.enable")
     assert [change.after for change in diff("", "".join(f"{key}=2\n" for key in keys))] == ["2"] * len(keys)
+
+
+@given(st.lists(st.sampled_from(["b", "\\\\", "=", " ", "\\\\\\\\", ""]), max_size=8))
+def test_an_entry_on_many_lines_reads_as_on_one(parts: list[str]) -> None:
+    whole = "a=x" + "".join(part.lstrip() for part in parts)
+    assert parse("a=x\\\n" + "\\\n".join(f" \t{part}" for part in parts) + "\n") == parse(whole + "\n")
+
+
+def test_an_entry_on_a_hundred_thousand_lines_is_read_as_fast_as_so_many_entries() -> None:
+    """A file of one mebibyte has as many; a node sends it."""
+    assert parse("a=\\\n" + "b\\\n" * 300_000) == {"a": "b" * 300_000}

@@ -164,6 +164,13 @@ def test_what_stops_it_is_reported(rehearse: Rehearse, failure: Exception, outco
     assert event(watch) == expected
 
 
+def test_an_answer_that_nobody_thought_of_ends_no_trigger(rehearse: Rehearse) -> None:
+    sim = rehearse()
+    sim.failure = KeyError("ended")
+    found = event(trigger(sim))
+    assert (found["outcome"], "unexpectedly (KeyError)" in found["text"]) == ("unavailable", True)
+
+
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
     (tmp_path / "kmigrate").write_text("in its place\n")
     found = event(trigger(rehearse()))

@@ -161,15 +161,17 @@ def _entries(text: str) -> Iterator[_Entry]:
     """Blanks, comments and assignments in order; a line with nothing but a backslash counts as blank, as in Java."""
     lines = enumerate(_NATURAL_LINE.findall(text), start=1)
     for number, line in lines:
-        raw, content = line, line.rstrip("\r\n").lstrip(_BLANKS)
+        content = line.rstrip("\r\n").lstrip(_BLANKS)
         if content in ("", "\\") or content[0] in "#!":
-            yield _Entry(raw)
+            yield _Entry(line)
             continue
-        while _continues(content):
+        raws, parts = [line], [content]  # joined once: a file may have a hundred thousand lines of one entry
+        while _continues(parts[-1]):
             _, line_after = next(lines, (0, ""))
-            raw += line_after
-            content = content[:-1] + line_after.rstrip("\r\n").lstrip(_BLANKS)
-        yield _entry(raw, content, number)
+            raws.append(line_after)
+            parts[-1] = parts[-1][:-1]
+            parts.append(line_after.rstrip("\r\n").lstrip(_BLANKS))
+        yield _entry("".join(raws), "".join(parts), number)
 
 
 def _continues(content: str) -> bool:
