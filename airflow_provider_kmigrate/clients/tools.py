@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, comman
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
+from airflow_provider_kmigrate.clients.metrics import trusted
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
@@ -111,8 +112,8 @@ async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seco
 
     The rest of an answer is not read, and none is decompressed: it may have no end.
     """
-    trusted = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
-    client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=trusted)
+    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else trusted()
+    client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=verify)
     async with asyncio.timeout(seconds), client, client.stream("POST", settings.url, json=body) as answer:
         said = b""
         async for chunk in answer.aiter_raw(_SHOWN):

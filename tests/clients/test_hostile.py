@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
 from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.exceptions import Unreachable
 from tests.kit import hostile
 from tests.seeds import seeds
 
@@ -53,3 +54,12 @@ def test_what_they_are_made_of_is_read_from_a_node(verb: str) -> None:
 @pytest.mark.parametrize("kind", hostile.KINDS)
 def test_what_they_are_made_of_is_an_event(kind: str) -> None:
     assert decode(json.dumps(hostile.good_event(kind)))
+
+
+@pytest.mark.parametrize("length", [-1, 2**31 - 1])
+def test_an_answer_of_zookeeper_without_measure_ends_its_connection(length: int) -> None:
+    """kazoo would read two gibibytes, or its thread would end."""
+    tree = {path: hostile.content(value) for path, value in hostile.TREE.items()}
+    server = hostile.ZooKeeperServer(tree, hostile.MANNERS[f"length {length}"])
+    with pytest.raises(Unreachable, match="ConnectionLoss"):
+        hostile.with_zookeeper(server, hostile.READS[0])

@@ -781,6 +781,19 @@ def behind(*pipes: FakePipe) -> tuple[agent.Connection, list[FakePipe]]:
     return agent.Connection("broker 1", lambda: left.pop(0)), left
 
 
+class Dripping(FakePipe):
+    """A pipe that always has one more byte."""
+
+    def read(self, timeout: float) -> bytes:
+        return b"x"
+
+
+def test_an_answer_that_always_has_one_more_byte_has_no_more_time_than_another() -> None:
+    connection, _ = behind(Dripping())
+    with pytest.raises(TimedOut):
+        connection.ask("go_on", 0.1)
+
+
 def test_an_answer_may_come_in_pieces() -> None:
     connection, _ = behind(FakePipe(b'{"id": 1, ', b'"ok": {"log": "a"}}\n', b'{"id": 2, "ok": {}}\n'))
     assert connection.ask("read_log") == {"log": "a"}

@@ -978,7 +978,7 @@ def hostile(peer: str, seed: int, folder: Path) -> list[Hostile]:
     return list(made[peer]())
 
 
-def run(peer: str, seed: int, most: int = 0, at_once: int = 12) -> list[Ended]:
+def run(peer: str, seed: int, most: int = 0, at_once: int = 6) -> list[Ended]:
     """Try the answers of a peer, or `most` of them, drawn by the seed; those that are waited for at once."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as threads:
         chosen = hostile(peer, seed, Path(folder))
