@@ -177,10 +177,18 @@ def test_where_any_client_may_write_an_approval_that_came_with_a_handover_must_b
         assert "no signature" in refused(lambda: tree.records(key).handed_over(BACK))
 
 
+IDENTITY = "kmigrate:secret"
+
+
 @pytest.fixture
 def mine(own_chroot: ZooKeeperSettings) -> Iterator[ZooKeeper]:
-    with ZooKeeper(replace(own_chroot, digest="kmigrate:secret")) as zk:
+    with ZooKeeper(replace(own_chroot, digest=IDENTITY)) as zk:
         yield zk
+    owner = KazooClient(f"{own_chroot.hosts}{own_chroot.chroot}", auth_data=[("digest", IDENTITY)])
+    owner.start()
+    owner.delete("/_kmigrate", recursive=True)  # nobody else can
+    owner.stop()
+    owner.close()
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
 def forged(run: str, option: str, users: tuple[str, ...] = ("ann", "bob"), cluster: str = CLUSTER_ID) -> Approval:
     """What two approvers would have left, with all that can be seen in Airflow's pages."""
     at = datetime.now(UTC).isoformat()
-    shown = Shown(run, f"{cluster}, /migration of 5.000", {"soak": digest("healthy"), "the run's conf": digest("{}")})
+    shown = Shown(run, f"{cluster}, /migration of 5.000", {"the run's conf": digest("{}")})
     return Approval(shown, tuple(ApproverAnswer(option, user, user, at, "forged") for user in users), "approve")
 
 
