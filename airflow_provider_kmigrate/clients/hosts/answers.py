@@ -6,6 +6,7 @@ types or refuses it (M09), so that nothing behind it meets another one. Fields t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NoReturn, NotRequired
 
@@ -19,6 +20,8 @@ from airflow_provider_kmigrate.exceptions import Failed
 
 LARGEST: Final = 8 << 20  # bytes of an answer: a properties file has 1 MiB at most, and a byte of it six characters
 _VALUES: Final = 250_000  # of an answer: of the shortest ones, 8 MiB would take 300 MiB of memory
+_PLAIN: Final = 1 << 20  # bytes of an answer with any characters
+_WIDE: Final = re.compile(rb"\\u[dD][89abAB]")  # the first half of a character beyond the first 65,536
 _SHOWN, _NAMED, _ERROR = 200, 3, 8_000  # characters, of an error's text too; wrong fields that are named
 _YEAR_9999: Final = 253_402_300_800
 
@@ -201,10 +204,17 @@ ANSWERS: Final[Mapping[str, TypeAdapter[Any]]] = {
 def read(name: str, line: bytes) -> dict[str, Any]:
     """The answer in a line, with what is around it; `name`: of the node that was asked. Raises `Failed` (M09)."""
     try:  # ASCII, as the agent writes it: one other character would make a text of four times the size
-        answer = read_json(line.decode("ascii"), most=_VALUES)
+        answer = None if _is_wide(line) else read_json(line.decode("ascii"), most=_VALUES)
     except ValueError:
+        answer = None
+    if answer is None:
         refuse(f"{name}: what answers is no kmigrate-node: {printable(repr(line[:_SHOWN]))}")
     return _checked(_ENVELOPE, f"{name}: what answers is no kmigrate-node", answer)
+
+
+def _is_wide(line: bytes) -> bool:
+    """True for a large answer with a character that would make a text of it four times as large; files have none, and logs are short."""
+    return len(line) > _PLAIN and _WIDE.search(line) is not None
 
 
 def checked(name: str, verb: str, answer: Any) -> dict[str, Any]:
