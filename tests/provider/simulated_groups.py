@@ -71,7 +71,7 @@ class GroupRehearsal:
             group.clock = self.clock
         session = _ZooKeeper(self.ensemble, self.groups)
         try:
-            tools: Any = SimpleNamespace(zk=session, instances=self, topic_settings=self.topic_settings)
+            tools: Any = SimpleNamespace(zk=session, instances=self, topic_settings=self.topic_settings, signing_key="")
             yield Access(tools, self, self.clock)
         finally:
             session.close()
