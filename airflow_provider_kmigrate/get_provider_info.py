@@ -17,7 +17,7 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Kafka migration",
         "description": "Move Kafka clusters from ZooKeeper to KRaft, live, one verified step at a time.",
         "integrations": [{"integration-name": _INTEGRATION, "external-doc-url": url, "tags": ["apache"]}],
-        "hooks": _modules("hooks", "connections"),
+        "hooks": _modules("hooks", "connections", "kafka_admin"),
         "operators": _modules(
             "operators", "approval", "goal", "groups", "migration", "probe", "spark_audit", "spark_jobs", "step"
         ),

@@ -24,11 +24,15 @@ settings.register_profile("reduce", deadline=None, database=None, phases=(*_FOUN
 settings.load_profile("fixed")
 
 _GRACE = 60.0  # seconds beyond the test's own timeout
+_COUNTS = pytest.StashKey[str]()  # the file to which this session adds its counts; empty: none (tests/lanes.py)
 _STDERR = pytest.StashKey[int]()  # the real one: while a test runs, what is written to it is kept back
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)
+    config.stash[_COUNTS] = os.environ.pop(
+        "KMIGRATE_LANE_COUNTS", ""
+    )  # not passed on: a session counts its workers' tests itself
 
 
 class FewAirflows(LoadScopeScheduling):
@@ -133,7 +137,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in tried:
         terminalreporter.section(f"{report.nodeid}, {report.when}", sep="_")
         terminalreporter.line(report.longreprtext[-6_000:])
-    if counts := os.environ.get("KMIGRATE_LANE_COUNTS"):
+    if counts := terminalreporter.config.stash[_COUNTS]:
         _add_counts(Path(counts), terminalreporter.stats)
 
 

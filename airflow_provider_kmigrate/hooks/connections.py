@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from airflow.providers.apache.kafka.hooks.client import KafkaAdminClientHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.connections import (
     CONTROLLER,
     HOST,
-    KAFKA,
     ZOOKEEPER,
     Connection,
     controller_address,
     controller_security,
     host_settings,
-    kafka_settings,
     missing,
     named_connections,
     secrets_of,
@@ -34,7 +30,6 @@ from airflow_provider_kmigrate.clients.hosts.agent import PATH, Pipe
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
-    KafkaSettings,
     SshSettings,
     WireSecurity,
     ZooKeeperSettings,
@@ -147,21 +142,6 @@ def _summary(view: ZkView) -> str:
     else:
         who = f"controller {controller.broker_id} ({'KRaft' if controller.is_kraft else 'ZooKeeper mode'})"
     return f"Kafka cluster {view.cluster_id}: {brokers}, {who}"
-
-
-class KafkaAdminHook(KafkaAdminClientHook):
-    """The brokers' admin API, on top of the Kafka provider's hook: `get_conn` and `create_topic` are its own.
-
-    `get_admin` returns the client of kmigrate's tasks: each read is tried four times, and errors are kmigrate's.
-    """
-
-    def settings(self) -> KafkaSettings:
-        """Properties of librdkafka; raises `Refused` for a missing or wrong connection."""
-        return kafka_settings(self.kafka_config_id, get(self.kafka_config_id, KAFKA))
-
-    def get_admin(self) -> Admin:
-        """A client that connects at its first call; close it."""
-        return Admin(self.settings())
 
 
 class KRaftControllerHook(_TestedHook):

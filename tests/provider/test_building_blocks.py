@@ -115,6 +115,13 @@ def example(tmp_path: Path) -> DagBag:
     return DagBag(dag_folder=folder)
 
 
+def test_the_example_of_hooks_is_imported() -> None:
+    [block] = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "building-blocks.md", "exec", dont_inherit=True), names)  # noqa: S102  # of this repository
+    assert {"compare_topics", "active_controller"} <= names.keys()
+
+
 def test_the_example_is_imported(example: DagBag) -> None:
     assert example.import_errors == {}
     assert set(example.dags) == {"prod_to_dual_write", "prod_rollback"}

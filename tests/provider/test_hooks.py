@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.model import ConnectionFacts
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
-    KafkaAdminHook,
     KRaftControllerHook,
     ZooKeeperHook,
     settings_of,
 )
+from airflow_provider_kmigrate.hooks.kafka_admin import KafkaAdminHook
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
 

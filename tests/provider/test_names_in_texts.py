@@ -60,8 +60,9 @@ def ids(dags: list[DAG]) -> frozenset[str]:
 
 @cache
 def identifiers() -> frozenset[str]:
-    """Names in the product's code, texts in it that are one word, and keys of the cluster file."""
+    """Names in the product's and the benchmarks' code, texts in it that are one word, and keys of the cluster file."""
     paths = [path for path in PACKAGE.rglob("*.py") if not any(text in path.as_posix() for text in PROSE)]
+    paths += (ROOT / "benchmarks").glob("*.py")
     paths.append(PACKAGE / "node" / "kmigrate-node")
     words = {word for path in paths for word in words_of(ast.parse(path.read_text(encoding="utf-8")))}
     return frozenset(words | {part for path in paths for part in (path.stem, path.parent.name)} | set(keys_of(schema())))

@@ -21,7 +21,8 @@ from airflow_provider_kmigrate.core.events import SendFailure
 from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Unavailable
-from airflow_provider_kmigrate.hooks.connections import KafkaAdminHook, KRaftControllerHook, ZooKeeperHook
+from airflow_provider_kmigrate.hooks.connections import KRaftControllerHook, ZooKeeperHook
+from airflow_provider_kmigrate.hooks.kafka_admin import KafkaAdminHook
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal
