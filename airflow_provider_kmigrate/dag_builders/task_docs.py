@@ -59,7 +59,7 @@ _DOCS = {
     "fresh evidence, start a new run.\n\n**Roll back** skips the finalization; `start_rollback` starts the "
     "rollback, which gets the lock of this run.",
     "start_rollback": "Starts `kmigrate_rollback__<cluster>` and hands the lock of this run over to it, if that was the answer to the request. "
-    "It asks no second time. While its DAG is paused, or another run of it is under way, nothing is handed over and this task fails.\n\n"
+    "It asks no second time, unless ZooKeeper is open to every client and the cluster file has no `approvers.signing_conn_id` (W22). While its DAG is paused, or another run of it is under way, nothing is handed over and this task fails.\n\n"
     "**Skipped:** the answer was another one.",
     "rollback_started": "Waits until the run of `kmigrate_rollback__<cluster>` has begun. It owns the cluster meanwhile, also while it is queued.\n\n"
     "**Skipped:** the answer was another one.",

@@ -122,7 +122,10 @@ main() {
 # On the machine, by Python 3.6; without a single quote. The agent acts there with the rights of this user alone, too.
 _OWNED = """
 import grp, json, os, pwd, sys
-user = pwd.getpwnam(sys.argv[1])
+try:
+    user = pwd.getpwnam(sys.argv[1])
+except KeyError:
+    sys.exit()  # the check of the users, which follows, says so and ends the script
 groups = [group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem] + [user.pw_gid]
 for path in json.load(sys.stdin):
     if os.path.realpath(path) != path or not os.path.isdir(path):

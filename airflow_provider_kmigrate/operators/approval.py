@@ -56,7 +56,8 @@ The answers:
 """
 
 _OFFER = f"""\
-* **{ROLL_BACK}**: this run ends, and `kmigrate_rollback__{{name}}` begins. It gets the lock of this run and asks no second time.
+* **{ROLL_BACK}**: this run ends, and `kmigrate_rollback__{{name}}` begins. It gets the lock of this run and asks no second time,
+  unless ZooKeeper is open to every client and the cluster file has no `approvers.signing_conn_id` (W22).
 """
 
 _PLAN = """\
