@@ -75,6 +75,9 @@ class Held:
         assert found is not None
         self.token = found[1]
 
+    def check(self) -> None:
+        """Nobody else takes it."""
+
 
 def planned(zk: ZooKeeper, properties: dict[str, Any], group: str, to: Store, *, reset: bool = False) -> CopyPlan:
     found = plan(seen(zk, properties, [group])[group], to, reset=reset)
@@ -106,6 +109,9 @@ def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, 
 
 class Outdated:
     path, token = Held.path, 99
+
+    def check(self) -> None:
+        raise Fenced("another run took the fence")
 
 
 def alter(properties: dict[str, Any], group: str, topic: str, partition: int) -> None:
