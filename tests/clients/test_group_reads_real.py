@@ -104,7 +104,7 @@ def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, 
         copy(zk, properties, replace(to_zookeeper, writes=(replace(to_zookeeper.writes[0], over=7),)), held)
     assert [reason.code for reason in refused.value.reasons] == ["K71"]
     with pytest.raises(Fenced):
-        copy(zk, properties, planned(zk, properties, "moved", Store.KAFKA), Outdated())
+        copy(zk, properties, replace(there, writes=(replace(there.writes[0], over=0),)), Outdated())
 
 
 class Outdated:
