@@ -11,6 +11,7 @@ DEMO_DIR := build/demo
 AIRFLOW_DIR := build/airflow
 GATED := tests/system/test_audited_migration.py tests/system/test_consumers_audited.py
 PURE := tests/core tests/steps
+JOURNEYS := $(addprefix tests/machines/,test_migration_on_machines.py test_public_units_journey.py test_ansible_on_machines.py)
 DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 # A test run gives the same answer each time; make explore varies it.
@@ -20,7 +21,7 @@ REPEATS ?=
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs guards mutants gated disasters proofs spark-cluster demo airflow bench faults machines cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -86,7 +87,7 @@ explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the
 pairs: $(STAMP) ## search every pair of faults at every step of a migration and of a rollback, on the simulated cluster; print its size, the worst stalls and what it found. A part: ARGS='--share 0.01 --seed 7' (all options: ARGS=--help); nightly
 	$(BIN)/python -m tests.pairs $(ARGS)
 
-guards: $(STAMP) ## take every guard out of a copy of the code, one at a time: the test that tests/guards.json names must fail. Goes on where it was interrupted; nightly
+guards: $(STAMP) $(SPARK_STAMP) ## take every guard out of a copy of the code, one at a time: the test that tests/guards.json names must fail. Goes on where it was interrupted; nightly
 	$(BIN)/python -m tests.guards check $(ARGS)
 
 mutants: $(STAMP) ## mutation tests of the decision core: try COUNT (200) small changes drawn by SEED (1), print those that no test notices; nightly
@@ -99,11 +100,16 @@ gated: setup setup-spark ## migrate a real cluster and a real group with Spark's
 disasters: setup ## cause the known disasters on real brokers and check that kmigrate's gates prevent them; migrate and roll back a cluster with TLS, passwords and ACLs (15 minutes)
 	$(BIN)/pytest -q $(REPEATS) $(DISASTERS)
 
+releases: setup ## migrate a real cluster of each pair of releases, roll it back and migrate it again; goes on where it was interrupted, writes build/releases.json (90 minutes)
+	$(BIN)/python -m tests.system.releases $(ARGS)
+
 proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's matrix, a disaster of each class, TLS with passwords and ACLs there and back, a migration with Spark's gates
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof $(REPEATS) tests/system
 
-spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
+spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes); executors killed, a broker with TLS and a password
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit/test_standalone.py
+	$(BIN)/pytest -q tests/system/test_secured_spark.py
 
 demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs, by dag.test; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: first migrated on an Airflow with a scheduler, and rolled back by its approver
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR) $(if $(MACHINES),--machines) $(if $(ROLLBACK),--rollback)
@@ -118,8 +124,18 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
-machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power; a migration and a rollback over ssh (12 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines $(REPEATS) tests/machines
+machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power (5 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines $(REPEATS) $(addprefix --ignore ,$(JOURNEYS)) tests/machines
+
+journeys: setup ## whole migrations and rollbacks over ssh on such machines, with faults, by an Airflow on a machine of its own; public units; the Ansible role (30 minutes; needs what make machines needs)
+	$(BIN)/pytest -q -m machines $(REPEATS) $(JOURNEYS)
+
+wheel: prerequisites ## build two wheels into build/wheel, from the files of this checkout: the provider's, and kmigrate-applications for applications, without Airflow
+	rm -rf build/wheel build/applications
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m tests.kit.library_wheel build/applications
+	build/wheel-venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel . build/applications
+	@ls build/wheel/*.whl
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
-from airflow_provider_kmigrate.clients.journal_heads import JournalHead, heads
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, read_heads
 from airflow_provider_kmigrate.clients.records import Kept, Records
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.approval import GIVEN, Approval, ApproverAnswer, from_json
-from airflow_provider_kmigrate.core.chain import Link, find_break
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.journal_lines import JournalLine, acts, read
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.migration.approval import GIVEN, Approval, ApproverAnswer, parse_approval
+from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine, list_acts, parse_lines
+from airflow_provider_kmigrate.core.shared.chain import Link, find_break
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.journal import file_name
+from airflow_provider_kmigrate.steps.journal import journal_file_name
 
-_NAMES = tuple(each.name for each in fields(Approval))
+_NAMES = tuple(field.name for field in fields(Approval))
 
 
 class Journal(NamedTuple):
@@ -39,16 +39,16 @@ class Journal(NamedTuple):
         """What it says was approved."""
         for line in self.lines:
             try:
-                said = read_json(line)
-                found = from_json({name: said[name] for name in _NAMES})
+                line_facts = read_json(line)
+                approval = parse_approval({name: line_facts[name] for name in _NAMES})
             except (ValueError, TypeError, KeyError):
                 continue
-            if found is not None:
-                yield found
+            if approval is not None:
+                yield approval
 
     def read(self) -> tuple[JournalLine, ...]:
         """Its lines that can be read."""
-        return read(line.decode(errors="replace") for line in self.lines).lines
+        return parse_lines(line.decode(errors="replace") for line in self.lines).lines
 
 
 class Verified(NamedTuple):
@@ -61,94 +61,102 @@ class Verified(NamedTuple):
 def verify(records: Sequence[Kept], sealed: Sequence[JournalHead], journals: Mapping[str, Journal]) -> Verified:
     """Judge each record and each journal. `journals`: by the name of their file, of this cluster."""
     lines, is_sound = [], True
-    for kept in records:
-        said, sound = _of_record(kept, journals)
-        lines += said
+    for record in records:
+        record_lines, sound = _verify_record(record, journals)
+        lines += record_lines
         is_sound = is_sound and sound
-    known = {head.run: Link(head.chain, head.lines) for head in sealed}
-    names = {file_name(run): run for run in known}
+    links_by_run = {head.run: Link(head.chain, head.lines) for head in sealed}
+    names = {journal_file_name(run): run for run in links_by_run}
     for name in sorted({*names, *journals}):
-        kept_link = known[names[name]] if name in names else Link()
+        kept_link = links_by_run[names[name]] if name in names else Link()
         journal = journals.get(name)
         why = find_break(journal.lines, kept_link) if journal else "the file is missing"
-        seen = f"{len(journal.lines)} lines, {kept_link.lines} of them covered by the hash in ZooKeeper" if journal else ""
-        lines.append(f"journal {name}: {f'NOT AS IT WAS WRITTEN: {why}' if why else seen}")
+        coverage = f"{len(journal.lines)} lines, {kept_link.lines} of them covered by the hash in ZooKeeper" if journal else ""
+        lines.append(f"journal {name}: {f'NOT AS IT WAS WRITTEN: {why}' if why else coverage}")
         is_sound = is_sound and not why
     return Verified(tuple(lines), is_sound)
 
 
-def _of_record(kept: Kept, journals: Mapping[str, Journal]) -> tuple[list[str], bool]:
-    if kept.approval is None:
-        return [f"record {kept.path}: NOT BELIEVED: {kept.doubt}"], False
-    given, journal = kept.approval, journals.get(file_name(kept.approval.shown.run), Journal(()))
-    by = "protected" if kept.protected else "any client of ZooKeeper could have written it"
+def _verify_record(record: Kept, journals: Mapping[str, Journal]) -> tuple[list[str], bool]:
+    if record.approval is None:
+        return [f"record {record.path}: NOT BELIEVED: {record.doubt}"], False
+    approval, journal = record.approval, journals.get(journal_file_name(record.approval.shown.run), Journal(()))
+    by = "protected" if record.protected else "any client of ZooKeeper could have written it"
     lines = [
-        f"record of {given.task} of run {given.shown.run}: {f'NOT BELIEVED: {kept.doubt}' if kept.doubt else by}",
-        f"  given: {given if given.answers else 'nothing; it waits, or the answer was no'}",
-        f"  shown: {given.shown.cluster}; {', '.join(given.shown.evidence)}",
+        f"record of {approval.task} of run {approval.shown.run}: {f'NOT BELIEVED: {record.doubt}' if record.doubt else by}",
+        f"  given: {approval if approval.answers else 'nothing; it waits, or the answer was no'}",
+        f"  shown: {approval.shown.cluster}; {', '.join(approval.shown.evidence)}",
     ]
-    if not given.answers:
-        return lines, not kept.doubt
-    if given.status != GIVEN:
+    if not approval.answers:
+        return lines, not record.doubt
+    if approval.status != GIVEN:
         lines.append("  NOT ENOUGH: another approver must approve")
-    is_noted = any((each.shown, each.answers) == (given.shown, given.answers) for each in journal.approvals())
-    lines.append(f"  journal: {'says the same' if is_noted else 'DOES NOT SAY SO'}")
-    answered = max(map(_milliseconds, given.answers))
-    done = [span for span in acts(journal.read()) if span.from_ms >= answered]
-    lines.append(
-        f"  acts since: {len(done)}"
-        + (f", the first at {_iso(done[0].from_ms)}: {done[0].verb} ({done[0].step})" if done else "")
+    is_noted = any(
+        (journal_approval.shown, journal_approval.answers) == (approval.shown, approval.answers)
+        for journal_approval in journal.approvals()
     )
-    return lines, is_noted and not kept.doubt
+    lines.append(f"  journal: {'says the same' if is_noted else 'DOES NOT SAY SO'}")
+    answered = max(map(_answered_at_ms, approval.answers))
+    later_acts = [span for span in list_acts(journal.read()) if span.from_ms >= answered]
+    lines.append(
+        f"  acts since: {len(later_acts)}"
+        + (
+            f", the first at {_format_time(later_acts[0].from_ms)}: {later_acts[0].verb} ({later_acts[0].step})"
+            if later_acts
+            else ""
+        )
+    )
+    return lines, is_noted and not record.doubt
 
 
-def _milliseconds(answer: ApproverAnswer) -> float:
+def _answered_at_ms(answer: ApproverAnswer) -> float:
     try:
         return datetime.fromisoformat(answer.at).timestamp() * 1000
     except (ValueError, OverflowError):
         return 0.0
 
 
-def _iso(milliseconds: int) -> str:
+def _format_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    chosen = parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     try:
-        spec = load(chosen.cluster)
-        settings = settings_for(spec, lookup_in(read_connections(chosen.connections), spec))
+        spec = load(options.cluster)
+        settings = settings_for(spec, lookup_in(read_connections(options.connections), spec))
         with ZooKeeper(settings.zookeeper) as zk:
             records = Records(zk, spec.cluster_id, settings.signing_key)
-            kept, sealed = tuple(records.approvals()), tuple(heads(zk, spec.cluster_id))
-        found = verify(kept, sealed, read_journals(chosen.journals / spec.name))
+            kept_records, sealed = tuple(records.approvals()), tuple(read_heads(zk, spec.cluster_id))
+        verified = verify(kept_records, sealed, read_journals(options.journals / spec.name))
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1 if isinstance(error, Refused) else 2
     sys.stdout.write(
-        "\n".join(map(printable, (*found.lines, "all is as it was written" if found.is_sound else "SOMETHING IS NOT"))) + "\n"
+        "\n".join(map(printable, (*verified.lines, "all is as it was written" if verified.is_sound else "SOMETHING IS NOT")))
+        + "\n"
     )
-    return 0 if found.is_sound else 1
+    return 0 if verified.is_sound else 1
 
 
 def read_journals(folder: Path) -> dict[str, Journal]:
     """Every journal in a folder, by the name of its file. Raises `Failed`."""
     try:
-        found = {path.name: path.read_bytes().split(b"\n") for path in sorted(folder.glob("*.jsonl"))}
+        lines_by_name = {path.name: path.read_bytes().split(b"\n") for path in sorted(folder.glob("*.jsonl"))}
     except OSError as error:
         raise Failed(f"cannot read the journals in {folder}: {error}") from error
-    return {name: Journal(tuple(lines if lines[-1] else lines[:-1])) for name, lines in found.items()}
+    return {name: Journal(tuple(lines if lines[-1] else lines[:-1])) for name, lines in lines_by_name.items()}
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="kmigrate approvals", description=(__doc__ or "").split("\n")[0])
-    commands = made.add_subparsers(dest="command", required=True)
+    root_parser = argparse.ArgumentParser(prog="kmigrate approvals", description=(__doc__ or "").split("\n")[0])
+    commands = root_parser.add_subparsers(dest="command", required=True)
     verifying = commands.add_parser("verify", help="compare the records beside the fence with the journals; read-only")
     verifying.add_argument("cluster", type=Path, metavar="CLUSTER.yaml", help="the cluster file")
     verifying.add_argument("--connections", type=Path, required=True, help="JSON file written by `airflow connections export`")
     verifying.add_argument(
         "--journals", type=Path, required=True, metavar="FOLDER", help="`journal` in the folder of `[kmigrate] folder`"
     )
-    return made
+    return root_parser

@@ -1,7 +1,7 @@
 """`kmigrate`: what an administrator runs by hand, beside the DAGs.
 
-Every verb returns 0 if all is well; what else it returns, its own help says. `-o json` prints JSON instead of sentences, where a verb has it.
-A verb is imported when it is run: most need neither Airflow nor Kafka's clients.
+Every command returns 0 if all is well; what else it returns, its own help says. `-o json` prints JSON instead of sentences, where a command has it.
+A command is imported when it is run: most need neither Airflow nor Kafka's clients.
 """
 
 from __future__ import annotations
@@ -15,40 +15,53 @@ from typing import Final, NamedTuple
 from airflow_provider_kmigrate import __version__
 
 
-class Verb(NamedTuple):
+class Command(NamedTuple):
     """`module` has `main(argv) -> exit code`."""
 
     module: str
     about: str
 
 
-VERBS: Final = {
-    "check": Verb("spec.command", "check cluster files"),
-    "preflight": Verb("preflight.command", "check whether a cluster may be migrated, without Airflow; read-only"),
-    "node": Verb("node.command", "install the agent on the machines of a cluster, or try it there"),
-    "groups": Verb("groups", "scan consumer groups on ZooKeeper; copy, reset, release"),
-    "approvals": Verb("approvals", "verify what was approved: record, journal and act"),
-    "runbook": Verb("runbook", "print what a code means and what to do, or the whole runbook"),
-    "render": Verb("steps.rendered", "print a node's properties file of a stage"),
-    "originals": Verb("steps.originals", "store an edited original of a broker in the backup"),
-    "probe": Verb("probe.command", "start, stop or judge a probe of the cluster"),
+COMMANDS: Final = {
+    "init": Command("commands.init", "write the first cluster file of a cluster, from what it reports"),
+    "check": Command("check", "check cluster files, and the notifiers that they name"),
+    "preflight": Command("commands.preflight", "check whether a cluster may be migrated; read-only"),
+    "plan": Command("commands.plan", "show what a migration would do to a cluster, and how long it would take; read-only"),
+    "status": Command("commands.status", "show where clusters stand, and whether they can be rolled back; read-only"),
+    "audit": Command("dag_builders.audit_check", "check whether Spark can do a cluster's audits, with the settings of its file"),
+    "why": Command("commands.why", "show the condition that holds a migration, and when it becomes an alarm; read-only"),
+    "history": Command("commands.history", "show what runs have done to a cluster, and how long each restart took"),
+    "permissions": Command("commands.permissions", "print the rights that kmigrate needs in Kafka, as commands"),
+    "pause": Command("commands.pause", "stop every act of kmigrate on a cluster: the kill switch"),
+    "resume": Command("commands.resume", "take the kill switch of a cluster away"),
+    "flag": Command("commands.flag", "have Airflow give a controller its migration flag back"),
+    "unlock": Command("commands.unlock", "free a cluster from a run that is over for good"),
+    "node": Command("node.command", "install the agent on the machines of a cluster, or try it there; accept an edited file"),
+    "groups": Command("groups", "scan consumer groups on ZooKeeper; copy, reset, release"),
+    "evidence": Command("commands.evidence", "write all evidence of a migration into one archive; verify one offline"),
+    "approvals": Command("approvals", "verify what was approved: record, journal and act"),
+    "runbook": Command("runbook", "print what a code means and what to do, or the whole runbook"),
+    "render": Command("steps.rendered", "print a node's properties file of a stage"),
+    "originals": Command("steps.originals", "store an edited original of a broker in the backup"),
+    "probe": Command("probe.command", "start, stop or judge a probe of the cluster"),
+    "completion": Command("completion", "print a completion script for bash or zsh"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of the verb; 2 for words that no verb understands."""
+    """The exit code of the command; 2 for words that no command understands."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in VERBS:
-        code: int = import_module(f"airflow_provider_kmigrate.{VERBS[words[0]].module}").main(words[1:])
+    if words and words[0] in COMMANDS:
+        code: int = import_module(f"airflow_provider_kmigrate.{COMMANDS[words[0]].module}").main(words[1:])
         return code
-    verbs = "\n".join(f"  {name:<12}{verb.about}" for name, verb in VERBS.items())
+    commands = "\n".join(f"  {name:<12}{command.about}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="kmigrate",
-        usage="kmigrate VERB ...",
-        description=f"{(__doc__ or '').splitlines()[0]}\n\nverbs:\n{verbs}\n\nHelp of a verb: kmigrate VERB --help",
+        usage="kmigrate COMMAND ...",
+        description=f"{(__doc__ or '').splitlines()[0]}\n\ncommands:\n{commands}\n\nHelp of a command: kmigrate COMMAND --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"kmigrate {__version__}")
-    parser.add_argument("verb", choices=VERBS, metavar="VERB", help=argparse.SUPPRESS)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     parser.parse_args(words)
     return 0

@@ -1,7 +1,7 @@
 """Every error the package raises on purpose; each class says what the caller may do.
 
 `Unavailable`: try again; `Refused`, `AuthenticationFailed` and `Failed`: stop. Refusals that a plan can foresee are values
-(`core.decision.Refuse`), not exceptions; `Refused` carries them across I/O code.
+(`core.cluster_state.decision.Refuse`), not exceptions; `Refused` carries them across I/O code.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from airflow_provider_kmigrate.core.text import indented
+from airflow_provider_kmigrate.core.shared.text import indent_further_lines
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.model import Reason
+    from airflow_provider_kmigrate.core.cluster_state.model import Reason
 
 
 class KMigrateError(Exception):
@@ -24,7 +24,7 @@ class KMigrateError(Exception):
     retriable = False
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
-        super().__init__(indented(text))
+        super().__init__(indent_further_lines(text))
         self.reasons = tuple(reasons)
 
     @classmethod

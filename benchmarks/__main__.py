@@ -14,6 +14,7 @@ from pathlib import Path
 
 NAMES = (
     "overhead",
+    "restart",
     "rollback",
     "finalization",
     "preflight",
@@ -23,6 +24,7 @@ NAMES = (
     "coordinator",
     "readiness",
     "handover",
+    "cutover",
     "canary",
     "triggers",
     "parse",
@@ -30,6 +32,9 @@ NAMES = (
     "gate",
     "rollback_faults",
     "hostile",
+    "door",
+    "renderings",
+    "plan",
 )
 BUILD = Path("build/bench")
 

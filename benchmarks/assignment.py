@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.member.assignors import Strategy
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, asked

@@ -6,6 +6,10 @@ takes, the start of the session and its first audit, whose JVM still compiles. `
 server that lives on (Spark Connect); `session_s` the start alone; `process_s` a whole process, as the DAG submits it. All three with 1 % of the partitions suspect; `all_` with each of them.
 `*_cpu_s` says what the second audit took of processors: beside other work the clock says little. `demo_size_process_first_s` and `_again_s` are
 whole processes as the DAG submits them, over as many polls as the demo has: what the first one read of the disk, the second finds in memory.
+
+`lines_s`: a whole process over the same hour as applications write it, in files of lines; `lines_gate_s`: the next one, after a tenth more of them.
+`gate_warm_s`: three gates that the audit session of a run answers, over as many lines as the demo has, and `gate_warm_cpu_s`; `standing_cores` and `session_mib`: what the
+session takes meanwhile (`benchmarks.audit_session`). `ingest_lines_s`: lines a second that are read, decoded and written, alone; `ingest_mib`: what that takes of memory at most; `ledger_bytes_a_line`.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
         "peak_mib": whole["peak_mib"],
         "process_s": _process(few, build / "audit-result"),
         **{f"demo_size_process_{name}_s": _process(small, build / "audit-demo-size-result") for name in ("first", "again")},
+        **_lines(few, build / "audit-lines"),
+        **_session(small, build / "audit-session"),
         "load": [run["load"] for run in runs],
         "runs": {"suspect_1pct": one_pct, "suspect_all": whole, "suspect_all_one_core": one_core},
     }
@@ -59,9 +65,41 @@ def _times(prefix: str, run: dict[str, Any]) -> dict[str, float]:
     return {prefix + name: seconds for name, seconds in {**times, "warm_cpu_s": run["cpu_seconds"][1]}.items()}
 
 
+def _lines(folder: Path, build: Path) -> dict[str, float]:
+    """The same hour from lines: the last tenth of each file comes between two audits."""
+    shutil.rmtree(build, ignore_errors=True)
+    events = build / "events"
+    events.mkdir(parents=True)
+    rest: dict[Path, bytes] = {}
+    for file in sorted((folder / "lines").iterdir()):
+        data = file.read_bytes()
+        cut = len(data) * 9 // 10
+        (events / file.name).write_bytes(data[:cut])
+        rest[events / file.name] = data[cut:]
+    source = {"level": "L3", "lines": [str(events)], "store": str(build / "store")}
+    first = _process(build, build / "result", source)
+    for path, data in rest.items():
+        with path.open("ab") as more:
+            more.write(data)
+    rest.clear()
+    again = _process(build, build / "result", source)
+    command = [PYTHON, "-m", "benchmarks.audit_ingest", str(events), str(build / "alone")]
+    done = subprocess.run(command, check=True, timeout=1_800, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return {"lines_s": first, "lines_gate_s": again, **figures}
+
+
+def _session(folder: Path, build: Path) -> dict[str, Any]:
+    """The audit session of a run, over lines of the demo's size."""
+    command = [PYTHON, "-m", "benchmarks.audit_session", str(folder / "lines"), str(build)]
+    done = subprocess.run(command, check=True, timeout=1_800, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
 def _data(build: Path, polls: int, faulty: int) -> Path:
     """Made once; a folder that was not finished is made again."""
-    folder = build / f"audit-polls-{polls}-{faulty}"
+    folder = build / f"audit-lines-and-polls-{polls}-{faulty}"
     if not (folder / "truth.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         program = f"import sys; from pathlib import Path; from benchmarks.audit_data import *; generate(Path(sys.argv[1]), {polls}, {faulty})"
@@ -76,12 +114,11 @@ def _run(master: str, folder: Path, runs: int) -> dict[str, Any]:
     return figures
 
 
-def _process(folder: Path, result: Path) -> float:
-    """Seconds of the job's process, from its start to its end."""
+def _process(folder: Path, result: Path, source: dict[str, Any] | None = None) -> float:
+    """Seconds of the job's process, from its start to its end. `source` None: the Parquet in the folder."""
     request = folder / "request.json"
-    request.write_text(
-        json.dumps({"spark": {"master": "local[2]"}, "sources": [{"level": "L3", "ledgers": [str(folder / "events")]}]})
-    )
+    audited = source or {"level": "L3", "ledgers": [str(folder / "events")]}
+    request.write_text(json.dumps({"spark": {"master": "local[2]"}, "sources": [audited]}))
     began = time.monotonic()
     subprocess.run(
         [PYTHON, "-m", "airflow_provider_kmigrate.audit.job", str(request), str(result)],

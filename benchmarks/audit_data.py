@@ -1,4 +1,4 @@
-"""The events of a made-up hour of clients, with planted faults; and what an audit must find of them.
+"""The events of a made-up hour of clients, as lines and as Parquet, with planted faults; and what an audit must find of them.
 
 1,000 partitions of five topics; ten producers acknowledge, 20 old members hand the partitions over to 20 new ones in the middle of the
 hour. A run of 500 records a poll, an acknowledgement for each, a commit every ten. Runs in Spark's environment (numpy, pyarrow).
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of, rows_of_line, table_of
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of_event, rows_of_line, table_of
+from airflow_provider_kmigrate.core.events.model import (
     Event,
     Ownership,
     OwnershipChange,
@@ -39,7 +39,9 @@ Truth = dict[str, list[list[Any]]]
 
 
 def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
-    """Leaves `events/` as `audit.sources` has them, a folder a row_kind, and `truth.json`. `faulty` partitions have one fault each.
+    """Leaves `events/` as `audit.sources` has them, a folder a row_kind, the same as `lines/`, a file a writer, and `truth.json`.
+
+    `faulty` partitions have one fault each.
 
     The truth: of each finding [topic, partition, first, last]; for `double_owned` [topic, partition, -1, milliseconds].
     """
@@ -49,7 +51,7 @@ def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
     twice = set(chosen[-OWNED_TWICE:].tolist())
     for number in range(PARTITIONS):
         made.partition(number, faults.get(number, ""), owned_twice=number in twice)
-    made.write(folder / "events")
+    made.write(folder)
     (folder / "truth.json").write_text(json.dumps(made.truth))
     return made.truth
 
@@ -142,10 +144,13 @@ class _Hour:
         }
         control = list(self.control())
         numbers, last = _numbered(row_kinds, control)
-        for row_kind, columns in row_kinds.items():
-            _write(folder / f"row_kind={row_kind}", _TABLES[row_kind](columns | {"number": numbers[row_kind]}))
         events = [*control, *_ended(control, last)]
-        _write(folder / "row_kind=control", table_of(row for event in events for row in rows_of(event)).drop_columns("row_kind"))
+        tables = {row_kind: _TABLES[row_kind](columns | {"number": numbers[row_kind]}) for row_kind, columns in row_kinds.items()}
+        tables["control"] = table_of(row for event in events for row in rows_of_event(event)).drop_columns("row_kind")
+        for row_kind, table in tables.items():
+            line = table["line"] if row_kind == "control" else pa.nulls(table.num_rows, pa.string())
+            _write(folder / "events" / f"row_kind={row_kind}", table.set_column(EVENTS.names.index("line") - 1, "line", line))
+        _write_lines(folder / "lines", pa.concat_tables([table.select(_OF_LINES) for table in tables.values()]))
 
     def control(self) -> Iterator[Event]:
         """The starts of all writers and the changes of ownership."""
@@ -211,7 +216,7 @@ def _table(row_kind: str, columns: dict[str, Ints], **more: Any) -> pa.Table:
     ]
     table = pa.Table.from_arrays(arrays, schema=EVENTS)
     first = table.slice(0, 1).to_pylist()[0] | {"row_kind": row_kind}
-    assert table_of(rows_of_line(first["line"])).to_pylist() == [first], "the columns say what the line says"
+    assert table_of(rows_of_line(first["line"])).to_pylist() == [first | {"line": None}], "the columns say what the line says"
     return table.drop_columns("row_kind").take(pa.array(np.argsort(columns["t_ms"], kind="stable")))
 
 
@@ -283,6 +288,17 @@ def _commits(columns: dict[str, Ints]) -> pa.Table:
 
 
 _TABLES = {"ack": _acks, "delivery": _deliveries, "commit": _commits}
+
+
+_OF_LINES = ["writer", "number", "nth", "line"]
+
+
+def _write_lines(folder: Path, rows: pa.Table) -> None:
+    """A file a writer, each line once."""
+    folder.mkdir(parents=True)
+    for writer in pc.unique(rows["writer"]).to_pylist():
+        mine = rows.filter(pc.and_(pc.equal(rows["writer"], writer), pc.equal(rows["nth"], 0))).sort_by("number")
+        (folder / f"{writer}.jsonl").write_text("".join(f"{line}\n" for line in mine["line"].to_pylist()))
 
 
 def _write(folder: Path, table: pa.Table) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from airflow_provider_kmigrate.audit import session as sessions
-from airflow_provider_kmigrate.audit.job import Result, run
+from airflow_provider_kmigrate.audit.job import Result, audit_sources
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources import Source
@@ -30,14 +30,14 @@ _FINDINGS = ("lost", "redelivered", "reordered", "commit_gap", "not_owned", "sto
 def main(master: str, folder: Path, runs: int) -> dict[str, Any]:
     """The figures of `runs` audits of the data in a folder, on one Spark master."""
     began = time.monotonic()
-    session = sessions.start(master)
+    session = sessions.start_session(master)
     started = round(time.monotonic() - began, 2)
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001  # no other way to its memory
     source = Source(Level.PRODUCER, ledgers=(str(folder / "events"),))
     seconds, cpu, asked = [], [], []
     for _ in range(runs):
         clock, began, used = _Clocked(SparkEngine(session)), time.monotonic(), _cpu_s()
-        result = run([source], AuditPolicy(max_cases=sys.maxsize), clock)
+        result = audit_sources([source], AuditPolicy(max_cases=sys.maxsize), clock)
         seconds.append(round(time.monotonic() - began, 2))
         cpu.append(round(_cpu_s() - used, 2))
         asked.append(clock.asked)
@@ -67,9 +67,9 @@ class _Clocked:
         """As the engine's, timed."""
         return self._timed(question, self._engine.ask, question)
 
-    def each(self, question: str, *how: Any) -> Any:
+    def apply_by_key(self, question: str, *how: Any) -> Any:
         """As the engine's, timed."""
-        return self._timed(question, self._engine.each, question, *how)
+        return self._timed(question, self._engine.apply_by_key, question, *how)
 
     def _timed(self, question: str, act: Callable[..., Any], *arguments: Any) -> Any:
         began = time.monotonic()

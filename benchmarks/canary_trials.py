@@ -10,10 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.audit.canary import measured, processes_of
+from airflow_provider_kmigrate.audit.canary import measure_latencies, processes_of
+from airflow_provider_kmigrate.audit.event_store import attach_source
 from airflow_provider_kmigrate.audit.judge import ControlEvents
-from airflow_provider_kmigrate.audit.sources import Source, attach
-from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, CanaryTimes, Measured, ProcessSpan, judge, series
+from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.core.audit.canary import (
+    HISTORY,
+    CanaryPlan,
+    CanaryTimes,
+    Measured,
+    ProcessSpan,
+    build_series,
+    judge_canary,
+)
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
 from tests.kit.duckdb_engine import DuckDBEngine
 
@@ -28,10 +37,12 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
     names = tuple(f"{group}.{n}" for n in range(members))
     plan = CanaryPlan(group, names[0], names[1:], interval_ms=INTERVAL_MS, window=WINDOW)
     with DuckDBEngine(threads=2) as engine:
-        attach(Source(Level.CONSUMER, lines=(str(events),)), engine)
+        attach_source(Source(Level.CONSUMER, lines=(str(events),)), engine)
         processes = tuple(processes_of(engine, ControlEvents.read(engine), plan))
         first, last = max(span.start_ms for span in processes) + 20_000, min(span.last_ms for span in processes)
-        cells = measured(engine, processes, CanaryTimes(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
+        cells = measure_latencies(
+            engine, processes, CanaryTimes(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan
+        )
     moments = range(first + _BEFORE * INTERVAL_MS, last - WINDOW * INTERVAL_MS + 1, STEP_MS)
     found = {f"{factor:g}": Counter(_trials(processes, cells, moments, plan, factor)) for factor in PLANTED}
     late = sorted(value for _, value in cells.values() if value is not None)
@@ -54,8 +65,8 @@ def _trials(
         times = CanaryTimes(INTERVAL_MS, changed, changed, _BEFORE, WINDOW)
         for name in plan.members:
             trial = replace(plan, canary=name, baseline=tuple(one for one in plan.members if one != name))
-            made = series(processes, _planted(cells, name, changed, factor), times, trial)
-            yield judge(made, [], trial).outcome
+            made = build_series(processes, _planted(cells, name, changed, factor), times, trial)
+            yield judge_canary(made, [], trial).outcome
 
 
 def _planted(cells: Measured, name: str, changed: int, factor: float) -> Measured:

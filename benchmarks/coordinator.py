@@ -4,6 +4,9 @@
 `forecast_s`: which groups a whole roll moves, in the calmest order, and what each restart does. `check_s`: one run of the step of
 `CoordinatorConsistencySensor` on real brokers, connections included.
 
+`repair_100m_mb`: what a repair takes in memory where the topic holds 100 million records of `repair_offsets` committed partitions, each in two
+partitions of the topic (`benchmarks.repair_memory`).
+
 Then `__consumer_offsets` of the real cluster goes from 10 to 20 partitions, while 60 of the groups are live; those that move are stopped.
 `split`, `blackout`: groups that two brokers accept afterwards, or none. `revived`: groups with a commit in another partition of the raw log than
 their own. `wrong_offsets`: groups that moved whose offsets are not what they were before, groups at rest whose twelve offsets are not those that were
@@ -23,14 +26,14 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core.coordinator import Coordinators, calmest_order, forecast, magnitude
-from airflow_provider_kmigrate.core.expansion import moves
-from airflow_provider_kmigrate.core.model import Expansion
-from airflow_provider_kmigrate.core.plan import EXPANSION
+from airflow_provider_kmigrate.core.cluster_state.model import Expansion
+from airflow_provider_kmigrate.core.migration.coordinator import Coordinators, find_calmest_order, forecast_roll, hash_group
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION
+from airflow_provider_kmigrate.core.offsets_topic.expansion import is_moved_by
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext
-from benchmarks import direct
+from benchmarks import direct, repair_memory
 from tests.kit.live_groups import Committed, LiveGroups, committed, raw_commits
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
@@ -48,16 +51,19 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--real", type=int, default=200, help="groups on real brokers; 0: no real brokers")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--repair", type=int, default=200_000, help="committed partitions that a repair reads; 0: none")
     chosen = parser.parse_args(arguments)
     names = [f"team-{number % 37:02}.application-{number:05}" for number in range(chosen.groups)]
     known = _half_restarted(chosen.brokers)
     figures: dict[str, object] = {
-        "classify_s": _median(chosen.runs, lambda: known.classes(names)),
+        "classify_s": _median(chosen.runs, lambda: known.classify_groups(names)),
         "forecast_s": _median(chosen.runs, lambda: _forecast(known, names)),
         "groups": chosen.groups,
         "brokers": chosen.brokers,
         "runs": chosen.runs,
     }
+    if chosen.repair:
+        figures |= {"repair_offsets": chosen.repair, "repair_100m_mb": repair_memory.megabytes_of(100_000_000, chosen.repair)}
     return figures | (_real(build / "coordinator" / "cluster", chosen.real, chosen.runs) if chosen.real else {})
 
 
@@ -67,8 +73,8 @@ def _half_restarted(brokers: int) -> Coordinators:
 
 
 def _forecast(known: Coordinators, names: Sequence[str]) -> None:
-    moving, done = known.moving(names), known.restarted()
-    forecast(moving, done, calmest_order(moving, done, known.counts.keys() - done))
+    moving, done = known.count_moving_groups(names), known.list_restarted_brokers()
+    forecast_roll(moving, done, find_calmest_order(moving, done, known.counts.keys() - done))
 
 
 def _median(runs: int, work: Callable[[], object]) -> float:
@@ -100,7 +106,7 @@ def _real(folder: Path, groups: int, runs: int) -> dict[str, object]:
 
 
 def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
-    moving = [name for name in names if moves(name, Expansion((10,), _TARGET))]
+    moving = [name for name in names if is_moved_by(name, Expansion((10,), _TARGET))]
     with LiveGroups(cluster.bootstrap, _TOPIC) as live, direct.context(cluster, "expansion") as here:
         live.start(names[:_LIVE])
         while not all(live.groups[name].safe for name in names[:_LIVE]):
@@ -126,7 +132,7 @@ def _expanded(cluster: LocalCluster, names: Sequence[str]) -> dict[str, object]:
         "moved_groups": len(moving),
         "split": sum(one > 1 for one in accepted),
         "blackout": accepted.count(0),
-        "revived": sum(partition != magnitude(group) % _TARGET for group, partition in living),
+        "revived": sum(partition != hash_group(group) % _TARGET for group, partition in living),
         "wrong_offsets": len(wrong),
     }
 
@@ -160,5 +166,5 @@ def _differ(name: str, found: Mapping[tuple[str, int], Committed]) -> bool:
 
 def _accepted(here: StepContext, names: Sequence[str]) -> list[int]:
     """How many brokers take themselves for the coordinator of each group."""
-    described = [wire_groups.described(here.tools.wire(node), names) for node in here.spec.brokers]
+    described = [wire_groups.describe_groups_at(here.tools.wire(node), names) for node in here.spec.brokers]
     return [sum(not isinstance(one[name], KMigrateError) for one in described) for name in names]

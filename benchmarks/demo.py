@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core.events import Ack
+from airflow_provider_kmigrate.core.events.model import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.answered import roll_back_by_answer
 from benchmarks.old_application import OldApplication
@@ -204,7 +204,9 @@ def add_spark(summary: dict[str, Any], cluster: str, spark: SparkSide, workload:
             store.update(read())
         except KMigrateError as error:
             summary["reasons"] = [*summary["reasons"], str(error)]
-    expected = sum(event.count for event in workload.reading().events if isinstance(event, Ack) and event.topic == spark.streamed)
+    expected = sum(
+        event.count for event in workload.read_all_events().events if isinstance(event, Ack) and event.topic == spark.streamed
+    )
     summary |= {
         "spark_verdict": verdict["outcome"],
         "spark_headline": verdict["headline"],

@@ -11,12 +11,12 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
-from airflow_provider_kmigrate.clients.tools import Tools, opened
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.clients.tools import Tools, open_tools
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION, split_into_stages
 from airflow_provider_kmigrate.core.migration.roll import MIN_OBSERVATIONS, next_to_roll
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -60,7 +60,7 @@ def context_of(
 ) -> Iterator[StepContext]:
     """As `context`, of a cluster file and connections."""
     with (
-        opened(settings_for(chosen, lookup_in(connections, chosen))) as opened_tools,
+        open_tools(settings_for(chosen, lookup_in(connections, chosen))) as opened_tools,
         nullcontext(wired(opened_tools)) as tools,
         Observer(chosen, tools) as observer,
         Fence(tools.zk, chosen.cluster_id, run) if acting else nullcontext(ReadOnlyFence()) as fence,
@@ -78,7 +78,7 @@ def step(here: StepContext, kind: str, **arguments: Any) -> Done | Wait:
 
 def go(here: StepContext, name: str) -> None:
     """One stage of the plan."""
-    run_plan(here, dict(stages(MIGRATION))[name])
+    run_plan(here, dict(split_into_stages(MIGRATION))[name])
 
 
 def provision(here: StepContext) -> None:
@@ -88,7 +88,7 @@ def provision(here: StepContext) -> None:
 
 def roll(here: StepContext, target: BrokerMode) -> None:
     """Every broker that is not there yet, the ZooKeeper controller last."""
-    go(here, next(name for name, steps in stages(MIGRATION) if steps[0].target is target))
+    go(here, next(name for name, steps in split_into_stages(MIGRATION) if steps[0].target is target))
 
 
 def to_roll(here: StepContext, target: BrokerMode) -> int | None:
@@ -129,7 +129,7 @@ def to_dual_write(here: StepContext) -> None:
 
 def until(here: StepContext, name: str) -> None:
     """The plan up to a stage, without it."""
-    run_plan(here, tuple(takewhile(lambda step: step not in dict(stages(MIGRATION))[name], MIGRATION)))
+    run_plan(here, tuple(takewhile(lambda step: step not in dict(split_into_stages(MIGRATION))[name], MIGRATION)))
 
 
 def forward(here: StepContext) -> None:

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps import nodes
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -84,7 +84,7 @@ def _round(rehearsal: Rehearsal, number: int, plain: int) -> dict[str, Any]:
     rehearsal.end_watch()
     account = rehearsal.account()
     stalls: dict[str, list[float]] = {kind: [] for kind in _KINDS}
-    events = workload.reading().events
+    events = workload.read_all_events().events
     for (kind, at), next_at in zip(begins, [*(at for _, at in begins), float("inf")][1:], strict=True):
         longest_ms = stalls_between(events, int(at * 1000), int(min(next_at, at + WINDOW_S) * 1000)).longest_ms
         stalls[kind].append(round(longest_ms or 0.0, 1))

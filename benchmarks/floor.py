@@ -20,10 +20,10 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
-from airflow_provider_kmigrate.core.plan import MIGRATION, stages
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION, split_into_stages
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_broker_file, render_controller_file
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members
@@ -60,7 +60,7 @@ class Floor:
         """Do the whole migration by bare acts, and time each stage."""
         acts = (self.controllers, self.first_roll, self.copy, self.second_roll, self.finalize)
         by_stage = {act.__name__: act for act in acts}
-        for name in (name for name, _ in stages(MIGRATION) if name in by_stage):
+        for name in (name for name, _ in split_into_stages(MIGRATION) if name in by_stage):
             began = time.monotonic()
             by_stage.pop(name)()
             self.phases.append({"name": name, "seconds": round(time.monotonic() - began, 3)})
@@ -105,7 +105,7 @@ class Floor:
 
     def _roll(self, stage: FileStage) -> None:
         for node in self.spec.brokers:
-            self._restart(node, broker_properties(self.originals[node.id], stage, self.facts))
+            self._restart(node, render_broker_file(self.originals[node.id], stage, self.facts))
             wait(lambda node=node: self._back(node))
         self._elect()
 
@@ -121,7 +121,7 @@ class Floor:
         members.start(folder_of(node))
 
     def _controller_text(self, node: NodeSpec, stage: FileStage) -> str:
-        return controller_properties(self.originals[self.spec.brokers[0].id], node, stage, self.facts)
+        return render_controller_file(self.originals[self.spec.brokers[0].id], node, stage, self.facts)
 
     def _flag(self, node: NodeSpec) -> bool | None:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.steps.run import pass_gate
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster

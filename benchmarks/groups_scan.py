@@ -2,7 +2,8 @@
 
 Real: one broker in ZooKeeper mode, its ZooKeeper with every znode of every group, the groups' commits in Kafka (the same offsets in both
 stores, other ones for each group, so that the brokers answer for 1,000 groups, too), and every request of `groups scan`. Not real: the members are znodes of one
-session, no process stands behind them. `groups_scanned_seconds` is one look at all groups from both sides; a scan makes two of them.
+session, no process stands behind them. `groups_scanned_seconds` is one look at all groups from both sides; a scan makes two of them. `cpu_seconds`: processor time of
+a look and its decisions, which other work on the machine does not lengthen.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan_group
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.member.registration import Registration, thread_id, write_registration
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
@@ -51,9 +52,9 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         client = KazooClient(cluster.zookeeper, timeout=60)
         client.start(timeout=60)
         names = [f"team-{number % 37:02}-application-{number:04}" for number in range(chosen.groups)]
-        planted = _plant(cluster, client, names)
+        planted = plant_groups(cluster, client, names)
         print(f"planted in {planted:.1f} s", flush=True)
-        runs = [_run(cluster, chosen.groups) for _ in range(chosen.runs)]
+        runs = [scan_once(cluster, chosen.groups) for _ in range(chosen.runs)]
     finally:
         if client is not None:
             client.stop()
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         "groups_scanned_seconds": round(statistics.median(run["look"] for run in runs), 3),
         "groups_scanned_worst_seconds": round(max(run["look"] for run in runs), 3),
         "decide_seconds": round(statistics.median(run["decide"] for run in runs), 3),
+        "cpu_seconds": round(statistics.median(run["cpu"] for run in runs), 3),
         "groups": chosen.groups,
         "members_each": _MEMBERS,
         "topics": _TOPICS,
@@ -73,7 +75,8 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     }
 
 
-def _plant(cluster: LocalCluster, client: KazooClient, names: Sequence[str]) -> float:
+def plant_groups(cluster: LocalCluster, client: KazooClient, names: Sequence[str]) -> float:
+    """Write every znode and commit of these groups; the members live as long as the client. Returns the seconds that it took."""
     began = time.monotonic()
     properties = {"bootstrap.servers": cluster.bootstrap}
     create_topics(properties, [TopicPlan(f"topic-{number}", _PARTITIONS, 1) for number in range(_TOPICS)])
@@ -143,16 +146,16 @@ def _znodes(name: str) -> Iterator[tuple[str, bytes, bool]]:
         yield f"{root}/offsets/{topic}/{index}", f"{offset}".encode(), False
 
 
-def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
+def scan_once(cluster: LocalCluster, expected: int) -> dict[str, float]:
     """One look with clients that are not connected yet, as the command has them."""
     with ZooKeeper(ZooKeeperSettings(cluster.zookeeper)) as zk:
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.process_time()
         found = seen(zk, {"bootstrap.servers": cluster.bootstrap})
         looked = time.monotonic()
-    scans = [scan(TwoObservations(observed, settings={_topic_of(name): {}})) for name, observed in found.items()]
-    decided = time.monotonic()
+    scans = [scan_group(TwoObservations(observed, settings={_topic_of(name): {}})) for name, observed in found.items()]
+    decided, cpu = time.monotonic(), time.process_time() - worked
     _check(found, Counter(one.situation for one in scans), expected)
-    figures = {"look": looked - began, "decide": decided - looked}
+    figures = {"look": looked - began, "decide": decided - looked, "cpu": cpu}
     print(figures, flush=True)
     return figures
 

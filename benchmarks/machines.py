@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, Connection, Program
-from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from benchmarks import direct
@@ -155,7 +155,7 @@ class InSync:
     def _whole(context: Any) -> bool:
         with contextlib.suppress(KMigrateError):
             partitions = context.observer.observe(Fields.PARTITIONS).partitions
-            return bool(partitions) and not any(partition.under_replicated for partition in partitions)
+            return bool(partitions) and not any(partition.is_under_replicated for partition in partitions)
         return False
 
 

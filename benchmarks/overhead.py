@@ -52,7 +52,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
         account = rehearsal.account()
         by_act = stalls_by_act(slow_records(workload), done["acts"] if kind == "floor" else rehearsal.journal())
-        stalls = stalls_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
+        stalls = stalls_between(workload.read_all_events().events, began_ms, time.time_ns() // 1_000_000)
     return {
         "seconds": done["seconds"],
         "peak_mib": done.get("peak_mib"),

@@ -11,34 +11,34 @@ import time
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.connections import read_connections
-from airflow_provider_kmigrate.core import plan
-from airflow_provider_kmigrate.core.plan import PlanStep
+from airflow_provider_kmigrate.core.migration import plan
+from airflow_provider_kmigrate.core.migration.plan import StepRow
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from benchmarks import direct
 
-_ROLLBACK = plan.after_approval(plan.ROLLBACK)
-_HANDOVER = _ROLLBACK.index(plan.find(_ROLLBACK, "handover"))
+_ROLLBACK = plan.steps_after_approval(plan.ROLLBACK)
+_HANDOVER = _ROLLBACK.index(plan.find_step(_ROLLBACK, "handover"))
 PARTS = {
     "rollback": _ROLLBACK,
     "rollback to the handover": _ROLLBACK[:_HANDOVER],
     "rollback from the handover": _ROLLBACK[_HANDOVER:],
-    "finalization": dict(plan.stages(plan.MIGRATION))["finalize"],
+    "finalization": dict(plan.split_into_stages(plan.MIGRATION))["finalize"],
 }
 _TRIES = 2  # as `dag_builders.chaining.RETRIED`
 _RETRY_DELAY = 15.0
 _FINAL = (Refused, AuthenticationFailed, Failed)  # as of `operators.step`
 
 
-def _run(row: PlanStep, spec_path: Path, connections: Path, folder: Path, run: str) -> None:
+def _run(row: StepRow, spec_path: Path, connections: Path, folder: Path, run: str) -> None:
     with direct.context_of(load(spec_path), read_connections(connections), run, folder=folder) as context:
         run_plan(context, (row,))
         if row == plan.ROLLBACK[-1]:
             context.fence.release()
 
 
-def _tried(row: PlanStep, *where: object) -> bool:
+def _tried(row: StepRow, *where: object) -> bool:
     """Whether a row came to its end. A row of several nodes has a try more for each of them, as their tasks have."""
     failed: dict[str, int] = {}
     while True:

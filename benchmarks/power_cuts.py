@@ -22,8 +22,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.events import Ack, Event, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.events.model import Ack, Event, TopicPartition
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from tests.kit.fleet import DIRECTORIES, ZOOKEEPER_PORT, Fleet
 from tests.machines.journey import state_of

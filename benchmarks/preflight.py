@@ -19,9 +19,9 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.preflight.page import as_document, render
+from airflow_provider_kmigrate.preflight.page import as_document, render_page
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
@@ -119,9 +119,9 @@ def _wait(context: StepContext, expected: int) -> None:
 
 def _decided(result: Preflight) -> dict[str, float]:
     began = time.monotonic()
-    preflight.findings(result.view, result.facts)
+    preflight.run_checks(result.view, result.facts)
     decided = time.monotonic()
-    page = render(as_document(result))
+    page = render_page(as_document(result))
     return {"decide": decided - began, "page": time.monotonic() - decided, "page_bytes": len(page)}
 
 

@@ -25,11 +25,11 @@ from airflow_provider_kmigrate.clients.group_reads import sweep
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
-from airflow_provider_kmigrate.core.decision import Act, Verb
-from airflow_provider_kmigrate.core.group_progress import WINDOW, GroupProgress, GroupsKept
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Verb
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupProgressSpec
+from airflow_provider_kmigrate.core.member.group_seen import GroupSweep
+from airflow_provider_kmigrate.core.migration.group_progress import WINDOW, GroupProgress, GroupsKept
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
@@ -88,7 +88,7 @@ def _decided(first: GroupSweep, last: GroupSweep) -> float:
     kept = GroupsKept(dict.fromkeys(first.groups, frozenset[str]()), first.groups)
     began = time.monotonic()
     progress = GroupProgress.of(GroupProgressSpec(), kept, WINDOW, 100.0)
-    progress.observe(ClusterView(100.0, group_progress=last), Act(Verb.RESTART, ""))
+    progress.add_view(ClusterView(100.0, group_progress=last), Act(Verb.RESTART, ""))
     return time.monotonic() - began
 
 
@@ -117,7 +117,7 @@ def _coordinators(brokers: Brokers, names: Sequence[str]) -> Iterator[tuple[str,
     deadline = time.monotonic() + 60
     left = list(names)
     while left and time.monotonic() < deadline:
-        found = brokers.coordinators(left)
+        found = brokers.find_coordinators(left)
         yield from ((name, each) for name, each in found.items() if not isinstance(each, KMigrateError))
         left = [name for name, each in found.items() if isinstance(each, KMigrateError)]
     if left:

@@ -16,11 +16,14 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.core.events import Slow, SlowRecord
-from airflow_provider_kmigrate.core.model import ProbeFigures
+from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures
+from airflow_provider_kmigrate.core.events.model import Slow, SlowRecord
+from airflow_provider_kmigrate.preflight.plan_page import write_plan
 from airflow_provider_kmigrate.probe.latency import read_figures
 from airflow_provider_kmigrate.probe.probe import Probe
-from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.journal import FileJournal, read_journal_lines
+from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
@@ -29,7 +32,9 @@ from tests.kit.judge import Foreign
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
+from tests.kit.predictions import keep_prediction
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
+from tests.old_consumer.jvm_application import CutoverGroup
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))
@@ -48,7 +53,7 @@ class Rehearsal:
     rate: float = 500.0
     producers: int = 3
     policy: dict[str, Any] = field(default_factory=dict)
-    applications: Sequence[OldApplication] = ()  # groups of old consumers, which the cluster file has moved
+    applications: Sequence[OldApplication | CutoverGroup] = ()  # groups of old consumers, which the cluster file has moved
     foreign: tuple[int, int] | None = (20, 1)  # of the load of Kafka's own tools: records a second, members of its group
     cluster_type: Callable[[Path], LocalCluster] = LocalCluster
 
@@ -71,7 +76,7 @@ class Rehearsal:
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         create_topics(self._properties, self.topics)
 
-    def _application(self, one: OldApplication) -> Path:
+    def _application(self, one: OldApplication | CutoverGroup) -> Path:
         return self.folder / "applications" / one.group
 
     def start_applications(self) -> None:
@@ -150,14 +155,17 @@ class Rehearsal:
         """The id of the rollback's DAG."""
         return f"kmigrate_rollback__{self.cluster.plan.shape.name}"
 
-    def start_airflow(self, *, fresh: bool = True) -> None:
+    def start_airflow(self, *, fresh: bool = True, between: Sequence[tuple[str, dict[str, Any]]] = ()) -> None:
         """A new Airflow if `fresh`, ready to move the groups, where there are any, and to begin the migration; approved beforehand.
+
+        `between`: DAGs that `finish_dag` runs after the groups moved, as of `run_dags`.
 
         As one that has run all along would be: its start keeps a core busy for 15 s, and beside a load it would take three times as long.
         """
         if fresh:
             _remove(self.home)
         runs: list[tuple[str, dict[str, Any]]] = [(self.consumers_dag, {})] if self.applications else []
+        runs += [(f"{kind}__{self.cluster.plan.shape.name}", conf) for kind, conf in between]
         self._start_dags([*runs, (self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id})])
 
     def move_groups(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
@@ -168,7 +176,14 @@ class Rehearsal:
         """Run the DAG, in the Airflow that was started for it or starts now; `tell` gets each line of the journal as it appears."""
         if self._airflow is None:
             self.start_airflow(fresh=fresh)
-        return self._finish_dag(self.dag_id, tell)
+        result = self._finish_dag(self.dag_id, tell)
+        if result["state"] == "success":
+            self._keep_prediction()
+        return result
+
+    def finish_dag(self, kind: str, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+        """Run a DAG that Airflow was started with."""
+        return self._finish_dag(f"{kind}__{self.cluster.plan.shape.name}", tell)
 
     def roll_back(self) -> dict[str, Any]:
         """Run the rollback's DAG, approved beforehand, in the Airflow whose backup the way forward made."""
@@ -191,8 +206,21 @@ class Rehearsal:
         """These steps without Airflow, as a run that is over; the backup and the journal are where a DAG keeps them."""
         with direct.context(self.cluster, "forward", folder=self.home / "kmigrate") as context:
             journal = _ToldJournal(self.journal_folder / "forward.jsonl", "forward", tell)
+            told = replace(context, journals=self.journal_folder)  # the restarts that were measured so far
+            write_plan(plan_from_here(told, observe_preflight(told)), self._plan_path.parent)
             steps(replace(context, journal=journal, say=lambda _: None))
             context.fence.release()
+        self._keep_prediction()
+
+    @property
+    def _plan_path(self) -> Path:
+        """Where a preflight leaves its plan."""
+        return self.home / "kmigrate" / "preflight" / self.cluster.plan.shape.name / "plan.json"
+
+    def _keep_prediction(self) -> None:
+        """Keep what the plan predicted beside what its run took, for `python -m benchmarks plan`."""
+        bake = load(self.cluster.spec_path).policy.canary_bake
+        keep_prediction(describe_kind(self.cluster, self.shape), self._plan_path, self.journal_folder, bake)
 
     def _start_dags(self, runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """In a process of its own (`benchmarks.run_dag`); returns when the first one can begin."""
@@ -267,7 +295,7 @@ class Rehearsal:
 
     def journal(self) -> list[dict[str, Any]]:
         """The lines of all runs, in the order of their times."""
-        lines = [json.loads(line) for line in lines_of(self.journal_folder)]
+        lines = [json.loads(line) for line in read_journal_lines(self.journal_folder)]
         return sorted(lines, key=lambda line: float(line["at"]))
 
     def close(self) -> None:
@@ -285,6 +313,13 @@ class Rehearsal:
             self.workload.stop(drain=0.0)
         if self.beside is not None:
             self.beside.close()
+
+
+def describe_kind(cluster: LocalCluster, shape: Shape) -> str:
+    """The kind of a cluster: where its nodes run, how many there are, and what is special about its ZooKeeper."""
+    special = (("chroot", bool(shape.chroot)), ("ensemble", shape.zookeepers > 1))
+    words = [f"{type(cluster).__name__.lower()}", f"{shape.brokers}brokers", f"{shape.controllers}controllers"]
+    return "-".join((*words, *(word for word, is_so in special if is_so)))
 
 
 class _ToldJournal(FileJournal):
@@ -358,7 +393,7 @@ def stalls_by_act(slow: Sequence[SlowRecord], journal: Sequence[dict[str, Any]])
 
 def slow_records(workload: Workload) -> list[SlowRecord]:
     """Every record of the load that its producer noted as slow."""
-    return [record for event in workload.reading().events if isinstance(event, Slow) for record in event.records]
+    return [record for event in workload.read_all_events().events if isinstance(event, Slow) for record in event.records]
 
 
 def _effect_ends(act: dict[str, Any], next_act: float, journal: Sequence[dict[str, Any]]) -> float:

@@ -44,7 +44,7 @@ def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
         ended_ms = _now_ms()
         again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
         account = rehearsal.account()
-        stalls = stalls_between(workload.reading().events, began_ms, ended_ms)
+        stalls = stalls_between(workload.read_all_events().events, began_ms, ended_ms)
     return {
         "rollback_seconds": rolled_back["seconds"],
         "rollback_longest_stall_ms": stalls.longest_ms,

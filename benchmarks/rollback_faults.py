@@ -26,10 +26,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from benchmarks import direct
 from benchmarks.power_cuts import Cut, Power, Scene, longest_gap
@@ -329,7 +329,7 @@ class _Trial:
             scene.power.wait()
             if code:
                 raise Failed(f"a person is needed: {log.read_text()[-1500:]}")
-            self._wait(lambda view: _whole(view) and where(view).phase is fault.ends_in, _WHOLE_S)
+            self._wait(lambda view: _whole(view) and position_of(view).phase is fault.ends_in, _WHOLE_S)
             time.sleep(_SETTLED_S)
         except (KMigrateError, subprocess.TimeoutExpired, AssertionError) as error:
             cell.wrong = str(error)
@@ -376,7 +376,7 @@ class _Trial:
             while not holds(view := context.observer.observe(fields)):
                 if time.monotonic() > deadline:
                     raise TimedOut(
-                        f"not whole within {seconds:g} s: {where(view).phase}; {[reason.text for reason in view.unknowns]}"
+                        f"not whole within {seconds:g} s: {position_of(view).phase}; {[reason.text for reason in view.unknowns]}"
                     )
                 time.sleep(0.5)
 
@@ -387,7 +387,7 @@ class _Trial:
         assert foreign is not None
         seen, events = account.ledger, list(events_of(foreign))
         theirs = balance(events)
-        ours = longest_gap(workload.reading().events, *span, excused)
+        ours = longest_gap(workload.read_all_events().events, *span, excused)
         cell.gap_s, cell.gap_partition = round(ours.seconds, 1), ours.partition
         began = min((begin for spans in power.off.values() for begin, _ in spans), default=span[0])
         cell.gap_after_fault_s = round(ours.at - began, 1)
@@ -400,4 +400,4 @@ class _Trial:
 def _whole(view: ClusterView) -> bool:
     """Whether every broker answers and no partition is under-replicated."""
     answers = all(each.mode is not None for each in view.brokers.values())
-    return answers and bool(view.partitions) and not any(partition.under_replicated for partition in view.partitions or ())
+    return answers and bool(view.partitions) and not any(partition.is_under_replicated for partition in view.partitions or ())

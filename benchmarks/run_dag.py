@@ -29,6 +29,7 @@ def environment(home: Path, clusters: Path) -> dict[str, str]:
     return {
         "AIRFLOW_HOME": str(home.resolve()),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "180",  # a machine with a cluster and its load on it
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.resolve()}/airflow.db",

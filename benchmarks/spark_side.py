@@ -89,6 +89,7 @@ class SparkSide:
         document = yaml.safe_load(plan.spec_path.read_text())
         audit = {"conn_id": "spark_here", "environment": str(PYTHON.parent.parent), "result": str(self.result)}
         audit |= {"events": [str(events.absolute())], "level": "producers", "jars": self._jars, "retry_delay": "10s", **policy}
+        audit["spark"] = {"properties": {"spark.ui.enabled": "false"}}  # nobody looks at it, and it takes a second of each driver
         document["audit"] = audit if topics is None else audit | {"topics": list(topics)}
         job = {"name": "sink", "checkpoint": str(self._job / "checkpoint"), "topics": [self.streamed], "hold": "always"}
         document["spark_jobs"] = [job]

@@ -70,14 +70,14 @@ class Observations:
     @contextmanager
     def open(self, spec: Any) -> Iterator[Any]:
         """What opens a cluster's tools: an observer that counts, and nothing else."""
-        from airflow_provider_kmigrate.hooks.step_context import Access
         from airflow_provider_kmigrate.steps.run import SystemClock
+        from airflow_provider_kmigrate.utils.step_context import OpenCluster
 
         tools: Any = SimpleNamespace()
-        yield Access(tools, SimpleNamespace(observe=lambda *_: self._observe(spec.name)), SystemClock())
+        yield OpenCluster(tools, SimpleNamespace(observe=lambda *_: self._observe(spec.name)), SystemClock())
 
     def _observe(self, name: str) -> Any:
-        from airflow_provider_kmigrate.core.model import ClusterView
+        from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
 
         self.begun[name].append(time.monotonic())
         self.never.wait(OBSERVATION_S if name.startswith("well") else None)
@@ -105,8 +105,8 @@ def _child(home: Path, deferred: int, hanging: int, seconds: float) -> dict[str,
     from airflow.models.trigger import Trigger
     from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-    from airflow_provider_kmigrate.hooks.step_context import opener
     from airflow_provider_kmigrate.triggers.step import StepTrigger
+    from airflow_provider_kmigrate.utils.step_context import opener
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     observations, delays, ended = Observations(), list[float](), list[int]()

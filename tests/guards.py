@@ -36,15 +36,19 @@ from typing import Any
 from tests.trees import PACKAGE, ROOT, fresh_tree
 
 REGISTER = ROOT / "tests" / "guards.json"
-AGENT = Path("node") / "kmigrate-node"
+AGENT, PIN = Path("node") / "kmigrate-node", Path("node") / "pin.py"
 DECIDING = ("core", "steps")
 GATES = {"Gate", "gates.Gate"}
 REASONS = {"tuple[Reason, ...]", "list[Reason]"}
 YIELDED = {"Iterator[Reason]"}
 DECISIONS = {"Act", "Decision", "Done", "Reason", "Refuse", "Wait", "tuple[Reason, ...]"}
-REFUSING = re.compile(r"_?(check|demand|forbid|must_be|refuse|require)(?![a-z])")
+REFUSING = re.compile(r"_?(add_problem|check|demand|forbid|must_be|refuse|require)(?![a-z])")
 CODE = re.compile(r"[A-Z]\d\d")
 WORD = re.compile(r"[a-z_]{3,}")
+NOTING = {"refuse()", "_refuse()", "add_problem()", "_check_limits()", "_check_login()", "_check_names()", "_check_numbers()"}
+NOTING |= {"_check_client_credentials()", "_check_kerberos()", "_check_oauth()", "_check_protocol()", "_check_usable()"}
+NOTING |= {"_refuse_pending_calls()", "_require_properties()"}
+"""Calls that have something to say whenever they are reached: they always refuse, or only note what they find."""
 NEVER_REACHED = "no recorded test reaches it"
 FOUND_REASON = re.compile(r"no recorded test reaches it|of \d+ recorded tests that reach it \d+ were tried, and none notices")
 
@@ -261,7 +265,7 @@ class _Switches(ast.NodeTransformer):
         if guard is None:
             self.generic_visit(node)
             return node
-        if guard.says in {"refuse()", "_refuse()"}:  # it refuses whenever it is reached; some only note it
+        if guard.says in NOTING:
             return ast.If(_expression(f"{NAME}.kept({guard.key!r})"), [node], [])
         watched = ast.With([ast.withitem(_expression(f"{NAME}.call({guard.key!r})"))], [node])
         return ast.If(_expression(f"{NAME}.stays({guard.key!r})"), [watched], [])
@@ -298,7 +302,7 @@ def build(name: str, state: Path) -> Path:
         by_path.setdefault(guard.path, []).append(guard)
     for path, found in by_path.items():
         begin = f"import {PACKAGE}.{NAME} as {NAME}"
-        if path == AGENT:  # it runs without the package, and with the Python of the machine
+        if path in {AGENT, PIN}:  # it runs without the package, and with the Python of the machine
             begin = f"{NAME} = __import__('types').SimpleNamespace()\nexec(open({str(runtime)!r}).read(), {NAME}.__dict__)"
         file = tree / PACKAGE / path
         file.write_text(switched(file.read_text(), found, begin))
@@ -355,12 +359,26 @@ HARMLESS = () if os.geteuid() else ("unshare", "--mount", "sh", "-c", _KEPT, "sh
 """Root's tests ask the agent to write where it must not; without the guard it would. So they see the machine's own folders read-only."""
 
 
-def run_tests(work: Path, order: Mapping[str, Any], tests: Sequence[str], marks: str) -> int:
+AUDIT = "tests/audit"
+SPARK = ROOT / ".venv-spark" / "bin" / "python"
+"""Spark's own environment; the tests of the audit need it, and no others."""
+
+
+def environments(tests: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
+    """The tests by the Python that runs them; none for an environment without any, or that is not installed."""
+    audit = [test for test in tests if test.startswith(AUDIT)]
+    others = [test for test in tests if not test.startswith(AUDIT)]
+    yield from (
+        (python, found) for python, found in ((Path(sys.executable), others), (SPARK, audit)) if found and python.exists()
+    )
+
+
+def run_tests(work: Path, order: Mapping[str, Any], tests: Sequence[str], marks: str, python: Path) -> int:
     """Run pytest in a switched copy, with `tests.guard_trials` as its conductor; returns its exit code."""
     state = work / "state"
     (state / "order.json").write_text(json.dumps(order))
     tree = build(f"guards/{order['mode']}", state)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.guard_trials", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [str(python), "-m", "pytest", "-q", "-p", "tests.guard_trials", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += [
         "-p",
         "no:rerunfailures",
@@ -370,10 +388,11 @@ def run_tests(work: Path, order: Mapping[str, Any], tests: Sequence[str], marks:
         str(work / "tmp"),
         "-m",
         marks,
-        "--ignore",
-        "tests/audit",
+        *(() if python == SPARK else ("--ignore", AUDIT)),
     ]
     settings = {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "KMIGRATE_GUARDS": str(state)}
+    if python == SPARK:
+        settings["PYSPARK_PYTHON"] = str(SPARK)
     return subprocess.run([*HARMLESS, *command, *tests], cwd=tree, env=os.environ | settings, check=False).returncode
 
 
@@ -385,12 +404,18 @@ def find(tests: Sequence[str], work: Path, marks: str, seen: Path, *, again: boo
         return register
     if not again:
         seen.unlink(missing_ok=True)
-    run_tests(work, {"mode": "record", "to": str(seen)}, tests, marks)
-    left = {key: row.none for key, row in register.rows.items() if not row.test}
-    order = {"mode": "find", "guards": left, "seen": str(seen), "to": str(found)}
-    if files := sorted({test.partition("::")[0] for test in _reached(seen, left)}):
-        run_tests(work, order, files, marks)
-    return _with_found(register, found)
+    for python, chosen in environments(tests):
+        run_tests(work, {"mode": "record", "to": str(seen)}, chosen, marks, python)
+    for python, files in environments(sorted({test.partition("::")[0] for test in _reached(seen, _untested(register))})):
+        order = {"mode": "find", "guards": _untested(register), "seen": str(seen), "to": str(found)}
+        run_tests(work, order, files, marks, python)
+        register = _with_found(register, found)
+    return register
+
+
+def _untested(register: Register) -> list[str]:
+    """The guards without a test."""
+    return [key for key, row in register.rows.items() if not row.test]
 
 
 def _with_found(register: Register, found: Path) -> Register:
@@ -418,9 +443,9 @@ def check(work: Path, marks: str, done: Path) -> list[str]:
     rows = {key: row for key, row in Register.read().rows.items() if row.test}
     tried = {key: row for key, row in _read_lines(done).items() if key in rows and row.get("row") == rows[key].as_json()}
     left = {key: row.as_json() for key, row in rows.items() if key not in tried}
-    files = sorted({row["test"].partition("::")[0] for row in left.values()})
-    if left:
-        run_tests(work, {"mode": "check", "guards": left, "to": str(done)}, files, marks)
+    for python, files in environments(sorted({row["test"].partition("::")[0] for row in left.values()})):
+        asked = {key: row for key, row in left.items() if row["test"].partition("::")[0] in files}
+        run_tests(work, {"mode": "check", "guards": asked, "to": str(done)}, files, marks, python)
     tried = _read_lines(done)
     return sorted(key for key in rows if not tried.get(key, {}).get("fails"))
 

@@ -30,17 +30,17 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION, ROLLBACK, Plan, StepRow, steps_after_approval
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.steps.catalog import build, postponed, run_plan, run_rest
+from airflow_provider_kmigrate.steps.catalog import build, reason_to_postpone, run_plan, run_remaining_nodes
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.faults import SHORT, Fault, Key, befall, faults_at, key_of
 from tests.steps.sim_faults import BROKER, FaultyCluster, Node
 from tests.steps.sim_nodes import Killed, Mortal
 
 FORWARD: Final = tuple(step for step in MIGRATION if step.kind not in {"preflight", "backup", "approve"})
-BACK: Final = after_approval(ROLLBACK)
+BACK: Final = steps_after_approval(ROLLBACK)
 TRIES: Final = 2  # of a task, as the DAGs have it
 RETRY_AFTER: Final = 15.0  # seconds
 RUN_AGAIN: Final = 30.0  # seconds after which a task whose worker died runs again
@@ -51,7 +51,7 @@ QUIET: Final = 400.0  # seconds in which everything that comes back by itself ha
 class Task(NamedTuple):
     """A task of the DAG: a row of a plan on one of its nodes, or on all that are left."""
 
-    row: PlanStep
+    row: StepRow
     node: int | None = None
     rest: bool = False
 
@@ -68,10 +68,10 @@ class Task(NamedTuple):
     def run(self, context: StepContext) -> None:
         row, target = self.row, {"target": self.row.target} if self.row.target else {}
         if self.rest:
-            run_rest(context, row.kind, target)
+            run_remaining_nodes(context, row.kind, target)
         elif self.node is None:
             run_plan(context, (row,))
-        elif not (row.last and postponed(context, row.kind, {**target, "node": self.node})):
+        elif not (row.last and reason_to_postpone(context, row.kind, {**target, "node": self.node})):
             run_step(build(context.spec, row.kind, {**target, "node": self.node}), context)
 
 

@@ -1,8 +1,14 @@
 """What tests/conftest.py does for all tests: a second try of its own, as continuous integration makes them, and no test hangs for ever."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.trees import ROOT
+from tests.waiting import wait_for
 
 pytest_plugins = ["pytester"]
 
@@ -31,7 +37,7 @@ def test_after(cluster, admin):
 """
 
 
-def test_it_has_a_cluster_of_its_own(pytester: pytest.Pytester) -> None:
+def test_a_test_that_is_tried_again_has_a_cluster_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
     pytester.makepyfile(MODULE)
     result = pytester.runpytest_inprocess("--reruns", "1")
@@ -59,7 +65,8 @@ def test_after():
 """
 
 
-def test_a_worker_that_hangs_is_ended_and_says_where(pytester: pytest.Pytester) -> None:
+def test_a_worker_that_hangs_is_ended_and_says_where(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # the hooks import the kit
     common = Path(__file__).with_name("conftest.py").read_text()
     pytester.makeconftest(common.replace("_GRACE = 60.0", "_GRACE = 1.0"))
     pytester.makepyfile(HANGS)
@@ -67,3 +74,30 @@ def test_a_worker_that_hangs_is_ended_and_says_where(pytester: pytest.Pytester) 
     assert result.parseoutcomes() == {"failed": 1, "passed": 1}, "the next test runs in a new worker"
     result.stdout.fnmatch_lines(["*crashed while running*test_fails_and_hangs_in_its_teardown*"])
     result.stderr.fnmatch_lines(["*in hang"])
+
+
+WAITS = """
+import tempfile, time
+from pathlib import Path
+
+home = tempfile.TemporaryDirectory(dir=".", prefix="home-")
+
+def test_waits():
+    Path("begun").touch()
+    time.sleep(300)
+"""
+
+
+def test_a_session_that_is_terminated_removes_its_folders(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
+    pytester.makepyfile(WAITS)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    session = pytester.popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for((pytester.path / "begun").exists, bool, "the test begins", 120.0)
+        session.send_signal(signal.SIGTERM)
+        session.wait(60)
+    finally:
+        session.kill()
+    assert list(pytester.path.glob("home-*")) == []

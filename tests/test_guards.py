@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.guards import FOUND_REASON, Guard, Kind, Register, _Finder, guards, switched
+from tests.guards import FOUND_REASON, SPARK, Guard, Kind, Register, _Finder, environments, guards, switched
 
 ROOT = Path(__file__).resolve().parent.parent
 HOW = "run `python -m tests.guards find tests/…` with the test files of what was changed (docs/architecture.md#tests)"
@@ -140,3 +141,12 @@ def test_a_switched_file_runs_as_before_and_without_a_guard_that_is_out() -> Non
     assert run("none in over", "Refused in label") == ["permissive none", "more", "fenced"]
     assert run("Refusal fenced in Fence.act") == ["refused", "no view", None, "check", "close"]
     assert run("Refusal fenced in Fence.act", "check() in Fence.act") == ["refused", "no view", None, "close"]
+
+
+def test_the_audits_tests_run_with_sparks_own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = ["tests/core/test_a.py", "tests/audit/test_b.py::test_x", "tests/audit"]
+    monkeypatch.setattr(Path, "exists", lambda path: path != SPARK)
+    assert list(environments(tests)) == [(Path(sys.executable), tests[:1])]
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert list(environments(tests)) == [(Path(sys.executable), tests[:1]), (SPARK, tests[1:])]
+    assert list(environments(tests[1:])) == [(SPARK, tests[1:])]

@@ -393,6 +393,7 @@ def test_what_a_load_started_ends_with_the_process_that_started_it() -> None:
     started = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=True, timeout=60)
     pid = int(started.stdout)
     wait_until(lambda: not psutil.pid_exists(pid), "it ends")
+    assert not psutil.pid_exists(pid), "it would sleep for 600 s"
 
 
 # --- whose code it is --------------------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.events import Ack, Stamp
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.events.model import Ack, Stamp
 from benchmarks.power_cuts import Power, Scene, longest_gap
 from tests.kit.fleet import Fleet, FleetPlan
 from tests.kit.localcluster.plan import Shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_kmigrate.core.events import SlowRecord
+from airflow_provider_kmigrate.core.events.model import SlowRecord
 from benchmarks.rehearsal import NO_ACT, stalls_by_act
 
 

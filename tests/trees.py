@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 from pathlib import Path
 
@@ -18,3 +19,19 @@ def fresh_tree(name: str) -> Path:
     for file in (*ROOT.glob("*.toml"), *ROOT.glob("*.cfg"), *ROOT.glob("*.md"), ROOT / "Makefile"):
         shutil.copy(file, tree)
     return tree
+
+
+def imported_tests(source: str) -> list[str]:
+    """The test files that a module's source imports, as dotted names."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if _is_test_file(name)]
+
+
+def _is_test_file(name: str) -> bool:
+    path = ROOT / f"{name.replace('.', '/')}.py"
+    return name.startswith("tests.") and path.name.startswith("test_") and path.exists()

@@ -1,4 +1,4 @@
-"""What applications import; it needs no Airflow.
+"""What applications import; it needs no Airflow. `make wheel` builds it as a wheel of its own, `kmigrate-applications`, beside the provider's.
 
 | import | for |
 | --- | --- |
@@ -8,3 +8,23 @@
 
 The modules import one another only as far as they must: a Spark job needs no Kafka client, a wrapped producer no ZooKeeper.
 """
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def _check_one_version() -> None:
+    """Raise ImportError if the library and the provider are both installed and differ: they hold the same files, the last one's."""
+    versions = {}
+    for name in ("airflow-provider-kmigrate", "kmigrate-applications"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if len(set(versions.values())) > 1:
+        installed = " and ".join(f"{name} {number}" for name, number in versions.items())
+        raise ImportError(
+            f"{installed} are both installed and hold the same files. Uninstall both, then install one: the provider holds the library."
+        )
+
+
+_check_one_version()

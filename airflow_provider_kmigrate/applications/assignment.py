@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from airflow_provider_kmigrate.clients.admin import error_of
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 
 COORDINATOR_MOVED: Final = frozenset(
     {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
@@ -69,7 +69,7 @@ class _Held:
     paused: bool = False
 
     @property
-    def known(self) -> bool:
+    def can_reassign(self) -> bool:
         """True if assigning it again skips and repeats no record, and resumes no partition that the application has paused."""
         return self.position != OFFSET_INVALID and not self.paused
 
@@ -110,44 +110,48 @@ class Assignment:
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition that has delivered a record."""
-        return {where: held.position for where, held in self._held.items() if held.delivered}
+        return {
+            topic_partition: held_partition.position
+            for topic_partition, held_partition in self._held.items()
+            if held_partition.delivered
+        }
 
-    def starts(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
+    def resolve_starts(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
         """Start of each: the group's commit, else what `reset` says; unchanged if the coordinator does not answer in time."""
         if not partitions:
             return []
         stop, wait = stop_after_delay(self._timeouts.committed), wait_fixed(_RETRY_S)
         try:
-            found = Retrying(retry=retry_if_exception(_is_retriable), stop=stop, wait=wait, reraise=True)(
-                self._committed, partitions
+            starts = Retrying(retry=retry_if_exception(_is_retriable), stop=stop, wait=wait, reraise=True)(
+                self._fetch_committed, partitions
             )
         except KafkaException as error:
             self._remark("consumer-no-offsets", f"did not get the committed offsets: {error}")
             return partitions  # librdkafka fetches them again, and `watch` checks the result
-        for one in found:
-            if one.offset < 0:
-                one.offset = self._first(one)
-        return found
+        for partition in starts:
+            if partition.offset < 0:
+                partition.offset = self._initial_offset(partition)
+        return starts
 
-    def _first(self, partition: KafkaPartition) -> int:
+    def _initial_offset(self, partition: KafkaPartition) -> int:
         """Start of a group without a commit. The end is a number, so that assigning again skips no newer record."""
         if self._reset != OFFSET_END:
             return self._reset
         try:
-            return self._ends(partition)[1]
+            return self._read_watermarks(partition)[1]
         except KafkaException:
             return OFFSET_INVALID
 
-    def _ends(self, partition: KafkaPartition) -> tuple[int, int]:
+    def _read_watermarks(self, partition: KafkaPartition) -> tuple[int, int]:
         """The log's first offset and the one after its last record."""
         return self._consumer.get_watermark_offsets(partition, timeout=self._timeouts.answer, cached=False)
 
-    def _committed(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
-        found = self._consumer.committed(partitions, timeout=min(5.0, self._timeouts.committed))
-        for one in found:
-            if one.error is not None:
-                raise KafkaException(one.error)
-        return found
+    def _fetch_committed(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
+        committed = self._consumer.committed(partitions, timeout=min(5.0, self._timeouts.committed))
+        for partition in committed:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+        return committed
 
     def assign(self, partitions: list[KafkaPartition]) -> None:
         """Assign inside a rebalance, by the group's protocol; the first try finds out which one (librdkafka refuses the other)."""
@@ -166,94 +170,106 @@ class Assignment:
     def hold(self, partitions: Iterable[KafkaPartition]) -> None:
         """Take these partitions over, from these offsets."""
         now = time.monotonic()
-        self._held |= {place(one): _Held(one.offset, now) for one in partitions}
+        self._held |= {topic_partition_of(partition): _Held(partition.offset, now) for partition in partitions}
 
     def drop(self, partitions: Iterable[KafkaPartition]) -> None:
         """Forget these partitions; those that are not held are ignored."""
-        for one in partitions:
-            self._held.pop(place(one), None)
+        for partition in partitions:
+            self._held.pop(topic_partition_of(partition), None)
 
     def clear(self) -> None:
         """Forget every partition; the consumer itself is not asked."""
         self._held.clear()
 
-    def delivered(self, where: TopicPartition, offset: int) -> None:
+    def record_delivery(self, topic_partition: TopicPartition, offset: int) -> None:
         """Note a delivered record's offset; ignores partitions that are not owned."""
-        held = self._held.get(where)
-        if held is not None:  # else it came without ownership, which is for the ledger to find
-            held.position, held.last_record_at, held.delivered = offset + 1, time.monotonic(), True
+        held_partition = self._held.get(topic_partition)
+        if held_partition is not None:  # else it came without ownership, which is for the ledger to find
+            held_partition.position, held_partition.last_record_at, held_partition.delivered = offset + 1, time.monotonic(), True
 
-    def moved(self, where: TopicPartition, offset: int) -> None:
+    def record_seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Follow the application's seek to another offset."""
-        if where in self._held:
-            self._held[where].position = offset
+        if topic_partition in self._held:
+            self._held[topic_partition].position = offset
 
     def pause(self, partitions: Iterable[KafkaPartition], *, paused: bool) -> None:
         """Follow the application's pause or resume: a paused partition is not assigned again by `watch`."""
-        for one in partitions:
-            held = self._held.get(place(one))
-            if held is not None:
-                held.paused, held.last_record_at = paused, time.monotonic()
+        for partition in partitions:
+            held_partition = self._held.get(topic_partition_of(partition))
+            if held_partition is not None:
+                held_partition.paused, held_partition.last_record_at = paused, time.monotonic()
 
-    def watch(self) -> None:
+    def reassign_stalled(self) -> None:
         """Assign partitions without records again if records wait in the one idle longest. Call it when a poll brought nothing."""
         now, timeouts = time.monotonic(), self._timeouts
         if now < self._next_check:
             return
         self._next_check = now + timeouts.check_every
         unresponsive = [
-            where for where, held in self._held.items() if held.known and now - held.last_record_at > timeouts.unresponsive_after
+            topic_partition
+            for topic_partition, held_partition in self._held.items()
+            if held_partition.can_reassign and now - held_partition.last_record_at > timeouts.unresponsive_after
         ]
         if unresponsive:
-            self._check(min(unresponsive, key=lambda where: self._held[where].last_record_at), unresponsive)
+            self._reassign_if_records_wait(
+                min(unresponsive, key=lambda topic_partition: self._held[topic_partition].last_record_at), unresponsive
+            )
 
-    def _check(self, where: TopicPartition, unresponsive: list[TopicPartition]) -> None:
-        held = self._held[where]
+    def _reassign_if_records_wait(self, topic_partition: TopicPartition, unresponsive: list[TopicPartition]) -> None:
+        held_partition = self._held[topic_partition]
         try:
-            start, end = self._ends(KafkaPartition(*where))
+            start, end = self._read_watermarks(KafkaPartition(*topic_partition))
         except KafkaException:
             return  # no leader to ask: then there is nothing to fetch either
-        if end > max(start, held.position):
-            self.again(f"{where.name} delivered nothing at {held.position} of {end}", unresponsive)
+        if end > max(start, held_partition.position):
+            self.assign_again(f"{topic_partition.name} delivered nothing at {held_partition.position} of {end}", unresponsive)
         else:
-            held.last_record_at = time.monotonic()  # no record waits; ask about another partition next time
+            held_partition.last_record_at = time.monotonic()  # no record waits; ask about another partition next time
 
-    def coordinator_moved(self) -> None:
+    def on_coordinator_moved(self) -> None:
         """React to a moved coordinator; librdkafka reports it once for each partition, within milliseconds."""
         now = time.monotonic()
         if self._held and now >= self._next_recovery:
             self._next_recovery = now + _SAME_MOVE_S
-            self.again("the coordinator moved")
+            self.assign_again("the coordinator moved")
 
-    def again(self, why: str, wheres: Iterable[TopicPartition] | None = None) -> None:
+    def assign_again(self, why: str, topic_partitions: Iterable[TopicPartition] | None = None) -> None:
         """Assign these partitions, or all, again from their positions."""
         self._remark("consumer-assigned-again", why)
-        wheres = list(self._held if wheres is None else wheres)
-        for one in self.starts([KafkaPartition(*where) for where in wheres if self._held[where].position == OFFSET_INVALID]):
-            self._held[place(one)].position = one.offset
+        topic_partitions = list(self._held if topic_partitions is None else topic_partitions)
+        for start in self.resolve_starts(
+            [
+                KafkaPartition(*topic_partition)
+                for topic_partition in topic_partitions
+                if self._held[topic_partition].position == OFFSET_INVALID
+            ]
+        ):
+            self._held[topic_partition_of(start)].position = start.offset
         now = time.monotonic()
-        for where in wheres:
-            self._held[where].last_record_at = now
+        for topic_partition in topic_partitions:
+            self._held[topic_partition].last_record_at = now
         try:
-            self._reassign(wheres if self._incremental else list(self._held))
+            self._assign_from_positions(topic_partitions if self._incremental else list(self._held))
         except KafkaException as error:  # a rebalance is in progress, which assigns as well
             self._remark("consumer-assign-refused", str(error))
 
-    def _reassign(self, wheres: Sequence[TopicPartition]) -> None:
-        partitions = [KafkaPartition(*where, self._held[where].position) for where in wheres]
+    def _assign_from_positions(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        partitions = [
+            KafkaPartition(*topic_partition, self._held[topic_partition].position) for topic_partition in topic_partitions
+        ]
         if self._incremental:
             self._consumer.incremental_unassign(partitions)
             self._consumer.incremental_assign(partitions)
         else:
             self._consumer.assign(partitions)
-        paused = [KafkaPartition(*where) for where in wheres if self._held[where].paused]
+        paused = [KafkaPartition(*topic_partition) for topic_partition in topic_partitions if self._held[topic_partition].paused]
         if paused:
             self._consumer.pause(paused)
 
 
-def place(one: KafkaPartition) -> TopicPartition:
+def topic_partition_of(partition: KafkaPartition) -> TopicPartition:
     """The partition of a librdkafka value, without its offset."""
-    return TopicPartition(one.topic, one.partition)
+    return TopicPartition(partition.topic, partition.partition)
 
 
 def _is_retriable(error: BaseException) -> bool:

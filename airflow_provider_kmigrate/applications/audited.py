@@ -35,11 +35,11 @@ from airflow_provider_kmigrate.applications.assignment import (
     Assignment,
     AssignmentTimeouts,
     close_consumer,
-    place,
+    topic_partition_of,
 )
-from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer_name
 from airflow_provider_kmigrate.applications.runs import BEAT_S, AuditedClient, Content, DeliveryRuns
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.model import (
     UNKNOWN_OFFSET,
     Commit,
     DeliveryRun,
@@ -62,7 +62,7 @@ class Membership(NamedTuple):
     generation: int | None
 
 
-def membership(metadata: bytes | None) -> Membership | None:
+def parse_group_metadata(metadata: bytes | None) -> Membership | None:
     """Parse librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
     if metadata is None or not metadata.startswith(METADATA_MAGIC) or len(metadata) < len(METADATA_MAGIC) + 4:
         return None
@@ -95,9 +95,9 @@ class AuditedConsumer(AuditedClient):
         timeouts: AssignmentTimeouts | None = None,
         must_write: bool = False,
     ) -> None:
-        found = membership(consumer.consumer_group_metadata())
-        self.group = found.group if found else ""
-        super().__init__(EventLog(sink, writer or new_writer(self.group), must_write=must_write), batch_s, beat_s)
+        group_metadata = parse_group_metadata(consumer.consumer_group_metadata())
+        self.group = group_metadata.group if group_metadata else ""
+        super().__init__(EventLog(sink, writer or new_writer_name(self.group), must_write=must_write), batch_s, beat_s)
         self._consumer = consumer
         self._reset = reset
         self._identify: Identify = identify or (lambda _: None)
@@ -123,20 +123,20 @@ class AuditedConsumer(AuditedClient):
 
         Its `writer` begins with the properties' `consumer.id` or `client.id`, which identifies the instance.
         """
-        made: list[Self] = []
-        theirs = properties.get("on_commit")
+        wrappers: list[Self] = []
+        on_commit = properties.get("on_commit")
 
-        def committed(error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
-            for audited in made:
-                audited._committed(partitions, error)  # noqa: SLF001
-            if theirs is not None:
-                theirs(error, partitions)
+        def handle_commit(error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+            for audited in wrappers:
+                audited._record_commit(partitions, error)  # noqa: SLF001
+            if on_commit is not None:
+                on_commit(error, partitions)
 
-        named = properties.get("consumer.id") or properties.get("client.id")
-        known = {"reset": str(properties.get("auto.offset.reset", "latest")), "incremental": _is_incremental(properties)}
-        known |= {"writer": new_writer(f"{named}-")} if named else {}
-        made.append(cls(connect({**properties, "on_commit": committed}), sink, **{**known, **options}))
-        return made[0]
+        instance_name = properties.get("consumer.id") or properties.get("client.id")
+        defaults = {"reset": str(properties.get("auto.offset.reset", "latest")), "incremental": _is_incremental(properties)}
+        defaults |= {"writer": new_writer_name(f"{instance_name}-")} if instance_name else {}
+        wrappers.append(cls(connect({**properties, "on_commit": handle_commit}), sink, **{**defaults, **options}))
+        return wrappers[0]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consumer, name)
@@ -150,10 +150,10 @@ class AuditedConsumer(AuditedClient):
     ) -> None:
         """As the consumer's; callbacks get this wrapper."""
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
-        self._begin(topics)
+        self._record_start(topics)
         self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
-    def _begin(self, topics: Iterable[str]) -> None:
+    def _record_start(self, topics: Iterable[str]) -> None:
         """Record a start. A further subscription is another start: its topics must be delivered too."""
         names = tuple(sorted(topics))
         first, self._started = not self._started, True
@@ -167,82 +167,86 @@ class AuditedConsumer(AuditedClient):
         """As the consumer's. A long wait is cut into pieces of `batch_s`, so that deliveries are written meanwhile."""
         deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
-            left = max(0.0, deadline - time.monotonic())
-            message = self._consumer.poll(min(left, self._batch_s))
-            self._took(() if message is None else (message,))
-            if message is not None or left <= self._batch_s:
+            remaining_s = max(0.0, deadline - time.monotonic())
+            message = self._consumer.poll(min(remaining_s, self._batch_s))
+            self._record_messages(() if message is None else (message,))
+            if message is not None or remaining_s <= self._batch_s:
                 return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the consumer's, not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile."""
         messages = self._consumer.consume(num_messages, timeout)
-        self._took(messages)
+        self._record_messages(messages)
         return messages
 
-    def _took(self, messages: Sequence[Message]) -> None:
+    def _record_messages(self, messages: Sequence[Message]) -> None:
         with self._lock:
             now_ms = self.log.clock.now_ms() if messages else 0
             for message in messages:
                 error = message.error()
                 if error is None:
-                    self._delivered(message, now_ms)
+                    self._record_delivery(message, now_ms)
                 else:
-                    self._failed(error)
-            self._write_in_time()
+                    self._handle_error(error)
+            self._write_if_due()
             if not messages:
-                self._assignment.watch()
+                self._assignment.reassign_stalled()
 
-    def _delivered(self, message: Message, now_ms: int) -> None:
-        where, offset = place_of(message)
+    def _record_delivery(self, message: Message, now_ms: int) -> None:
+        topic_partition, offset = partition_and_offset(message)
         content = self._identify(message)
-        self._runs.add(where, offset, now_ms, _sent_ms(message) if content is None else content.t_sent_ms, content)
-        self._assignment.delivered(where, offset)
+        self._runs.add_delivery(
+            topic_partition, offset, now_ms, _sent_ms(message) if content is None else content.t_sent_ms, content
+        )
+        self._assignment.record_delivery(topic_partition, offset)
 
-    def _failed(self, error: KafkaError) -> None:
+    def _handle_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             return
         self.log.remark("consumer-error", f"{error.name()}: {error.str()}")
         if error.code() in COORDINATOR_MOVED:
-            self._assignment.coordinator_moved()
+            self._assignment.on_coordinator_moved()
 
-    def _drained(self) -> Iterator[DeliveryRun]:
+    def _drain_events(self) -> Iterator[DeliveryRun]:
         return self._runs.drain(self.log.stamp, self._generation)
 
     def commit(self, *args: Any, **kwargs: Any) -> list[KafkaPartition] | None:
         """As the consumer's, after all deliveries are written."""
-        self._write()
+        self._write_events()
         try:
             answer: list[KafkaPartition] | None = self._consumer.commit(*args, **kwargs)
         except KafkaException as error:
-            self._committed(requested(*args, **kwargs), error.args[0])
+            self._record_commit(offsets_to_commit(*args, **kwargs), error.args[0])
             raise
         if answer is not None:
-            self._committed(answer, None)
+            self._record_commit(answer, None)
         return answer
 
-    def _committed(self, partitions: Iterable[KafkaPartition], error: KafkaError | None) -> None:
+    def _record_commit(self, partitions: Iterable[KafkaPartition], error: KafkaError | None) -> None:
         """Write one event for the accepted partitions and one for each kind of refusal; deliveries are written before.
 
         An automatic commit is recorded when it is made: events read just then, or after a kill, must not show a commit without
         its delivery.
         """
-        answers: dict[str | None, list[Position]] = {}
-        for one in partitions:
-            cause = one.error or error
-            if one.offset >= 0:
-                answers.setdefault(cause.name() if cause else None, []).append(Position(one.topic, one.partition, one.offset))
+        positions_by_error: dict[str | None, list[Position]] = {}
+        for partition in partitions:
+            cause = partition.error or error
+            if partition.offset >= 0:
+                positions_by_error.setdefault(cause.name() if cause else None, []).append(
+                    Position(partition.topic, partition.partition, partition.offset)
+                )
         with self._lock:
-            self._write()
-            for refused, found in answers.items():
-                stamp, ok = self.log.stamp(), refused is None
-                self.log.write(Commit(stamp, self.group, self.writer, self._generation, tuple(found), ok, refused))
+            self._write_events()
+            for error_name, positions in positions_by_error.items():
+                stamp, ok = self.log.stamp(), error_name is None
+                self.log.write(Commit(stamp, self.group, self.writer, self._generation, tuple(positions), ok, error_name))
             self.log.flush()
 
     def assign(self, partitions: list[KafkaPartition]) -> None:
         """As the consumer's; replaces what is held. In `on_assign` it replaces this wrapper's own assignment."""
         self._assigned_by_application = True
         if not self._started:
-            self._begin({one.topic for one in partitions})
+            self._record_start({partition.topic for partition in partitions})
         self._consumer.assign(partitions)
         self._assignment.clear()
         self._assignment.hold(partitions)
@@ -266,7 +270,7 @@ class AuditedConsumer(AuditedClient):
     def seek(self, partition: KafkaPartition) -> None:
         """As the consumer's; the position that `watch` assigns again follows it."""
         self._consumer.seek(partition)
-        self._assignment.moved(place(partition), partition.offset)
+        self._assignment.record_seek(topic_partition_of(partition), partition.offset)
 
     def pause(self, partitions: list[KafkaPartition]) -> None:
         """As the consumer's; paused partitions are not assigned again by `watch`."""
@@ -289,17 +293,17 @@ class AuditedConsumer(AuditedClient):
         none of these, and librdkafka does not always report that it gave them up.
         """
         if self._closing:
-            self._never_began |= {place(one) for one in partitions}
-            self._call("assign", partitions)
+            self._never_began |= {topic_partition_of(partition) for partition in partitions}
+            self._run_callback("assign", partitions)
             return
-        self._write()  # it belongs to the previous generation
-        found = membership(self._consumer.consumer_group_metadata())
-        self._generation = found.generation if found else None
-        starts = self._assignment.starts(partitions)
-        self._own(OwnershipChange.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
+        self._write_events()  # it belongs to the previous generation
+        group_metadata = parse_group_metadata(self._consumer.consumer_group_metadata())
+        self._generation = group_metadata.generation if group_metadata else None
+        starts = self._assignment.resolve_starts(partitions)
+        self._record_ownership(OwnershipChange.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, start.offset) for start in starts])
         self._assigned_by_application = False
         try:
-            self._call("assign", starts)
+            self._run_callback("assign", starts)
         finally:  # if the callback raises, librdkafka assigns them all the same
             if not self._assigned_by_application:
                 self._assignment.assign(starts)
@@ -308,32 +312,32 @@ class AuditedConsumer(AuditedClient):
     def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Record the release even if the callback raises: librdkafka releases the partitions all the same."""
         try:
-            self._call("revoke", partitions)
+            self._run_callback("revoke", partitions)
         finally:
-            self._write()
-            self._own(OwnershipChange.RELEASED, partitions)
+            self._write_events()
+            self._record_ownership(OwnershipChange.RELEASED, partitions)
             self._assignment.drop(partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Record the loss: another member may own these already."""
-        self._write()
-        self._own(OwnershipChange.LOST, partitions, until_ms=self._ended_ms(partitions))
+        self._write_events()
+        self._record_ownership(OwnershipChange.LOST, partitions, until_ms=self._ownership_end_ms(partitions))
         self._assignment.drop(partitions)
-        self._call("lost", partitions)
+        self._run_callback("lost", partitions)
 
-    def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
+    def _run_callback(self, name: str, partitions: list[KafkaPartition]) -> None:
         if (callback := self._callbacks.get(name)) is not None:
             callback(self, partitions)
 
-    def _ended_ms(self, partitions: Iterable[KafkaPartition]) -> int | None:
+    def _ownership_end_ms(self, partitions: Iterable[KafkaPartition]) -> int | None:
         """When ownership of these ended, if the consumer knows it; never before the last delivery from them."""
         until: float | None = getattr(self._consumer, "ours_until", None)
         if until is None:
             return None
-        delivered = (self._runs.last_ms(place(one)) for one in partitions)
-        return max([self.log.clock.at_ms(until), *(ms for ms in delivered if ms is not None)])
+        delivery_times_ms = (self._runs.last_delivery_ms(topic_partition_of(partition)) for partition in partitions)
+        return max([self.log.clock.at_ms(until), *(ms for ms in delivery_times_ms if ms is not None)])
 
-    def _own(
+    def _record_ownership(
         self,
         change: OwnershipChange,
         partitions: Sequence[KafkaPartition],
@@ -341,15 +345,17 @@ class AuditedConsumer(AuditedClient):
         until_ms: int | None = None,
         starts: Sequence[int] = (),
     ) -> None:
-        places = [where for where in map(place, partitions) if where not in self._never_began]
-        if places:
-            self.log.own(self.group, self._generation, change, places, until_ms=until_ms, starts=starts)
+        topic_partitions = [
+            topic_partition for topic_partition in map(topic_partition_of, partitions) if topic_partition not in self._never_began
+        ]
+        if topic_partitions:
+            self.log.write_ownership(self.group, self._generation, change, topic_partitions, until_ms=until_ms, starts=starts)
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
         """As the consumer's; then write the last event. May be repeated."""
-        again, self._closing = self._closing, True
+        was_closing, self._closing = self._closing, True
         try:  # revokes, which writes and releases
-            if again or not isinstance(self._consumer, Consumer):
+            if was_closing or not isinstance(self._consumer, Consumer):
                 self._consumer.close()
             else:
                 close_consumer(self._consumer)
@@ -358,7 +364,7 @@ class AuditedConsumer(AuditedClient):
                 self._stopped.set()
                 if not self._closed and self._started:
                     self._closed = True
-                    self._write()
+                    self._write_events()
                     self.log.close(clean=clean, reason=reason)
 
 
@@ -368,7 +374,7 @@ def _is_incremental(properties: Mapping[str, Any]) -> bool:
     return "cooperative-sticky" in strategies or str(properties.get("group.protocol", "")).lower() == "consumer"
 
 
-def place_of(message: Message) -> tuple[TopicPartition, int]:
+def partition_and_offset(message: Message) -> tuple[TopicPartition, int]:
     """Partition and offset of a delivered or acknowledged record; the offset is negative if unknown."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     return TopicPartition(topic or "", -1 if partition is None else partition), -1 if offset is None else offset
@@ -379,12 +385,12 @@ def _sent_ms(message: Message) -> int | None:
     return int(value) if kind == TIMESTAMP_CREATE_TIME and value >= 0 else None
 
 
-def requested(
+def offsets_to_commit(
     message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
 ) -> list[KafkaPartition]:
     """The partitions and offsets that these arguments of a commit name."""
     del asynchronous
     if message is not None:
-        where, offset = place_of(message)
-        return [KafkaPartition(*where, offset + 1)]
+        topic_partition, offset = partition_and_offset(message)
+        return [KafkaPartition(*topic_partition, offset + 1)]
     return offsets or []

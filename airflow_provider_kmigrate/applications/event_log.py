@@ -33,8 +33,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import error_of
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.lines import BadEvent, decode, encode
+from airflow_provider_kmigrate.core.events.model import (
     Event,
     Heartbeat,
     Ownership,
@@ -44,7 +44,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.text import quoted
+from airflow_provider_kmigrate.core.shared.text import describe_hidden
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 
 
@@ -69,14 +69,14 @@ class Sink(Protocol):
     def append(self, writer: str, lines: Sequence[str]) -> None:
         """Append lines; they survive the death of this process as far as the sink promises."""
 
-    def own(self, event: Ownership) -> None:
+    def write_ownership(self, event: Ownership) -> None:
         """Write a change of ownership before returning, ordered among those of all members of its group."""
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:
         """Finish a writer after its last event; `events` were numbered."""
 
 
-def new_writer(name: str) -> str:
+def new_writer_name(name: str) -> str:
     """A unique writer's name for this incarnation, fit for a file name: the name, host, pid and a random part."""
     plain = re.sub(r"[^\w.-]", "_", f"{name}@{socket.gethostname()}")
     return f"{plain}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -111,7 +111,7 @@ class EventLog:
         """Queue a remark: a condition that an audit must know of."""
         self.write(Remark(self.stamp(), code, text))
 
-    def beat(self) -> None:
+    def write_heartbeat(self) -> None:
         """Queue a heartbeat."""
         with self._lock:
             self.write(Heartbeat(self.stamp(), time.time_ns() // 1_000_000))
@@ -121,9 +121,9 @@ class EventLog:
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
-                self._try(lambda: self._sink.append(self.writer, lines), len(lines))
+                self._write_or_give_up(lambda: self._sink.append(self.writer, lines), len(lines))
 
-    def own(
+    def write_ownership(
         self,
         group: str,
         generation: int | None,
@@ -138,11 +138,11 @@ class EventLog:
             self.flush()
             stamp = self.stamp()
             until_ms = None if until_ms is None else min(until_ms, stamp.t_ms)
-            where = tuple(partitions)
-            event = Ownership(stamp, group, self.writer, generation, change, where, None, until_ms, tuple(starts))
-            self._try(lambda: self._sink.own(event), 1)
+            topic_partitions = tuple(partitions)
+            event = Ownership(stamp, group, self.writer, generation, change, topic_partitions, None, until_ms, tuple(starts))
+            self._write_or_give_up(lambda: self._sink.write_ownership(event), 1)
 
-    def _try(self, write: Callable[[], None], events: int) -> None:
+    def _write_or_give_up(self, write: Callable[[], None], events: int) -> None:
         try:
             write()
         except KMigrateError as error:
@@ -158,7 +158,7 @@ class EventLog:
                 clean, reason = False, f"{reason}; {self._why}".lstrip("; ")
             self.write(Stop(self.stamp(), clean, reason))
             self.flush()
-            self._try(lambda: self._sink.close(self.writer, self._next, clean=clean), 0)
+            self._write_or_give_up(lambda: self._sink.close(self.writer, self._next, clean=clean), 0)
 
 
 _OWNERSHIP: Final = "ownership.jsonl"
@@ -182,21 +182,21 @@ class FileSink:
         if writer not in self._handles and not self.folder.is_dir():
             return
         data = "".join(f"{line}\n" for line in lines).encode()
-        with _failing(f"cannot write the events of {writer}"):
+        with _os_errors_as_failed(f"cannot write the events of {writer}"):
             if writer not in self._handles:  # a second process of the same name fails instead of mixing its numbers in
                 self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
-            _write(self._handles[writer], data)
+            _write_all(self._handles[writer], data)
 
-    def own(self, event: Ownership) -> None:
+    def write_ownership(self, event: Ownership) -> None:
         """Write it, and set `position` to its place in the file. Raises `Failed` or `TimedOut`."""
         if not self.folder.is_dir():
             return  # taking the lock would recreate it
-        with atomic.locked(self.folder, _LOCK_S), _failing("cannot write to the ownership log"):
+        with atomic.locked(self.folder, _LOCK_S), _os_errors_as_failed("cannot write to the ownership log"):
             handle = os.open(self.folder / _OWNERSHIP, _APPEND, 0o644)
             try:
                 end = os.fstat(handle).st_size
                 torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"  # by a member that was killed while it wrote
-                _write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
+                _write_all(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
             finally:
                 os.close(handle)
 
@@ -205,29 +205,29 @@ class FileSink:
         handle = self._handles.pop(writer, None)
         if handle is None:
             return
-        with _failing(f"cannot end the events of {writer}"):
+        with _os_errors_as_failed(f"cannot end the events of {writer}"):
             os.fsync(handle)
             os.close(handle)
             if self.folder.is_dir():
                 atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
 
 
-def _write(handle: int, data: bytes) -> None:
+def _write_all(handle: int, data: bytes) -> None:
     """Write all of it: a disk that is nearly full takes a part of it without an error."""
     while data:
         data = data[os.write(handle, data) :]
 
 
 @contextmanager
-def _failing(what: str) -> Iterator[None]:
+def _os_errors_as_failed(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Failed(f"{what}: {error}") from error
+        raise Failed(f"{action}: {error}") from error
 
 
 @dataclass(slots=True)
-class Reading:
+class FolderEvents:
     """Every event of a folder, and the lines that were not events (`file reason`)."""
 
     events: list[Event] = field(default_factory=list)
@@ -244,15 +244,15 @@ class EventReader:
         self._folder = folder
         self._at: dict[Path, int] = {}
 
-    def read(self) -> Reading:
+    def read(self) -> FolderEvents:
         """Read the new events. Raises `Failed` if the folder cannot be read."""
-        reading = Reading()
-        with _failing(f"cannot read the events in {self._folder}"):
+        reading = FolderEvents()
+        with _os_errors_as_failed(f"cannot read the events in {self._folder}"):
             for path in sorted(self._folder.glob("*.jsonl")):
                 self._read_file(path, reading)
         return reading
 
-    def _read_file(self, path: Path, reading: Reading) -> None:
+    def _read_file(self, path: Path, reading: FolderEvents) -> None:
         start = self._at.get(path, 0)
         with path.open("rb") as file:
             file.seek(start)
@@ -263,10 +263,10 @@ class EventReader:
             try:
                 reading.events.append(decode(line.decode(errors="replace")))
             except BadEvent as error:
-                reading.refused.append(f"{path.name} {quoted(len(line), sha256(line).hexdigest())}: {error}")
+                reading.refused.append(f"{path.name} {describe_hidden(len(line), sha256(line).hexdigest())}: {error}")
 
 
-def read_events(folder: Path) -> Reading:
+def read_events(folder: Path) -> FolderEvents:
     """Everything written so far to the event files of a folder; a line without its end is left out."""
     return EventReader(folder).read()
 
@@ -286,27 +286,27 @@ class TopicSink:
         self._failed: KMigrateError | None = None
         try:
             self._producer = Producer({**properties, **_FIXED})
-            self._partitions = self._count()
+            self._partitions = self._count_partitions()
         except KafkaException as error:
             raise error_of(error.args[0], self._what) from error
 
-    def _count(self) -> int:
-        found = self._producer.list_topics(self.topic, timeout=30.0).topics[self.topic]
-        if found.error is not None:
-            raise error_of(found.error, self._what)
-        return len(found.partitions)
+    def _count_partitions(self) -> int:
+        topic_metadata = self._producer.list_topics(self.topic, timeout=30.0).topics[self.topic]
+        if topic_metadata.error is not None:
+            raise error_of(topic_metadata.error, self._what)
+        return len(topic_metadata.partitions)
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
         """Queue lines without waiting. Raises if lines cannot be queued, or if earlier ones were given up."""
-        partition = self._partition(writer)
+        partition = self._choose_partition(writer)
         for line in lines:
-            self._send(writer, line, partition, self._delivered)
+            self._send(writer, line, partition, self._record_delivery_error)
         self._producer.poll(0)
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
-    def _partition(self, name: str) -> int:
+    def _choose_partition(self, name: str) -> int:
         return crc32(name.encode()) % self._partitions
 
     def _send(self, writer: str, line: str, partition: int, on_delivery: _Delivered) -> None:
@@ -317,14 +317,14 @@ class TopicSink:
         except KafkaException as error:
             raise error_of(error.args[0], self._what) from error
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+    def _record_delivery_error(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._failed = error_of(error, self._what)
 
-    def own(self, event: Ownership) -> None:
+    def write_ownership(self, event: Ownership) -> None:
         """Send it and wait. Raises `TimedOut` if it is not acknowledged in time; it may be written anyway."""
         answers: list[KafkaError | None] = []
-        self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
+        self._send(event.stamp.writer, encode(event), self._choose_partition(event.group), lambda error, _: answers.append(error))
         deadline = time.monotonic() + _OWN_S
         while not answers:
             if time.monotonic() > deadline:
@@ -335,6 +335,6 @@ class TopicSink:
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
         """Wait for outstanding acknowledgements; raises `TimedOut`."""
-        left = self._producer.flush(_CLOSE_S)
-        if left:
-            raise TimedOut(f"{left} events of {writer} were not acknowledged within {_CLOSE_S:g} s")
+        unacknowledged = self._producer.flush(_CLOSE_S)
+        if unacknowledged:
+            raise TimedOut(f"{unacknowledged} events of {writer} were not acknowledged within {_CLOSE_S:g} s")

@@ -18,10 +18,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from airflow_provider_kmigrate.applications.audited import Identify, place_of
-from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.applications.audited import Identify, partition_and_offset
+from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer_name
 from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, AuditedClient, Content
-from airflow_provider_kmigrate.core.events import Event, Start, TopicPartition, WriterRole
+from airflow_provider_kmigrate.core.events.model import Event, Start, TopicPartition, WriterRole
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
@@ -50,7 +50,7 @@ class AuditedProducer(AuditedClient):
         topics: Iterable[str] = (),
         must_write: bool = False,
     ) -> None:
-        super().__init__(EventLog(sink, writer or new_writer(name), must_write=must_write), batch_s, beat_s)
+        super().__init__(EventLog(sink, writer or new_writer_name(name), must_write=must_write), batch_s, beat_s)
         self._producer = producer
         self._on_delivery = on_delivery
         self._identify = identify
@@ -82,58 +82,61 @@ class AuditedProducer(AuditedClient):
     ) -> None:
         """As the producer's; its delivery report is recorded before `on_delivery` (or `callback`) is called."""
         rest = {"timestamp": timestamp} if headers is None else {"timestamp": timestamp, "headers": headers}
-        noted = partial(self._delivered, on_delivery or callback)
-        self._producer.produce(topic, value, key, partition, on_delivery=noted, **rest)
+        recording_callback = partial(self._handle_delivery, on_delivery or callback)
+        self._producer.produce(topic, value, key, partition, on_delivery=recording_callback, **rest)
 
     def produce_batch(
         self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: OnDelivery | None = None
     ) -> int:
         """As the producer's: returns how many were queued, and sets `_error` in each message that was not."""
-        noted = [{**each, "callback": partial(self._delivered, each.get("callback") or on_delivery)} for each in messages]
-        queued: int = self._producer.produce_batch(topic, noted, partition)
-        for theirs, ours in zip(messages, noted, strict=True):
-            if "_error" in ours:
-                theirs["_error"] = ours["_error"]
+        recorded_messages = [
+            {**message, "callback": partial(self._handle_delivery, message.get("callback") or on_delivery)}
+            for message in messages
+        ]
+        queued: int = self._producer.produce_batch(topic, recorded_messages, partition)
+        for original, recorded in zip(messages, recorded_messages, strict=True):
+            if "_error" in recorded:
+                original["_error"] = recorded["_error"]
         return queued
 
     def poll(self, timeout: float = -1.0) -> int:
         """As the producer's; writes the events whose time has come."""
         served: int = self._producer.poll(timeout)
-        self._write_in_time()
+        self._write_if_due()
         return served
 
     def flush(self, timeout: float = -1.0) -> int:
         """As the producer's: returns how many records are still unsent. Writes every event."""
-        left: int = self._producer.flush(timeout)
-        self._write_in_time()
-        self._write()
-        return left
+        unsent: int = self._producer.flush(timeout)
+        self._write_if_due()
+        self._write_events()
+        return unsent
 
-    def _delivered(self, theirs: OnDelivery | None, error: KafkaError | None, message: Message) -> None:
+    def _handle_delivery(self, own_callback: OnDelivery | None, error: KafkaError | None, message: Message) -> None:
         if self._in_transaction is None:
-            self._note(error, message)
+            self._record_delivery_report(error, message)
         else:
             self._in_transaction.append((error, message))
-        if (callback := theirs or self._on_delivery) is not None:
+        if (callback := own_callback or self._on_delivery) is not None:
             callback(error, message)
 
-    def _note(self, error: KafkaError | None, message: Message) -> None:
-        where, offset = place_of(message)
+    def _record_delivery_report(self, error: KafkaError | None, message: Message) -> None:
+        topic_partition, offset = partition_and_offset(message)
         latency_us = round((message.latency() or 0.0) * 1_000_000)
         with self._lock:
-            content = self._content(where, message, latency_us)
+            content = self._content_of(topic_partition, message, latency_us)
             if error is None:
-                self._runs.acked(where, offset, content, latency_us)
+                self._runs.add_ack(topic_partition, offset, content, latency_us)
             else:
-                self._runs.failed(where, content, error.name(), latency_us)
+                self._runs.add_failure(topic_partition, content, error.name(), latency_us)
 
-    def _content(self, where: TopicPartition, message: Message, latency_us: int) -> Content:
-        if self._identify and (found := self._identify(message)) is not None:
-            return found
-        self._numbers[where] += 1
-        return Content(self.writer, self._numbers[where] - 1, self.log.clock.now_ms() - latency_us // 1000)
+    def _content_of(self, topic_partition: TopicPartition, message: Message, latency_us: int) -> Content:
+        if self._identify and (content := self._identify(message)) is not None:
+            return content
+        self._numbers[topic_partition] += 1
+        return Content(self.writer, self._numbers[topic_partition] - 1, self.log.clock.now_ms() - latency_us // 1000)
 
-    def _drained(self) -> list[Event]:
+    def _drain_events(self) -> list[Event]:
         return self._runs.drain(self.log.stamp)
 
     def begin_transaction(self) -> None:
@@ -146,8 +149,8 @@ class AuditedProducer(AuditedClient):
         self._producer.commit_transaction(*args)
         sent, self._in_transaction = self._in_transaction or [], None
         for error, message in sent:
-            self._note(error, message)
-        self._write()
+            self._record_delivery_report(error, message)
+        self._write_events()
 
     def abort_transaction(self, *args: Any) -> None:
         """As the producer's; its records count for nothing."""
@@ -163,9 +166,9 @@ class AuditedProducer(AuditedClient):
         if self._closed:
             return
         self._closed = True
-        left = self.flush(timeout)
-        if left:
-            reason = f"{left} records were neither acknowledged nor failed within {timeout:g} s"
+        unsent = self.flush(timeout)
+        if unsent:
+            reason = f"{unsent} records were neither acknowledged nor failed within {timeout:g} s"
         with self._lock:
             self._stopped.set()
             self.log.close(clean=not reason, reason=reason)

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, Self
 
 from airflow_provider_kmigrate.applications.event_log import EventLog
-from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events import model as events
+from airflow_provider_kmigrate.core.events.model import (
     UNKNOWN_OFFSET,
     Ack,
     DeliveryRun,
@@ -45,15 +45,15 @@ class AuditedClient(ABC):
         self._next_write = time.monotonic() + batch_s
         self._lock = threading.RLock()
         self._stopped = threading.Event()  # set and read under the lock, so that nothing is written after the last event
-        made = (weakref.WeakMethod(self._beat), self._stopped, beat_s)
-        self._pulse = threading.Thread(target=_run, args=made, daemon=True, name="kmigrate-pulse")
+        pulse_arguments = (weakref.WeakMethod(self._beat_if_not_polled), self._stopped, beat_s)
+        self._pulse = threading.Thread(target=_run_pulse, args=pulse_arguments, daemon=True, name="kmigrate-pulse")
 
     @abstractmethod
     def close(self) -> None:
         """Write the last event."""
 
     @abstractmethod
-    def _drained(self) -> Iterable[Event]:
+    def _drain_events(self) -> Iterable[Event]:
         """The events of all records since the last call."""
 
     def __enter__(self) -> Self:
@@ -67,34 +67,34 @@ class AuditedClient(ABC):
         """The name of this incarnation in the events."""
         return self.log.writer
 
-    def _write(self) -> None:
+    def _write_events(self) -> None:
         with self._lock:
-            self.log.write(*self._drained())
+            self.log.write(*self._drain_events())
             self.log.flush()
 
-    def _write_in_time(self) -> None:
+    def _write_if_due(self) -> None:
         now = time.monotonic()
         if now >= self._next_write:
             self._next_write = now + self._batch_s
-            self.log.beat()
-            self._write()
+            self.log.write_heartbeat()
+            self._write_events()
 
-    def _beat(self) -> None:
+    def _beat_if_not_polled(self) -> None:
         """Write records, then a heartbeat: a heartbeat says that nothing older is unwritten."""
         with self._lock:
             if not self._stopped.is_set() and time.monotonic() > self._next_write + self._batch_s:
-                self._write()
-                self.log.beat()
+                self._write_events()
+                self.log.write_heartbeat()
                 self.log.flush()
 
 
-def _run(beat: weakref.WeakMethod[Any], stopped: threading.Event, every_s: float) -> None:
+def _run_pulse(beat: weakref.WeakMethod[Any], stopped: threading.Event, every_s: float) -> None:
     while not stopped.wait(every_s):
-        found = beat()
-        if found is None:
+        live_beat = beat()
+        if live_beat is None:
             return
-        found()
-        del found  # else the wait would keep the client
+        live_beat()
+        del live_beat  # else the wait would keep the client
 
 
 _HEADER = Struct(">4sBqq")  # magic, length of the producer's name, number, time sent; then the name, then padding
@@ -109,23 +109,23 @@ class Content(NamedTuple):
     t_sent_ms: int
 
 
-def pack(producer: bytes, seq: int, t_sent_ms: int, size: int) -> bytes:
+def pack_content(producer: bytes, seq: int, t_sent_ms: int, size: int) -> bytes:
     """A record's value, padded to `size` bytes."""
     return (_HEADER.pack(_MAGIC, len(producer), seq, t_sent_ms) + producer).ljust(size, b".")
 
 
-def unpack(value: bytes | None) -> Content | None:
+def unpack_content(value: bytes | None) -> Content | None:
     """Read a record's value; None for a record that is not ours."""
     if value is None or len(value) < _HEADER.size:
         return None
     magic, length, seq, t_sent_ms = _HEADER.unpack_from(value)
     if magic != _MAGIC:
         return None
-    return Content(_name(value[_HEADER.size : _HEADER.size + length]), seq, t_sent_ms)
+    return Content(_decode_name(value[_HEADER.size : _HEADER.size + length]), seq, t_sent_ms)
 
 
 @lru_cache(maxsize=256)
-def _name(raw: bytes) -> str:
+def _decode_name(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
@@ -143,7 +143,7 @@ class _Acked:
     t_acked_ms: int = 0
     latencies: list[int] = field(default_factory=list)
 
-    def continued_by(self, offset: int, seq: int) -> bool:
+    def is_continued_by(self, offset: int, seq: int) -> bool:
         """True if this offset and number follow the run's last ones."""
         count = len(self.latencies)
         located = self.first + count == offset or (self.first == offset == UNKNOWN_OFFSET)
@@ -167,53 +167,53 @@ class AckRuns:
         self._slow: list[SlowRecord] = []
         self._since_ms: int | None = None
 
-    def acked(self, where: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
+    def add_ack(self, topic_partition: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
         """Count an acknowledged record. A negative `offset`: the broker did not give it."""
         offset = max(offset, UNKNOWN_OFFSET)
-        run = self._open.get(where)
-        if run is None or not run.continued_by(offset, content.seq):
-            run = self._open[where] = _Acked(offset, content.seq, content.t_sent_ms)
-            self._runs.append((where, run))
+        run = self._open.get(topic_partition)
+        if run is None or not run.is_continued_by(offset, content.seq):
+            run = self._open[topic_partition] = _Acked(offset, content.seq, content.t_sent_ms)
+            self._runs.append((topic_partition, run))
         run.latencies.append(latency_us)
         run.t_acked_ms = max(run.t_acked_ms, content.t_sent_ms + latency_us // 1000)
-        self._note(where, offset, content, latency_us)
+        self._add_latency(topic_partition, offset, content, latency_us)
 
-    def failed(self, where: TopicPartition, content: Content, error: str, latency_us: int) -> None:
+    def add_failure(self, topic_partition: TopicPartition, content: Content, error: str, latency_us: int) -> None:
         """Count a record that the client gave up; it may be in the log."""
-        self._failed.append((where, content.seq, error, content.t_sent_ms, content.t_sent_ms + latency_us // 1000))
-        self._note(where, UNKNOWN_OFFSET, content, latency_us)
+        self._failed.append((topic_partition, content.seq, error, content.t_sent_ms, content.t_sent_ms + latency_us // 1000))
+        self._add_latency(topic_partition, UNKNOWN_OFFSET, content, latency_us)
 
-    def _note(self, where: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
+    def _add_latency(self, topic_partition: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
         if not self._each_latency:
             return
         self._latencies.append(latency_us)
         if latency_us > SLOW_US:
-            self._slow.append(SlowRecord(*where, offset, content.seq, content.t_sent_ms, latency_us))
+            self._slow.append(SlowRecord(*topic_partition, offset, content.seq, content.t_sent_ms, latency_us))
 
     def drain(self, stamp: NewStamp) -> list[Event]:
         """Everything since the last time, as events."""
-        events: list[Event] = [self._ack(stamp(), where, run) for where, run in self._runs]
-        for where, seq, error, t_sent_ms, t_failed_ms in self._failed:
-            events.append(SendFailure(stamp(), self._producer, *where, seq, seq, error, t_sent_ms, t_failed_ms))
+        events: list[Event] = [self._make_ack(stamp(), topic_partition, run) for topic_partition, run in self._runs]
+        for topic_partition, seq, error, t_sent_ms, t_failed_ms in self._failed:
+            events.append(SendFailure(stamp(), self._producer, *topic_partition, seq, seq, error, t_sent_ms, t_failed_ms))
         if self._each_latency:
-            events += self._singly(stamp)
+            events += self._latency_events(stamp)
         self._open, self._runs, self._failed, self._latencies, self._slow = {}, [], [], [], []
         return events
 
-    def _singly(self, stamp: NewStamp) -> Iterator[Event]:
+    def _latency_events(self, stamp: NewStamp) -> Iterator[Event]:
         last = stamp()
         since, self._since_ms = last.t_ms if self._since_ms is None else self._since_ms, last.t_ms
         yield Latencies(last, self._producer, since, tuple(self._latencies))
         if self._slow:
             yield Slow(stamp(), self._producer, SLOW_US, tuple(self._slow))
 
-    def _ack(self, stamp: Stamp, where: TopicPartition, run: _Acked) -> Ack:
+    def _make_ack(self, stamp: Stamp, topic_partition: TopicPartition, run: _Acked) -> Ack:
         count = len(run.latencies)
         last = run.first if run.first == UNKNOWN_OFFSET else run.first + count - 1
         return Ack(
             stamp,
             self._producer,
-            *where,
+            *topic_partition,
             run.first,
             last,
             count,
@@ -222,7 +222,7 @@ class AckRuns:
             run.t_sent_ms,
             run.t_acked_ms,
             max(run.latencies),
-            events.histogram(run.latencies),
+            events.build_histogram(run.latencies),
         )
 
 
@@ -240,7 +240,7 @@ class _Delivered:
     gap_ms: int = 0
     latencies: list[int] = field(default_factory=list)
 
-    def continued_by(self, offset: int, content: Content | None) -> bool:
+    def is_continued_by(self, offset: int, content: Content | None) -> bool:
         """True if this offset and, if known, the producer's number follow the run's last ones."""
         if offset != self.first + self.count:
             return False
@@ -260,16 +260,20 @@ class DeliveryRuns:
         self._runs: list[tuple[TopicPartition, _Delivered]] = []
         self._last_ms: dict[TopicPartition, int] = {}
 
-    def last_ms(self, where: TopicPartition) -> int | None:
+    def last_delivery_ms(self, topic_partition: TopicPartition) -> int | None:
         """When its last drained record was returned; None: none ever was."""
-        return self._last_ms.get(where)
+        return self._last_ms.get(topic_partition)
 
-    def add(self, where: TopicPartition, offset: int, now_ms: int, sent_ms: int | None, content: Content | None = None) -> None:
+    def add_delivery(
+        self, topic_partition: TopicPartition, offset: int, now_ms: int, sent_ms: int | None, content: Content | None = None
+    ) -> None:
         """Count a record returned to the application now; `sent_ms` None: it carries no time."""
-        run = self._open.get(where)
-        if run is None or not run.continued_by(offset, content):
-            run = self._open[where] = _Delivered(offset, self._counted[where], content, sent_ms, now_ms, now_ms)
-            self._runs.append((where, run))
+        run = self._open.get(topic_partition)
+        if run is None or not run.is_continued_by(offset, content):
+            run = self._open[topic_partition] = _Delivered(
+                offset, self._counted[topic_partition], content, sent_ms, now_ms, now_ms
+            )
+            self._runs.append((topic_partition, run))
         else:
             run.count += 1
             waited_from = run.t_last_ms if sent_ms is None else max(run.t_last_ms, sent_ms)
@@ -277,19 +281,19 @@ class DeliveryRuns:
             run.t_last_ms = now_ms
         if sent_ms is not None:
             run.latencies.append(max(0, now_ms - sent_ms) * 1000)
-        self._counted[where] += 1
+        self._counted[topic_partition] += 1
 
     def drain(self, stamp: NewStamp, generation: int | None) -> Iterator[DeliveryRun]:
         """Everything since the last time, as events; call it before the generation changes."""
         runs, self._runs, self._open = self._runs, [], {}
-        self._last_ms |= {where: run.t_last_ms for where, run in runs}
-        for where, run in runs:
+        self._last_ms |= {topic_partition: run.t_last_ms for topic_partition, run in runs}
+        for topic_partition, run in runs:
             yield DeliveryRun(
                 stamp(),
                 self._group,
                 self._member,
                 generation,
-                *where,
+                *topic_partition,
                 run.first,
                 run.first + run.count - 1,
                 run.count,
@@ -300,5 +304,5 @@ class DeliveryRuns:
                 gap_ms=run.gap_ms,
                 producer=None if run.content is None else run.content.producer,
                 producer_seq=None if run.content is None else run.content.seq,
-                latency=events.histogram(run.latencies),
+                latency=events.build_histogram(run.latencies),
             )

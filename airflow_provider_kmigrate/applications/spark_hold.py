@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
     HOLD,
@@ -62,7 +62,7 @@ class Files(Protocol):
         """The names in a folder; empty if there is no such folder."""
 
 
-def join(folder: str, *parts: str) -> str:
+def join_path(folder: str, *parts: str) -> str:
     """A path below a folder."""
     return "/".join([folder.rstrip("/"), *parts])
 
@@ -72,11 +72,11 @@ class LocalFiles:
 
     def read(self, path: str) -> str | None:
         """The text of a file; None if there is none."""
-        return _tried(path, lambda: _local(path).read_text(encoding="utf-8"), None)
+        return _access_file(path, lambda: _local_path(path).read_text(encoding="utf-8"), None)
 
     def write(self, path: str, text: str) -> None:
         """Replace a file atomically; makes its folder."""
-        target = _local(path)
+        target = _local_path(path)
         try:
             atomic.make_folder(target.parent)
             atomic.replace(target, text.encode(), mode=atomic.ALL_USERS)
@@ -85,21 +85,21 @@ class LocalFiles:
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
-        _tried(path, lambda: _local(path).unlink(missing_ok=True), None)
+        _access_file(path, lambda: _local_path(path).unlink(missing_ok=True), None)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if there is no such folder."""
-        return _tried(folder, lambda: [each.name for each in _local(folder).iterdir()], [])
+        return _access_file(folder, lambda: [entry.name for entry in _local_path(folder).iterdir()], [])
 
 
-def _local(path: str) -> Path:
+def _local_path(path: str) -> Path:
     parts = urlsplit(path)
     if parts.scheme not in {"", "file"}:
         raise Refused.because(Reason("J05", f"{path} is not a path on this machine."))
     return Path(unquote(parts.path) if parts.scheme else path)
 
 
-def _tried(path: str, act: Callable[[], Value], missing: Value) -> Value:
+def _access_file(path: str, act: Callable[[], Value], missing: Value) -> Value:
     try:
         return act()
     except FileNotFoundError:
@@ -110,11 +110,11 @@ def _tried(path: str, act: Callable[[], Value], missing: Value) -> Value:
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint:
     """The checkpoint now; of a running query it may be one batch old. Raises `Refused` (J05) if it is no checkpoint."""
-    committed = spark_hold.batch_numbers(files.names(join(folder, "commits")))
-    planned = spark_hold.batch_numbers(files.names(join(folder, "offsets")))
-    metadata = files.read(join(folder, "metadata"))
+    committed = spark_hold.batch_numbers(files.names(join_path(folder, "commits")))
+    planned = spark_hold.batch_numbers(files.names(join_path(folder, "offsets")))
+    metadata = files.read(join_path(folder, "metadata"))
     newest = committed[-1] if committed else None
-    text = None if newest is None else files.read(join(folder, "offsets", str(newest)))
+    text = None if newest is None else files.read(join_path(folder, "offsets", str(newest)))
     return Checkpoint(
         query=spark_hold.query_id(metadata) if metadata else None,
         planned=planned[-1] if planned else None,
@@ -143,6 +143,8 @@ class BatchGate:
         self.refused: int | None = None  # the batch that was kept from beginning since the gate was closed
 
     def __call__(self, write: WriteBatch) -> WriteBatch:
+        """`write` as a function of batches that raises `BatchNotBegun` once the gate is closed."""
+
         def guarded(frame: Any, number: int) -> None:
             if self._closed.is_set():
                 self.refused = number
@@ -198,10 +200,10 @@ def keep_running(
     changes nothing: a running query continues, a held one stays held. Raises `Unavailable` if it cannot be read at the start: a
     job that restarts during a hold must not begin. `poll` in seconds.
     """
-    folder = hold_folder or join(checkpoint, FOLDER)
+    folder = hold_folder or join_path(checkpoint, FOLDER)
     hold_files = _HoldFiles(files or _session_files(), folder, checkpoint, clock or JobClock())
     runner = _QueryRunner(start, hold_files, gate, stop, poll)
-    while not runner.kept_back():
+    while not runner.must_end_after_hold():
         if runner.run():
             return
 
@@ -230,10 +232,10 @@ class _HoldFiles:
         """The id of the hold; None if there is none."""
         return self.hold.id if self.hold else None
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if a hold is there; an unreadable one is a hold anyway. If no answer comes, the last one counts."""
         try:
-            text = self.files.read(join(self.folder, HOLD))
+            text = self.files.read(join_path(self.folder, HOLD))
             self.hold = None if text is None else read_hold(text)
         except Unavailable:
             if not self._hold_read:
@@ -246,33 +248,33 @@ class _HoldFiles:
     def report_state(self, **changes: Any) -> None:
         """Write the state when it changes, and as a heartbeat; one that cannot be written now is written later."""
         self.report = replace(self.report, **changes)
-        now = self.now()
-        if self._last_report and now - self._last_report.at_ms < BEAT_MS and _same(self._last_report, self.report):
+        now = self.now_ms()
+        if self._last_report and now - self._last_report.at_ms < BEAT_MS and _is_same_report(self._last_report, self.report):
             return
         self.report = replace(self.report, at_ms=now)
         try:
-            self.files.write(join(self.folder, STATE), report_text(self.report))
+            self.files.write(join_path(self.folder, STATE), report_text(self.report))
             self._last_report = self.report
         except Unavailable:
             pass
 
-    def batches(self) -> dict[str, int | None]:
+    def read_batches(self) -> dict[str, int | None]:
         """The newest planned and committed batches; as last known if they cannot be read."""
         try:
-            found = read_checkpoint(self.files, self.checkpoint)
+            checkpoint = read_checkpoint(self.files, self.checkpoint)
         except Unavailable:
             return {}
-        return {"planned": found.planned, "committed": found.committed}
+        return {"planned": checkpoint.planned, "committed": checkpoint.committed}
 
-    def now(self) -> int:
+    def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         return round(1000 * self.clock.now())
 
 
-def _same(one: JobReport, other: JobReport) -> bool:
+def _is_same_report(report: JobReport, other: JobReport) -> bool:
     """Equal but for the times; the first progress is a change."""
-    progressed_alike = (one.progress_ms is None) == (other.progress_ms is None)
-    return progressed_alike and replace(one, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
+    progressed_alike = (report.progress_ms is None) == (other.progress_ms is None)
+    return progressed_alike and replace(report, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
 
 
 @dataclass
@@ -282,33 +284,33 @@ class _QueryRunner:
     start: Callable[[], StreamingQuery]
     hold_files: _HoldFiles
     gate: BatchGate | None
-    stop: Callable[[], bool]
+    is_stop_requested: Callable[[], bool]
     poll: float
 
-    def kept_back(self) -> bool:
+    def must_end_after_hold(self) -> bool:
         """Wait until the hold is gone; true if the job must end instead."""
-        while self.hold_files.held() and not self.stop():
+        while self.hold_files.is_held() and not self.is_stop_requested():
             self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id)
             self.hold_files.clock.sleep(self.poll)
-        return self.stop()
+        return self.is_stop_requested()
 
     def run(self) -> bool:
         """Start the query and watch it. True if the job is over, false if it is held."""
         if self.gate:
             self.gate.open()
         self.hold_files.report_state(state=JobState.RUNNING, resumed_at={}, progress_ms=None, error="", begun=True)
-        query = self._started()
+        query = self._start_query()
         while query.isActive:
             self._note_progress(query)
-            if self.stop() or self.hold_files.held():
-                self._drain(query)
-                return self.stop()
+            if self.is_stop_requested() or self.hold_files.is_held():
+                self._stop_between_batches(query)
+                return self.is_stop_requested()
             self.hold_files.clock.sleep(self.poll)
-        self._raise(query)
-        self.hold_files.report_state(state=JobState.ENDED, **self.hold_files.batches())
+        self._raise_query_error(query)
+        self.hold_files.report_state(state=JobState.ENDED, **self.hold_files.read_batches())
         return True
 
-    def _started(self) -> StreamingQuery:
+    def _start_query(self) -> StreamingQuery:
         try:
             query = self.start()
         except Exception as error:  # the job's own, and raised again
@@ -321,16 +323,16 @@ class _QueryRunner:
         """Note progress: a new batch, or a query of the brokers that found nothing new."""
         last: Any = query.lastProgress or {}
         report, number, status = self.hold_files.report, last.get("batchId"), query.status
-        looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
+        has_queried_brokers = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
         changes: dict[str, Any] = {}
-        if looked or (number is not None and (number != report.committed or report.progress_ms is None)):
-            changes["progress_ms"] = self.hold_files.now()
+        if has_queried_brokers or (number is not None and (number != report.committed or report.progress_ms is None)):
+            changes["progress_ms"] = self.hold_files.now_ms()
         if number is not None:
             changes["committed"] = number
-            changes["resumed_at"] = report.resumed_at or _begins(last)
+            changes["resumed_at"] = report.resumed_at or _start_offsets(last)
         self.hold_files.report_state(**changes)
 
-    def _drain(self, query: StreamingQuery) -> None:
+    def _stop_between_batches(self, query: StreamingQuery) -> None:
         """Let the current batch be committed, begin no other, stop."""
         if self.gate:
             self.gate.close()
@@ -340,22 +342,22 @@ class _QueryRunner:
         if query.isActive:
             query.stop()
         if self.gate is None or self.gate.refused is None:
-            self._raise(query)
-        batches = self.hold_files.batches()
+            self._raise_query_error(query)
+        batches = self.hold_files.read_batches()
         half_done = self.gate is None and batches.get("planned") != batches.get("committed")
         self.hold_files.report_state(state=JobState.HELD, hold=self.hold_files.hold_id, begun=half_done, **batches)
 
-    def _raise(self, query: StreamingQuery) -> None:
+    def _raise_query_error(self, query: StreamingQuery) -> None:
         error = query.exception()
         if error is not None:
-            self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error), **self.hold_files.batches())
+            self.hold_files.report_state(state=JobState.FAILED, error=_first_line(error), **self.hold_files.read_batches())
             raise error
 
 
-def _begins(progress: Any) -> dict[Any, int]:
+def _start_offsets(progress: Any) -> dict[Any, int]:
     """The start of a batch, of all its Kafka sources."""
     offsets = (kafka_offset(source.get("startOffset")) for source in progress.get("sources", ()))
-    return {where: offset for source in offsets for where, offset in source.items()}
+    return {topic_partition: offset for source in offsets for topic_partition, offset in source.items()}
 
 
 def _first_line(error: Exception) -> str:

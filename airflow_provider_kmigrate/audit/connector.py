@@ -18,7 +18,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
@@ -26,33 +26,33 @@ POM: Final = Path(__file__).with_name("pom.xml")
 _TIMEOUT_S: Final = 900.0
 
 
-def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
-    """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and the errors, as of `resolved`."""
+def resolve_kafka_jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
+    """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and the errors, as of `resolve_pom`."""
     text = "Spark's jars for Kafka are not here, and there is no Maven to fetch them."
     missing = Refused.because(Reason.of(AuditCause.JARS_MISSING, text))
-    return tuple(sorted(str(path) for path in resolved(POM, "spark-kafka", missing, say).glob("*.jar")))
+    return tuple(sorted(str(path) for path in resolve_pom(POM, "spark-kafka", missing, say).glob("*.jar")))
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """The folder of downloads."""
     return Path(os.environ.get("KMIGRATE_CACHE") or Path.home() / ".cache" / "kmigrate").absolute()
 
 
-def resolved(pom: Path, name: str, without_maven: Refused, say: Callable[[str], None] = lambda _: None) -> Path:
+def resolve_pom(pom: Path, name: str, without_maven: Refused, say: Callable[[str], None] = lambda _: None) -> Path:
     """The folder with the run-time jars of `pom`; if missing, Maven resolves them, within 15 minutes.
 
     `name` begins the folder's name and names what is resolved; `say` gets a sentence before minutes are spent. Raises
     `without_maven` if Maven is missing, `TimedOut`, or `Failed` with the end of its output.
     """
-    folder = cache() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    folder = cache_folder() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if not folder.is_dir():
-        with locked(cache(), timeout=_TIMEOUT_S):
+        with locked(cache_folder(), timeout=_TIMEOUT_S):
             if not folder.is_dir():
-                _resolve(pom, folder, without_maven, say)
+                _download_jars(pom, folder, without_maven, say)
     return folder
 
 
-def _resolve(pom: Path, folder: Path, without_maven: Refused, say: Callable[[str], None]) -> None:
+def _download_jars(pom: Path, folder: Path, without_maven: Refused, say: Callable[[str], None]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise without_maven
@@ -68,7 +68,7 @@ def main() -> int:
     """Print them, one a line; 2 with the reason if they are not available."""
     say = partial(print, file=sys.stderr)
     try:
-        print("\n".join(jars(say)))  # noqa: T201  # a program's own words
+        print("\n".join(resolve_kafka_jars(say)))  # noqa: T201  # a program's own words
     except KMigrateError as error:
         say(error)
         return 2

@@ -21,12 +21,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_provider_kmigrate.audit import request
-from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans
+from airflow_provider_kmigrate.audit.kafka_source import Spans, options_for, read_spans
 from airflow_provider_kmigrate.audit.offsets_rows import TRACKS, track_batches
 from airflow_provider_kmigrate.audit.request import LogsRequest, OffsetsRequest, StreamRequest
-from airflow_provider_kmigrate.audit.session import ship_package, spark_errors, start
+from airflow_provider_kmigrate.audit.session import start_session
+from airflow_provider_kmigrate.audit.spark_calls import ship_package, spark_errors
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.admin import cluster_id, ends_at, read_marks, topic_names
+from airflow_provider_kmigrate.clients.admin import list_topics, log_ends_at, read_cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
@@ -35,16 +36,24 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     Tracks,
     Waiting,
     end_of_records,
+    find_stalled_groups,
     judge_commits,
-    stalled_groups,
 )
-from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Fingerprint, LogSample, Print, remaining, renewal, stretches
+from airflow_provider_kmigrate.core.audit.fingerprint import (
+    BLOCK,
+    Fingerprint,
+    LogSample,
+    Print,
+    plan_renewal,
+    select_stretches,
+    spans_to_hash_again,
+)
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, LevelHealth
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
@@ -78,7 +87,7 @@ class LogSnapshot:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-def take(
+def take_snapshot(
     session: SparkSession,
     properties: Mapping[str, str],
     topics: Iterable[str],
@@ -93,38 +102,46 @@ def take(
     a partition, which no later one could then judge.
     """
     ship_package(session)
-    options, names = options_of(properties), sorted(set(topics))
+    options, names = options_for(session, properties), sorted(set(topics))
     block = before.logs.block if before else block
     if before is None:
         _refuse_gaps(names, read_marks(properties, names))
-    commits = _commits(session, properties, options, before.commits if before else None)
-    for left in reversed(range(_TRIES)):
+    commits = _take_commits(session, properties, options, before.commits if before else None)
+    for tries_left in reversed(range(_TRIES)):
         marks = read_marks(properties, names, ages=True)
-        read = {where: mark for where, mark in marks.items() if not mark.unread}
-        whole = {where: stretches(mark, sample or LogSample(), block) for where, mark in read.items()}
-        spans = remaining(before.logs, marks) if before else whole
+        readable_marks = {topic_partition: mark for topic_partition, mark in marks.items() if not mark.unread}
+        whole = {
+            topic_partition: select_stretches(mark, sample or LogSample(), block)
+            for topic_partition, mark in readable_marks.items()
+        }
+        spans = spans_to_hash_again(before.logs, marks) if before else whole
         try:
             prints = hash_logs(session, options, spans, block)
         except Failed:
-            if not (left and _moved(marks, read_marks(properties, names))):
+            if not (tries_left and _have_starts_moved(marks, read_marks(properties, names))):
                 raise
             continue
-        logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, block)
+        logs = Fingerprint(_now_ms(), read_cluster_id(properties), marks, prints, block)
         if before is None:
             _refuse_gaps(names, marks)
             return LogSnapshot(logs, commits)
-        snapshot = LogSnapshot(logs, commits, _settled(properties, marks, commits.taken_ms))
+        snapshot = LogSnapshot(logs, commits, _settled_offsets(properties, marks, commits.taken_ms))
         return without_markers(session, properties, options, before, snapshot)
     raise AssertionError("unreachable")
 
 
-def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMark], now_ms: int) -> dict[TopicPartition, int]:
+def _settled_offsets(
+    properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMark], now_ms: int
+) -> dict[TopicPartition, int]:
     """Offsets before which records have waited long.
 
     An unresponsive partition counts whole: its records may have waited for long.
     """
-    ends = {where: mark.end for where, mark in marks.items() if not mark.unread}
-    return ends | {where: min(at, ends[where]) for where, at in ends_at(properties, ends, now_ms - PATIENCE.stalled).items()}
+    ends = {topic_partition: mark.end for topic_partition, mark in marks.items() if not mark.unread}
+    return ends | {
+        topic_partition: min(offset, ends[topic_partition])
+        for topic_partition, offset in log_ends_at(properties, ends, now_ms - PATIENCE.stalled).items()
+    }
 
 
 def without_markers(
@@ -132,58 +149,75 @@ def without_markers(
 ) -> LogSnapshot:
     """The observation, with the ends of the records if a group seems stuck before a few offsets that may hold none."""
     spans: dict[TopicPartition, tuple[int, int]] = {}
-    for case in stalled_groups(before.commits, snapshot.commits, *_waiting(before, snapshot)):
-        where = TopicPartition(case.topic, case.partition)
-        begin, end = spans.get(where, (case.first, snapshot.logs.marks[where].end))
-        spans[where] = min(case.first, begin), end
-    stable = read_marks(properties, {where.topic for where in spans}, isolation=IsolationLevel.READ_COMMITTED) if spans else {}
+    for case in find_stalled_groups(before.commits, snapshot.commits, *_ends_and_waiting(before, snapshot)):
+        topic_partition = TopicPartition(case.topic, case.partition)
+        begin, end = spans.get(topic_partition, (case.first, snapshot.logs.marks[topic_partition].end))
+        spans[topic_partition] = min(case.first, begin), end
+    stable = (
+        read_marks(properties, {topic_partition.topic for topic_partition in spans}, isolation=IsolationLevel.READ_COMMITTED)
+        if spans
+        else {}
+    )
     few = {
-        where: (begin, end)
-        for where, (begin, end) in spans.items()
-        if end - begin <= _FEW and where in stable and not stable[where].unread and stable[where].end >= end
+        topic_partition: (begin, end)
+        for topic_partition, (begin, end) in spans.items()
+        if end - begin <= _FEW
+        and topic_partition in stable
+        and not stable[topic_partition].unread
+        and stable[topic_partition].end >= end
     }
     try:
-        found = _offsets_in(session, options, few)
+        record_offsets = _read_record_offsets(session, options, few)
     except Failed:  # retention took them meanwhile: then they count as records
         return snapshot
-    settled = {where: end_of_records(found[where], few[where][0], end) for where, end in snapshot.settled.items() if where in few}
-    ends = {where: end_of_records(found[where], begin, end) for where, (begin, end) in few.items()}
+    settled = {
+        topic_partition: end_of_records(record_offsets[topic_partition], few[topic_partition][0], end)
+        for topic_partition, end in snapshot.settled.items()
+        if topic_partition in few
+    }
+    ends = {
+        topic_partition: end_of_records(record_offsets[topic_partition], begin, end)
+        for topic_partition, (begin, end) in few.items()
+    }
     return replace(snapshot, settled={**snapshot.settled, **settled}, ends=ends)
 
 
-def _offsets_in(
+def _read_record_offsets(
     session: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, list[int]]:
     """Offsets of records, neither of markers nor of aborted ones."""
-    found: dict[TopicPartition, list[int]] = {where: [] for where in spans}
+    offsets: dict[TopicPartition, list[int]] = {topic_partition: [] for topic_partition in spans}
     with spark_errors("Spark could not read the ends of the logs"):
-        pieces = {where: [span] for where, span in spans.items()}
+        pieces = {topic_partition: [span] for topic_partition, span in spans.items()}
         records = read_spans(session, options, pieces, isolation="read_committed") if spans else None
         table = None if records is None else records.select("topic", "partition", "offset").toArrow()
     for topic, partition, offset in zip(*(column.to_pylist() for column in table.columns), strict=True) if table else ():
-        found[TopicPartition(topic, partition)].append(offset)
-    return found
+        offsets[TopicPartition(topic, partition)].append(offset)
+    return offsets
 
 
-def _waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Ends, Waiting]:
+def _ends_and_waiting(before: LogSnapshot, snapshot: LogSnapshot) -> tuple[Ends, Waiting]:
     """The ends before which records wait, as `judge_commits` takes them."""
-    ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (snapshot, before))
-    return {**ends, **snapshot.ends}, Waiting(known, snapshot.settled)
+    ends, ends_before = (
+        {topic_partition: mark.end for topic_partition, mark in log_snapshot.logs.marks.items()}
+        for log_snapshot in (snapshot, before)
+    )
+    return {**ends, **snapshot.ends}, Waiting(ends_before, snapshot.settled)
 
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
-    absent = sorted(set(topics) - {where.topic for where in marks})
+    absent = sorted(set(topics) - {topic_partition.topic for topic_partition in marks})
     if absent:
         text = f"There is no topic {', '.join(absent)}, whose logs must be compared."
         raise Refused.because(Reason.of(AuditCause.TOPIC_MISSING, text))
-    unread = sorted((where, mark.unread) for where, mark in marks.items() if mark.unread)
+    unread = sorted((topic_partition, mark.unread) for topic_partition, mark in marks.items() if mark.unread)
     if unread:
-        (where, said), more = unread[0], f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        text = f"{where.name}{more} could not be read: {said}"
+        (topic_partition, unread_reason), more = unread[0], f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        text = f"{topic_partition.name}{more} could not be read: {unread_reason}"
         raise Refused.because(Reason.of(AuditCause.PARTITION_UNREAD, text))
 
 
-def refreshed(
+def refresh_snapshot(
     session: SparkSession,
     properties: Mapping[str, str],
     before: LogSnapshot,
@@ -191,24 +225,33 @@ def refreshed(
     sample: LogSample | None = None,
 ) -> LogSnapshot:
     """`after` as the observation to compare the next one with: with everything since `before`. Raises ours."""
-    options, logs = options_of(properties), after.logs
-    topics = sorted({where.topic for where in logs.marks})
-    for left in reversed(range(_TRIES)):
-        spans, kept = renewal(before.logs, logs, sample or LogSample())
+    options, logs = options_for(session, properties), after.logs
+    topics = sorted({topic_partition.topic for topic_partition in logs.marks})
+    for tries_left in reversed(range(_TRIES)):
+        spans, reusable_prints = plan_renewal(before.logs, logs, sample or LogSample())
         try:
-            found = hash_logs(session, options, spans, logs.block)
+            new_prints = hash_logs(session, options, spans, logs.block)
         except Failed:
             now = read_marks(properties, topics)
-            if not (left and _moved(logs.marks, now)):
+            if not (tries_left and _have_starts_moved(logs.marks, now)):
                 raise
-            logs = replace(logs, marks={where: _cut(mark, now.get(where, mark)) for where, mark in logs.marks.items()})
+            logs = replace(
+                logs,
+                marks={
+                    topic_partition: _cut_mark(mark, now.get(topic_partition, mark))
+                    for topic_partition, mark in logs.marks.items()
+                },
+            )
             continue
-        prints = {where: {**kept.get(where, {}), **found.get(where, {})} for where in logs.marks}
-        return LogSnapshot(replace(logs, prints=prints), before.commits.joined(after.commits))
+        prints = {
+            topic_partition: {**reusable_prints.get(topic_partition, {}), **new_prints.get(topic_partition, {})}
+            for topic_partition in logs.marks
+        }
+        return LogSnapshot(replace(logs, prints=prints), before.commits.joined_with(after.commits))
     raise AssertionError("unreachable")
 
 
-def _cut(mark: LogMark, now: LogMark) -> LogMark:
+def _cut_mark(mark: LogMark, now: LogMark) -> LogMark:
     return replace(mark, start=min(mark.end, max(mark.start, now.start)))
 
 
@@ -216,42 +259,45 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _moved(marks: Mapping[TopicPartition, LogMark], now: Mapping[TopicPartition, LogMark]) -> bool:
-    return any(where in now and now[where].start > mark.start for where, mark in marks.items())
+def _have_starts_moved(marks: Mapping[TopicPartition, LogMark], now: Mapping[TopicPartition, LogMark]) -> bool:
+    return any(topic_partition in now and now[topic_partition].start > mark.start for topic_partition, mark in marks.items())
 
 
 def hash_logs(
     session: SparkSession, options: Mapping[str, str], spans: Spans, block: int
 ) -> dict[TopicPartition, dict[int, Print]]:
     """The prints of all blocks in these offsets."""
-    prints: dict[TopicPartition, dict[int, Print]] = {where: {} for where in spans}
+    prints: dict[TopicPartition, dict[int, Print]] = {topic_partition: {} for topic_partition in spans}
     with spark_errors("Spark could not read the logs"):
         records = read_spans(session, options, spans)
         if records is None:
             return prints
         table = session.sql(_PRINTS.format(block=block), records=records).toArrow()
-    for topic, partition, number, *found in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        prints[TopicPartition(topic, partition)][number] = Print(*found)
+    for topic, partition, number, *print_fields in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        prints[TopicPartition(topic, partition)][number] = Print(*print_fields)
     return prints
 
 
-def _commits(
+def _take_commits(
     session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitSnapshot | None
 ) -> CommitSnapshot:
-    marks, stable = offsets_marks(properties), offsets_marks(properties, IsolationLevel.READ_COMMITTED)
+    marks, stable = read_offsets_marks(properties), read_offsets_marks(properties, IsolationLevel.READ_COMMITTED)
     begins = before.ends if before else {}
-    spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
+    spans = {
+        topic_partition: [(max(mark.start, begins.get(topic_partition.partition, 0)), mark.end)]
+        for topic_partition, mark in stable.items()
+    }
     tracks = read_tracks(session, options, spans)
-    ends = {where.partition: mark.end for where, mark in stable.items()}
+    ends = {topic_partition.partition: mark.end for topic_partition, mark in stable.items()}
     return CommitSnapshot(_now_ms(), tracks.found, tracks.members, tracks.refused, ends, tracks.consumers, marks, tracks.left_ms)
 
 
-def offsets_marks(
+def read_offsets_marks(
     properties: Mapping[str, str], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[TopicPartition, LogMark]:
     """The logs of `__consumer_offsets`; empty without the topic. Raises `Refused` (X02) if one of them cannot be read."""
     marks = read_marks(properties, [OFFSETS_TOPIC], isolation=isolation)
-    unread = [f"{where.partition}: {mark.unread}" for where, mark in marks.items() if mark.unread]
+    unread = [f"{topic_partition.partition}: {mark.unread}" for topic_partition, mark in marks.items() if mark.unread]
     if unread:
         text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
         raise Refused.because(Reason.of(AuditCause.OFFSETS_UNREAD, text))
@@ -265,7 +311,7 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
     """
     tracks = Tracks()
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
-        records = read_spans(sees_internal(session), options, spans, isolation="read_committed")
+        records = read_spans(with_internal_topics(session), options, spans, isolation="read_committed")
         if records is None:
             return tracks
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
@@ -275,7 +321,7 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
     return tracks
 
 
-def sees_internal(session: SparkSession) -> SparkSession:
+def with_internal_topics(session: SparkSession) -> SparkSession:
     """Spark's connector finds no partition of an internal topic when it asks by an admin client (measured, 4.2.0), by a consumer it does."""
     own = session.newSession()
     own.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
@@ -290,7 +336,9 @@ def compare(
     `topics`: those still requested; None: all of `before`. `resetting_groups` as for `judge_commits`.
     """
     findings, health = fingerprint.compare(before.logs, after.logs, topics)
-    of_commits = judge_commits(before.commits, after.commits, *_waiting(before, after), resetting_groups=resetting_groups)
+    of_commits = judge_commits(
+        before.commits, after.commits, *_ends_and_waiting(before, after), resetting_groups=resetting_groups
+    )
     return (*findings, *of_commits), health
 
 
@@ -317,62 +365,80 @@ class LogComparison:
     findings: tuple[AuditFinding, ...]
     health: LevelHealth
 
-    def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
+    def keep_snapshot(self, session: SparkSession, logs_request: LogsRequest, path: Path) -> None:
         """Keep the later observation, whole, for the next audit, which compares everything written since the earlier.
 
         Raises ours.
         """
         if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
-            _keep(refreshed(session, properties(wanted), self.before, self.after, wanted.sample), place)
+            _write_snapshot(
+                refresh_snapshot(session, read_properties(logs_request), self.before, self.after, logs_request.sample), path
+            )
 
 
-def compare_since(session: SparkSession, wanted: LogsRequest) -> LogComparison:
+def compare_since(session: SparkSession, logs_request: LogsRequest) -> LogComparison:
     """Findings about logs and commits since the newest earlier observation. Raises ours."""
-    left = [place for place in wanted.refreshed if Path(place).exists()]
-    before = from_dict(_read(left[-1] if left else wanted.before))
-    then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
-    after = take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
-    asked = then.difference(wanted.exclude_topics) if wanted.topics is None else wanted.topics
-    findings, health = compare(before, after, asked, resetting_groups=wanted.resetting_groups)
+    existing = [path for path in logs_request.refreshed if Path(path).exists()]
+    before = from_dict(_read_json_object(existing[-1] if existing else logs_request.before))
+    earlier_topics, kafka_properties = (
+        {topic_partition.topic for topic_partition in before.logs.marks},
+        read_properties(logs_request),
+    )
+    after = take_snapshot(
+        session,
+        kafka_properties,
+        {*_requested_topics(logs_request, kafka_properties), *(earlier_topics if logs_request.topics is None else ())},
+        before=before,
+    )
+    requested_topics = (
+        earlier_topics.difference(logs_request.exclude_topics) if logs_request.topics is None else logs_request.topics
+    )
+    findings, health = compare(before, after, requested_topics, resetting_groups=logs_request.resetting_groups)
     return LogComparison(before, after, findings, health)
 
 
-def observe_before(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
+def observe_before(session: SparkSession, logs_request: LogsRequest) -> LogSnapshot:
     """Observe before the step and keep the result. Raises ours."""
-    reach = properties(wanted)
-    snapshot = take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
-    _keep(snapshot, Path(wanted.before))
+    kafka_properties = read_properties(logs_request)
+    snapshot = take_snapshot(
+        session,
+        kafka_properties,
+        _requested_topics(logs_request, kafka_properties),
+        logs_request.sample,
+        block=logs_request.block,
+    )
+    _write_snapshot(snapshot, Path(logs_request.before))
     return snapshot
 
 
-def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
+def _requested_topics(logs_request: LogsRequest, kafka_properties: Mapping[str, str]) -> Collection[str]:
     """The named topics, or all of the users' that exist now."""
-    if wanted.topics is not None:
-        return wanted.topics
-    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.exclude_topics)
+    if logs_request.topics is not None:
+        return logs_request.topics
+    return {name for name in list_topics(kafka_properties) if not name.startswith(_OURS)}.difference(logs_request.exclude_topics)
 
 
-def _keep(snapshot: LogSnapshot, place: Path) -> None:
-    atomic.make_folder(place.parent)
-    atomic.replace(place, json.dumps(as_dict(snapshot)).encode(), mode=atomic.ALL_USERS)
+def _write_snapshot(snapshot: LogSnapshot, path: Path) -> None:
+    atomic.make_folder(path.parent)
+    atomic.replace(path, json.dumps(as_dict(snapshot)).encode(), mode=atomic.ALL_USERS)
 
 
-def properties(wanted: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:
+def read_properties(kafka_request: LogsRequest | OffsetsRequest | StreamRequest) -> Mapping[str, str]:
     """Kafka's properties for the request; never log them. Raises `Failed`, or `Refused` (X04)."""
-    return {str(name): str(value) for name, value in _read(wanted.properties).items()}
+    return {str(name): str(value) for name, value in _read_json_object(kafka_request.properties).items()}
 
 
-def _read(place: str) -> Mapping[str, Any]:
+def _read_json_object(path: str) -> Mapping[str, Any]:
     try:
-        found = read_json(Path(place).read_bytes())
+        document = read_json(Path(path).read_bytes())
     except OSError as error:
-        raise Failed(f"the audit cannot read {place}: {error}") from error
+        raise Failed(f"the audit cannot read {path}: {error}") from error
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        text = f"{place} holds no JSON object."
+        document = None
+    if not isinstance(document, dict):
+        text = f"{path} holds no JSON object."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOT_DAMAGED, text))
-    return found
+    return document
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -381,11 +447,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("request", type=Path, help="JSON, see request.py; its `logs` say where the fingerprint goes")
     options = parser.parse_args(arguments)
     try:
-        wanted = request.load(options.request)
-        if wanted.logs is None:
+        audit_request = request.load(options.request)
+        if audit_request.logs is None:
             raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
-        with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
-            snapshot = observe_before(session, wanted.logs)
+        with start_session(
+            audit_request.spark.master, jars=audit_request.spark.jars, settings=audit_request.spark.settings
+        ) as session:
+            snapshot = observe_before(session, audit_request.logs)
     except KMigrateError as error:
         print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
         return 2

@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import fingerprint, offsets_history, queries, report, request, stream
+from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report, request, stream, tables
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
-from airflow_provider_kmigrate.audit.judge import ControlEvents, judge
+from airflow_provider_kmigrate.audit.curves import DrawnSource, join_books, measure_sources
+from airflow_provider_kmigrate.audit.event_store import attach_source
+from airflow_provider_kmigrate.audit.judge import ControlEvents, judge_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import (
     AuditPolicy,
@@ -27,16 +28,16 @@ from airflow_provider_kmigrate.audit.request import (
     Request,
     StreamRequest,
 )
-from airflow_provider_kmigrate.audit.session import SparkEngine, start
-from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.audit.session import SparkEngine, start_session
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
-from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import commit_copies
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
-from airflow_provider_kmigrate.core.audit.events_kept import limits
-from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect
+from airflow_provider_kmigrate.core.audit.events_kept import check_retention
+from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect_report_facts
+from airflow_provider_kmigrate.core.audit.restarts import list_restarts
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
     AuditOutcome,
@@ -46,20 +47,18 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     LevelHealth,
     as_dict,
     combine,
-    of_facts,
+    findings_from_facts,
 )
-from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
-_MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The result for one source. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
+    """The result for one source. `drawn`: for a report's page; `refused`: lines that are no events, each with the reason.
 
     Of its `partitions` the `suspects` were judged event by event.
     """
@@ -68,8 +67,8 @@ class Audited:
     facts: Facts
     findings: tuple[AuditFinding, ...]
     health: LevelHealth
+    drawn: DrawnSource
     refused: tuple[tuple[str, str], ...] = ()
-    pictured: tuple[Event, ...] = ()
     canary: CanaryVerdict | None = None
     partitions: int = 0
     suspects: int = 0
@@ -83,47 +82,45 @@ class Result:
     sources: tuple[Audited, ...]
 
 
-def run(
+def audit_sources(
     sources: Iterable[Source],
     policy: AuditPolicy,
     engine: Engine,
     *,
     also: Sequence[LevelFindings] = (),
     notes: Sequence[AuditFinding] = (),
-    pictured: bool = False,
     canary: CanaryPlan | None = None,
 ) -> Result:
     """Audit every source and conclude, also from `also` and from `notes`, which are about no level.
 
-    `pictured`: keep events for a report. `canary`: compare its group's members. Raises `Refused` if a schema version or a name is
-    unknown, `Failed` if a source cannot be read. No source, or an empty one, is INCONCLUSIVE.
+    `canary`: compare its group's members. Raises `Refused` if a schema version or a name is unknown, `Failed` if a source cannot be
+    read. No source, or an empty one, is INCONCLUSIVE.
     """
-    audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
-    found = [*also, *((source.findings, source.health) for source in audited)]
-    accounts = [health for _, health in found]
-    findings = [*notes, *(each for some, _ in found for each in some)]
+    audited = tuple(audit_source(source, policy, engine, canary=canary) for source in sources)
+    level_findings = [*also, *((source.findings, source.health) for source in audited)]
+    accounts = [health for _, health in level_findings]
+    findings = [*notes, *(finding for findings_of_level, _ in level_findings for finding in findings_of_level)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
     return Result(combine(findings, accounts, judged), audited)
 
 
-def audit(
-    source: Source, policy: AuditPolicy, engine: Engine, *, pictured: bool = False, canary: CanaryPlan | None = None
-) -> Audited:
+def audit_source(source: Source, policy: AuditPolicy, engine: Engine, *, canary: CanaryPlan | None = None) -> Audited:
     """One source's facts and their meaning. Our own probe writes every partition all the time, so each must have evidence."""
     if source.level is Level.PROBE:
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
-    attach(source, engine)
+    data = attach_source(source, engine)
     control = ControlEvents.read(engine)
-    facts, screened = judge(engine, control, policy)
-    findings, health = of_facts(facts, source.level, policy.allow)
+    judged = judge_source(engine, control, policy)
+    screened = judged.screened
+    findings, health = findings_from_facts(judged.facts, source.level, policy.allow)
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
     return Audited(
         source.level,
-        facts,
+        judged.facts,
         findings,
         replace(health, malformed=len(control.refused)),
+        DrawnSource(data, judged.book, screened.readings),
         tuple(control.refused),
-        _pictured(engine) if pictured else (),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
         len(screened.clean) + len(screened.suspects),
         len(screened.suspects),
@@ -135,78 +132,133 @@ def main(
 ) -> int:
     """`job REQUEST FOLDER`: leave `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report if requested.
 
-    A PASS over logs leaves `fingerprint.json` too, for the next audit to compare with. Returns 0 whatever the verdict is; 2: nothing
-    could be concluded, for the reason printed. `open_engine` None: Spark.
+    A PASS over logs leaves `fingerprint.json` too, for the next audit to compare with. Report and tables come last, and the verdict does not
+    depend on them: if they cannot be made, the reason is printed. Returns 0 whatever the verdict is; 2: nothing could be concluded,
+    for the reason printed. `open_engine` None: Spark.
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
     parser.add_argument("folder", type=Path, help="folder for the result; it is created")
     options = parser.parse_args(arguments)
     try:
-        wanted = request.load(options.request)
-        with (open_engine or _spark_engine)(wanted) as engine:
-            notes: list[AuditFinding] = []
-            if wanted.stream:
-                sources, notes = _ingest(wanted.stream, engine, wanted.sources)
-                wanted = replace(wanted, sources=sources)
-            also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
-            offsets = _offsets(wanted.offsets, engine) if wanted.offsets else None
-            notes += commit_copies.findings(offsets) if offsets else []
-            pictured = wanted.report is not None
-            result = run(wanted.sources, wanted.policy, engine, also=also, notes=notes, pictured=pictured, canary=wanted.canary)
-            if leave and result.verdict.outcome is AuditOutcome.PASS:
-                leave()
-        if wanted.report:
-            write_report(wanted.report, result, options.folder, offsets)
-        write(result, options.folder)
+        audit_request = request.load(options.request)
+        with (open_engine or _open_spark_engine)(audit_request) as engine:
+            concluded = run_audit(audit_request, engine, options.folder)
+            print(concluded.headline, flush=True)  # noqa: T201  # a program's own words
+            concluded.try_report(options.folder)
+            concluded.try_tables()
     except KMigrateError as error:
-        print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    print(result.verdict.headline)  # noqa: T201
     return 0
 
 
-def _ingest(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[AuditFinding]]:
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """An audit whose verdict is in its folder, and whose report and tables are still to be made, if they are wanted."""
+
+    headline: str
+    write_report: Callable[[Path], None] | None
+    write_tables: Callable[[], None] | None = None
+
+    def try_report(self, folder: Path) -> bool:
+        """Write the report into the folder; False: there is none, and if it could not be made the reason is printed."""
+        if self.write_report is None:
+            return False
+        try:
+            self.write_report(folder)
+        except KMigrateError as error:
+            print(f"no report: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            return False
+        return True
+
+    def try_tables(self) -> None:
+        """Add the audit to the tables; if it cannot be done the reason is printed."""
+        if self.write_tables is None:
+            return
+        try:
+            self.write_tables()
+        except KMigrateError as error:
+            print(f"no tables: {error}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def run_audit(audit_request: Request, engine: Engine, folder: Path) -> Concluded:
+    """Conclude on a request; the verdict and its facts are in the folder. Raises ours if nothing could be concluded."""
+    notes: list[AuditFinding] = []
+    if audit_request.stream:
+        sources, notes = _ingest_events(audit_request.stream, engine, audit_request.sources)
+        audit_request = replace(audit_request, sources=sources)
+    also, keep_snapshot = _compare_logs(audit_request.logs, engine, folder) if audit_request.logs else ([], None)
+    offsets = _collect_offsets_facts(audit_request.offsets, engine) if audit_request.offsets else None
+    notes += commit_copies.check_commits(offsets) if offsets else []
+    result = audit_sources(
+        audit_request.sources,
+        audit_request.policy,
+        engine,
+        also=also,
+        notes=notes,
+        canary=audit_request.canary,
+    )
+    if keep_snapshot and result.verdict.outcome is AuditOutcome.PASS:
+        keep_snapshot()
+    write_result(result, folder)
+    wanted = audit_request.report
+    return Concluded(
+        result.verdict.headline,
+        partial(write_report, wanted, result, engine, offsets) if wanted else None,
+        partial(write_audit_tables, wanted, result, engine) if wanted and wanted.tables else None,
+    )
+
+
+def _ingest_events(
+    stream_request: StreamRequest, engine: Engine, sources: Sequence[Source]
+) -> tuple[tuple[Source, ...], list[AuditFinding]]:
     """Ingest the topic's events; returns the sources, and what the topic does not keep.
 
     Before the first event in the topic its ledger does not exist, and is left out.
     """
-    plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
-    session = _spark(engine)
-    events = stream.EventStream(session, fingerprint.properties(wanted), plan)
+    plan = stream.StreamPlan(stream_request.topic, stream_request.folder, stream_request.checkpoint)
+    session = _require_spark_session(engine)
+    events = stream.EventStream(session, fingerprint.read_properties(stream_request), plan)
     events.catch_up()
-    written = any(name.startswith("row_kind=") for name in HadoopFiles(session).names(wanted.folder))
-    gone = set() if written else {wanted.folder}
-    left = (replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
-    return tuple(left), limits(wanted.topic, events.marks())
+    written = any(name.startswith("row_kind=") for name in HadoopFiles(session).names(stream_request.folder))
+    missing_ledgers = set() if written else {stream_request.folder}
+    existing_sources = (
+        replace(source, ledgers=tuple(ledger for ledger in source.ledgers if ledger not in missing_ledgers)) for source in sources
+    )
+    return tuple(existing_sources), check_retention(stream_request.topic, events.read_topic_marks())
 
 
-def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
+def _compare_logs(logs_request: LogsRequest, engine: Engine, folder: Path) -> tuple[list[LevelFindings], Callable[[], None]]:
     """The findings about the logs, and the function that leaves the observation for the next audit."""
-    session = _spark(engine)
-    found = fingerprint.compare_since(session, wanted)
-    return [(found.findings, found.health)], partial(found.leave, session, wanted, folder / "fingerprint.json")
+    session = _require_spark_session(engine)
+    comparison = fingerprint.compare_since(session, logs_request)
+    return [(comparison.findings, comparison.health)], partial(
+        comparison.keep_snapshot, session, logs_request, folder / "fingerprint.json"
+    )
 
 
-def _offsets(wanted: OffsetsRequest, engine: Engine) -> OffsetsFacts:
-    session = _spark(engine)
-    count = offsets_history.read_history(session, fingerprint.properties(wanted), wanted.folder)
-    return offsets_history.frames(session, session.read.parquet(wanted.folder), count).facts()
+def _collect_offsets_facts(offsets_request: OffsetsRequest, engine: Engine) -> OffsetsFacts:
+    session = _require_spark_session(engine)
+    count = offsets_history.read_history(session, fingerprint.read_properties(offsets_request), offsets_request.folder)
+    return offsets_history.build_frames(session, session.read.parquet(offsets_request.folder), count).collect_facts()
 
 
-def _spark(engine: Engine) -> SparkSession:
+def _require_spark_session(engine: Engine) -> SparkSession:
     if not isinstance(engine, SparkEngine):
         raise TypeError("only Spark reads logs and topics")
     return engine.session
 
 
 @contextmanager
-def _spark_engine(wanted: Request) -> Iterator[Engine]:
-    with start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings) as session:
+def _open_spark_engine(audit_request: Request) -> Iterator[Engine]:
+    with start_session(
+        audit_request.spark.master, jars=audit_request.spark.jars, settings=audit_request.spark.settings
+    ) as session:
         yield SparkEngine(session)
 
 
-def write(result: Result, folder: Path) -> None:
+def write_result(result: Result, folder: Path) -> None:
     """The result as files, each whole or not at all; the verdict last. Raises `Failed`."""
     facts = [{"level": source.level.label, **source.facts.as_dict()} for source in result.sources]
     refused = [json.dumps({"why": why, "line": line}) + "\n" for source in result.sources for why, line in source.refused]
@@ -220,32 +272,56 @@ def write(result: Result, folder: Path) -> None:
         atomic.replace(folder / name, text.encode(), mode=atomic.ALL_USERS)
 
 
-def _pictured(engine: Engine) -> tuple[Event, ...]:
-    """Events of the attached source: all, or of a large one the control events."""
-    few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
-    lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
-    return tuple(map(decode, lines))
-
-
-def write_report(wanted: ReportRequest, result: Result, folder: Path, offsets: OffsetsFacts | None = None) -> None:
+def write_report(
+    report_request: ReportRequest, result: Result, engine: Engine, offsets: OffsetsFacts | None, folder: Path
+) -> None:
     """Write `report.html` and `report.json` into the folder.
 
-    Raises `Failed` if a journal is unreadable or the folder not writable.
+    Raises `Failed` if a journal is unreadable, the folder not writable, or the engine does not answer.
     """
-    subject = Subject(wanted.cluster, wanted.cluster_id, wanted.run, time.time_ns() // 1_000_000)
-    pictured = [event for source in result.sources for event in source.pictured]
+    subject = Subject(report_request.cluster, report_request.cluster_id, report_request.run, time.time_ns() // 1_000_000)
+    drawn = [source.drawn for source in result.sources]
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
     try:
-        journal = journal_lines.read(_lines(wanted.journals))
-        found = collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured, offsets=offsets)
-        report.write(found, folder)
+        facts = collect_report_facts(
+            subject,
+            result.verdict,
+            ledgers=ledgers,
+            journal=journal_lines.parse_lines(_read_journals(report_request.journals)),
+            book=join_books(source.book for source in drawn),
+            measure=partial(measure_sources, engine, drawn),
+            offsets=offsets,
+        )
+        report.write(facts, folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 
 
-def _lines(journals: Iterable[str]) -> Iterator[str]:
-    for place in map(Path, journals):
-        for path in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+def write_audit_tables(report_request: ReportRequest, result: Result, engine: Engine) -> None:
+    """Add the audit to the tables of its cluster. Raises `Failed` as `write_report`."""
+    try:
+        journal = journal_lines.parse_lines(_read_journals(report_request.journals))
+    except OSError as error:
+        raise Failed(f"the journal cannot be read: {error}") from error
+    record = tables.AuditRecord(
+        time.time_ns() // 1_000_000,
+        report_request.cluster,
+        report_request.cluster_id,
+        report_request.run,
+        report_request.step,
+        result.verdict,
+        tuple(
+            tables.AuditedSource(source.level, source.facts, source.drawn, source.partitions, source.suspects)
+            for source in result.sources
+        ),
+        list_restarts(journal_lines.list_acts(journal.lines)),
+    )
+    tables.write_tables(record, engine, Path(report_request.tables))
+
+
+def _read_journals(journals: Iterable[str]) -> Iterator[str]:
+    for folder_or_file in map(Path, journals):
+        for path in sorted(folder_or_file.glob("*.jsonl")) if folder_or_file.is_dir() else [folder_or_file]:
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 

@@ -17,15 +17,25 @@ import pyarrow as pa
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
-from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
+from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
 from airflow_provider_kmigrate.audit.sources import RowKind
-from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.lines import decode
+from airflow_provider_kmigrate.core.events.model import (
+    Ack,
+    Commit,
+    DeliveryRun,
+    Event,
+    Heartbeat,
+    Position,
+    Stamp,
+    Start,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, PartitionEvents
-from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, unmet
-from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, check_demand
+from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -59,57 +69,68 @@ class ControlEvents:
         control = cls([decode(line) for line in dict.fromkeys(written)], refused, [row["t_ms"] or None for row in lines])
         for event in control.events:
             if isinstance(event, Start):
-                known = control.starts.get(event.stamp.writer, event)
-                control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
+                earlier = control.starts.get(event.stamp.writer, event)
+                control.starts[event.stamp.writer] = min(earlier, event, key=lambda start: start.stamp.event_seq)
         return control
 
     def refusals(self, since: int | None) -> Refusals:
         """Why lines are no events. `since`: start of the step, ms since the epoch."""
-        found: tuple[list[str], list[str]] = [], []
+        reasons: tuple[list[str], list[str]] = [], []
         for (why, _), ms in zip(self.refused, self.refused_ms, strict=True):
-            found[since is not None and ms is not None and ms < since].append(why)
-        return Refusals(*found)
+            reasons[since is not None and ms is not None and ms < since].append(why)
+        return Refusals(*reasons)
 
 
-def _refuse_versions(found: list[str]) -> None:
-    if found:
-        text = f"{len(found)} lines have another schema version, first: {min(found)}."
+def _refuse_versions(reasons: list[str]) -> None:
+    if reasons:
+        text = f"{len(reasons)} lines have another schema version, first: {min(reasons)}."
         raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 
-def judge(engine: Engine, control: ControlEvents, policy: AuditPolicy) -> tuple[Facts, Screened]:
-    """The facts of the attached source, as `core.ledger.balance` would have them of all its events; and how it was screened."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The facts of a source, how it was screened, and its control events with all writers."""
+
+    facts: Facts
+    screened: Screened
+    book: Book
+
+
+def judge_source(engine: Engine, control: ControlEvents, policy: AuditPolicy) -> Judged:
+    """Judge the attached source, as `core.ledger.balance` would have it of all its events."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
     limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
-    found = accounts(engine, book.writers)
-    book = replace(book, writers=found.writers)
+    writer_accounts = read_accounts(engine, book.writers)
+    book = replace(book, writers=writer_accounts.writers)
     context = CheckContext.of(book, limits)
-    screened = screen(engine, book, context, found)
+    screened = screen_partitions(engine, book, context, writer_accounts)
     facts = conclude(
         book,
-        [*screened.clean, *_check_all(engine, screened.suspects, context)],
+        [*screened.clean, *_check_suspects(engine, screened.suspects, context)],
         limits,
         refused=control.refusals(policy.required_evidence.since),
-        unmet=tuple(unmet(policy.required_evidence, screened.newest, book.failures)),
+        unmet=tuple(check_demand(policy.required_evidence, screened.newest, book.failures)),
     )
-    return facts, screened
+    return Judged(facts, screened, book)
 
 
-def _check_all(engine: Engine, places: Collection[TopicPartition], context: CheckContext) -> list[PartitionChecked]:
+def _check_suspects(engine: Engine, suspects: Collection[TopicPartition], context: CheckContext) -> list[PartitionChecked]:
     """The ledger's result for each of these partitions."""
-    if not places:
+    if not suspects:
         return []
-    wanted = [{"topic": place.topic, "part": place.partition} for place in sorted(places)]
-    engine.attach("wanted", [pa.Table.from_pylist(wanted, schema=_WANTED)])
-    found = engine.each(queries.EVENTS_OF, ("topic", "part"), partial(check_rows, context.only(places)), _ANSWER)
-    return [pickle.loads(row) for row in found["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
+    partition_rows = [{"topic": topic_partition.topic, "part": topic_partition.partition} for topic_partition in sorted(suspects)]
+    engine.attach("wanted", [pa.Table.from_pylist(partition_rows, schema=_WANTED)])
+    answer = engine.apply_by_key(
+        queries.EVENTS_OF, ("topic", "part"), partial(check_rows, context.restrict_to(suspects)), _ANSWER
+    )
+    return [pickle.loads(row) for row in answer["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
 
 
 def check_rows(context: CheckContext, rows: pa.Table) -> pa.Table:
     """Check all rows of one partition, as `queries.EVENTS_OF` has them, into one row. Runs in Spark's workers."""
-    return pa.table({"checked": [pickle.dumps(check(partition_events(rows), context))]}, schema=_ANSWER)
+    return pa.table({"checked": [pickle.dumps(check_partition(build_partition_events(rows), context))]}, schema=_ANSWER)
 
 
 _COLUMNS: Final = (
@@ -119,33 +140,43 @@ _COLUMNS: Final = (
 _Row = tuple[Any, ...]
 
 
-def partition_events(rows: pa.Table) -> PartitionEvents:
+def build_partition_events(rows: pa.Table) -> PartitionEvents:
     """The events of one partition, without what the ledger ignores: latencies in buckets, and generations of commits."""
     part = PartitionEvents(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
-    for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
-        _file(part, row)
+    for row in _without_repeats(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
+        _file_row(part, row)
     return part
 
 
-def _once(rows: list[_Row]) -> Iterable[_Row]:
+def _without_repeats(rows: list[_Row]) -> Iterable[_Row]:
     """One of two rows with the same number of one writer: the same one, in any order of the rows."""
     if len({row[1:3] for row in rows}) == len(rows):
         return rows
-    kept: dict[_Row, _Row] = {}
+    unique_rows: dict[_Row, _Row] = {}
     for row in sorted(rows, key=repr):
-        kept.setdefault(row[1:3], row)
-    return kept.values()
+        unique_rows.setdefault(row[1:3], row)
+    return unique_rows.values()
 
 
-def _file(part: PartitionEvents, row: _Row) -> None:
+def _file_row(part: PartitionEvents, row: _Row) -> None:
+    event = _build_event(part.where, row)
+    if isinstance(event, DeliveryRun):
+        part.runs[event.group].append(event)
+    elif isinstance(event, Ack):
+        part.acks.append(event)
+    elif isinstance(event, Commit):
+        part.commits[event.group].append(AcceptedCommit(event.stamp.t_ms, event.offsets[0].offset))
+
+
+def _build_event(where: TopicPartition, row: _Row) -> Event:
     row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, *rest = row
     t_first, t_last, t_sent, gap, producer, producer_seq, generation, wait_us = rest
+    stamp = Stamp(writer, number, t_ms)
     if row_kind == _DELIVERY:
-        who = (t_first, t_last, t_sent, gap, producer, producer_seq)
-        run = DeliveryRun(Stamp(writer, number, t_ms), group, member, generation, *part.where, lo, hi, n, seq, *who)
-        part.runs[group].append(run)
-    elif row_kind == _ACK:
-        times = (t_sent, t_last, wait_us)
-        part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, *times))
-    else:
-        part.commits[group].append(AcceptedCommit(t_ms, lo))
+        delivery_fields = (t_first, t_last, t_sent, gap, producer, producer_seq)
+        return DeliveryRun(stamp, group, member, generation, *where, lo, hi, n, seq, *delivery_fields)
+    if row_kind == _ACK:
+        return Ack(stamp, producer, *where, lo, hi, n, seq, seq + n - 1, t_sent, t_last, wait_us)
+    if row_kind == RowKind.COMMIT:
+        return Commit(stamp, group, member, None, (Position(*where, lo),), ok=True)
+    return Heartbeat(stamp, t_last)

@@ -16,8 +16,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.audit.spark_words import KAFKA_OPTIONS
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
@@ -35,7 +36,17 @@ _LOGIN: Final = {
 READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs": "5000", "kafka.fetch.max.wait.ms": "10"}
 
 
-def options_of(properties: Mapping[str, str]) -> dict[str, str]:
+def options_for(session: SparkSession, properties: Mapping[str, str]) -> dict[str, str]:
+    """The options of Spark's Kafka source, as `translate_properties`, with those that the job's properties set (`audit.spark.kafka_options`)."""
+    conf = session.sparkContext.getConf().getAll()
+    own = {name.removeprefix(KAFKA_OPTIONS): value for name, value in conf if name.startswith(KAFKA_OPTIONS)}
+    translatable = dict(properties)
+    if any(name.startswith("kafka.sasl.") for name in own):  # a login of Spark's own, by a mechanism that need not be translated
+        translatable = {name: value for name, value in translatable.items() if not name.startswith("sasl.")}
+    return {**translate_properties(translatable), **own}
+
+
+def translate_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: never log them.
 
     Raises `Refused` (X08) for a mechanism that cannot be translated, `Failed` for a PEM file that is not on this machine.
@@ -43,21 +54,21 @@ def options_of(properties: Mapping[str, str]) -> dict[str, str]:
     java = {name: properties[name] for name in _SAME if properties.get(name)}
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     if mechanism and "SASL" in properties.get("security.protocol", "").upper():
-        java |= {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas(mechanism, properties)}
+        java |= {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas_config(mechanism, properties)}
     if properties.get("ssl.ca.location"):
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _text(properties["ssl.ca.location"])}
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _read_pem(properties["ssl.ca.location"])}
     if properties.get("ssl.certificate.location") and properties.get("ssl.key.location"):
         java |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _text(properties["ssl.certificate.location"]),
-            "ssl.keystore.key": _text(properties["ssl.key.location"]),
+            "ssl.keystore.certificate.chain": _read_pem(properties["ssl.certificate.location"]),
+            "ssl.keystore.key": _read_pem(properties["ssl.key.location"]),
         }
     if properties.get("ssl.key.password"):
         java["ssl.key.password"] = properties["ssl.key.password"]
     return {f"kafka.{name}": value for name, value in java.items()}
 
 
-def _text(path: str) -> str:
+def _read_pem(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -65,10 +76,12 @@ def _text(path: str) -> str:
         raise Failed(text) from error
 
 
-def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:
+def _jaas_config(mechanism: str, properties: Mapping[str, str]) -> str:
     module = _LOGIN.get(mechanism)
     if module is None:
-        text = f"Spark cannot use the SASL mechanism {mechanism}, only {', '.join(_LOGIN)}."
+        text = (
+            f"Spark cannot use the SASL mechanism {mechanism}, only {', '.join(_LOGIN)}; others need `audit.spark.kafka_options`."
+        )
         raise Refused.because(Reason.of(AuditCause.MECHANISM_UNKNOWN, text))
     user, password = (
         properties.get(name, "").replace("\\", "\\\\").replace('"', '\\"') for name in ("sasl.username", "sasl.password")
@@ -85,14 +98,18 @@ def read_spans(
     meanwhile.
     """
     frames = []
-    for found in zip_longest(*spans.values()):
-        ranges = {where: span for where, span in zip(spans, found, strict=True) if span and span[0] < span[1]}
+    for partition_spans in zip_longest(*spans.values()):
+        ranges = {
+            topic_partition: span
+            for topic_partition, span in zip(spans, partition_spans, strict=True)
+            if span and span[0] < span[1]
+        }
         if ranges:
-            frames.append(_read(session, options, ranges, isolation))
+            frames.append(_read_ranges(session, options, ranges, isolation))
     return reduce(DataFrame.unionAll, frames) if frames else None
 
 
-def _read(
+def _read_ranges(
     session: SparkSession, options: Mapping[str, str], ranges: Mapping[TopicPartition, tuple[int, int]], isolation: str
 ) -> DataFrame:
     partitions: dict[str, list[int]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """The rows of the history of `__consumer_offsets`, and what Spark's workers run over them.
 
-Executors have only this package's `core` and `audit` (`session.ship_package`), so this module imports no client.
+Executors have only this package's `core` and `audit` (`spark_calls.ship_package`), so this module imports no client.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.core.audit.commit_tracks import Tracks
-from airflow_provider_kmigrate.core.audit.offsets_records import (
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import (
     BadRecord,
     GroupRemoved,
     GroupState,
     OffsetCommitted,
     OffsetRemoved,
     RawRecord,
-    decode,
+    decode_record,
 )
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.offsets_repair import CopyState, StoredCommit, by_time, judge
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import CopyState, StoredCommit, judge_copies, sort_by_commit_time
 
 _COURSE: Final = 100  # newest commits that are kept of each group and partition
 _BATCH: Final = 5_000  # records that a worker decodes together
@@ -80,8 +80,8 @@ def track_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     for batch in batches:
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             raw = RawRecord(*values)
-            pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].read(raw)
-    rows = [(partition, place, pickle.dumps(tracks)) for partition, (place, tracks) in pieces.items()]
+            pieces.setdefault(raw.partition, (raw.offset, Tracks()))[1].add_raw(raw)
+    rows = [(partition, offset, pickle.dumps(tracks)) for partition, (offset, tracks) in pieces.items()]
     columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(TRACKS)]
     yield pa.RecordBatch.from_arrays(columns, schema=TRACKS)
 
@@ -91,7 +91,7 @@ def decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         for begin in range(0, batch.num_rows, _BATCH):
             columns = (column.to_pylist() for column in batch.slice(begin, _BATCH).columns)
-            rows = [row for record in zip(*columns, strict=True) for row in rows_of(RawRecord(*record))]
+            rows = [row for record in zip(*columns, strict=True) for row in history_rows(RawRecord(*record))]
             yield _batch_of(rows)
 
 
@@ -101,43 +101,50 @@ def _batch_of(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=HISTORY)
 
 
-def rows_of(raw: RawRecord) -> Iterator[dict[str, Any]]:
+def history_rows(raw: RawRecord) -> Iterator[dict[str, Any]]:
     """The row of one record; none for a record of a new group (KIP-848), whose copies brokers do not mix up."""
-    where = {"place": raw.partition, "at": raw.offset, "t_ms": raw.t_ms}
+    record_columns = {"place": raw.partition, "at": raw.offset, "t_ms": raw.t_ms}
     try:
-        record = decode(raw.key, raw.value)
+        record = decode_record(raw.key, raw.value)
     except BadRecord:
-        yield {"kind": "unreadable", **where}
+        yield {"kind": "unreadable", **record_columns}
         return
     match record:
         case OffsetCommitted():
-            known = {"leader_epoch": record.leader_epoch, "metadata": record.metadata, "expire_ms": record.expire_ms}
+            commit_columns = {"leader_epoch": record.leader_epoch, "metadata": record.metadata, "expire_ms": record.expire_ms}
             yield {
-                **where,
-                **_of_commit(record),
+                **record_columns,
+                **_commit_key_columns(record),
                 "live": True,
                 "commit_ms": record.commit_ms,
                 "committed": record.offset,
-                **known,
+                **commit_columns,
             }
         case OffsetRemoved():
-            yield {**where, **_of_commit(record), "live": False, "commit_ms": raw.t_ms, "leader_epoch": -1, "metadata": ""}
+            yield {
+                **record_columns,
+                **_commit_key_columns(record),
+                "live": False,
+                "commit_ms": raw.t_ms,
+                "leader_epoch": -1,
+                "metadata": "",
+            }
         case GroupState(group) | GroupRemoved(group):
             live = isinstance(record, GroupState)
-            yield {**where, "kind": "group", "consumer_group": group, "number": magnitude(group), "live": live}
+            yield {**record_columns, "kind": "group", "consumer_group": group, "number": hash_group(group), "live": live}
 
 
-def _of_commit(record: OffsetCommitted | OffsetRemoved) -> dict[str, Any]:
-    who = {"consumer_group": record.group, "number": magnitude(record.group)}
-    return {"kind": "commit", **who, "topic": record.topic, "part": record.partition}
+def _commit_key_columns(record: OffsetCommitted | OffsetRemoved) -> dict[str, Any]:
+    group_columns = {"consumer_group": record.group, "number": hash_group(record.group)}
+    return {"kind": "commit", **group_columns, "topic": record.topic, "part": record.partition}
 
 
 def judge_rows(rows: pa.Table, count: int) -> pa.Table:
     """All rows of one group for one partition as its row of `JUDGED`, for a topic of `count` partitions."""
-    found = rows.to_pylist()
-    key = GroupPartition(found[0]["consumer_group"], found[0]["topic"], found[0]["part"])
-    records = [stored(row) for row in found]
-    judged = judge(key, records, count)
+    row_dicts = rows.to_pylist()
+    key = GroupPartition(row_dicts[0]["consumer_group"], row_dicts[0]["topic"], row_dicts[0]["part"])
+    records = [stored_commit(row) for row in row_dicts]
+    judged = judge_copies(key, records, count)
     row = {
         "consumer_group": key.group,
         "topic": key.topic,
@@ -146,19 +153,19 @@ def judge_rows(rows: pa.Table, count: int) -> pa.Table:
         "state": judged.state.name,
         "severity": list(CopyState).index(judged.state),
         "doubts": [doubt.name for doubt in judged.doubts],
-        "copies": [_row(copy) for copy in judged.copies],
-        "removal": [_row(judged.removal)] if judged.removal else [],
-        "course": [_row(commit) for commit in by_time(records)[-_COURSE:]],
+        "copies": [_stored_row(copy) for copy in judged.copies],
+        "removal": [_stored_row(judged.removal)] if judged.removal else [],
+        "course": [_stored_row(commit) for commit in sort_by_commit_time(records)[-_COURSE:]],
     }
     return pa.Table.from_pylist([row], schema=JUDGED)
 
 
-def stored(row: Mapping[str, Any]) -> StoredCommit:
+def stored_commit(row: Mapping[str, Any]) -> StoredCommit:
     """The record of a row of `HISTORY`, or of a part of `JUDGED`."""
-    where = (row["place"], row["at"], row["t_ms"], row["commit_ms"])
-    return StoredCommit(*where, row["committed"], row["leader_epoch"], row["metadata"], row["expire_ms"])
+    position_columns = (row["place"], row["at"], row["t_ms"], row["commit_ms"])
+    return StoredCommit(*position_columns, row["committed"], row["leader_epoch"], row["metadata"], row["expire_ms"])
 
 
-def _row(commit: StoredCommit) -> dict[str, Any]:
+def _stored_row(commit: StoredCommit) -> dict[str, Any]:
     values = commit._asdict()
     return {**{name: value for name, value in values.items() if name not in {"offset", "key"}}, "committed": commit.offset}

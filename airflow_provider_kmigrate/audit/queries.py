@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
-Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `sources.EVENTS` has it
+Data: TypeAlias = "pa.Table | str | tuple[str, ...]"  # in memory, or a folder or files of Parquet as `sources.EVENTS` has it
 
 
 class Engine(Protocol):
@@ -30,13 +30,20 @@ class Engine(Protocol):
     def ask(self, question: str) -> pa.Table:
         """The answer, whole."""
 
-    def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+    def count_records_from(self, bucket: int) -> str:
+        """SQL for how many records of a delivery's `latency` are in this bucket or a later one: of lists, dialects have not one word in common."""
+
+    def apply_by_key(
+        self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema
+    ) -> pa.Table:
         """Apply the function to all rows with the same keys, in parallel."""
 
 
 # The first of the longest waits is found by one number: its length, then its place among so many.
 _LONGEST_MS, _RUNS = 1 << 33, 1 << 29
 _EVENTS: Final = "row_kind NOT IN ('refused', 'version')"
+# The columns hold all that is read of the event; of the others `line` does.
+_WHOLE: Final = "(row_kind IN ('delivery', 'ack', 'commit') OR (row_kind = 'sign' AND t_last_ms IS NOT NULL))"
 
 CONTROL: Final = "SELECT row_kind, line, why, t_ms FROM events WHERE row_kind IN ('control', 'refused', 'version')"
 
@@ -65,12 +72,21 @@ FROM (
   FROM events JOIN writers ON events.writer = writers.writer WHERE nth = 0 AND {_EVENTS}) AS steps
 WHERE step > 1 GROUP BY writer"""
 
-# Of the attached writers how many numbers stand for two different events.
+# Of the attached writers how many numbers stand for two different events. What older releases did not write is not compared.
+_SAID: Final = ", ".join(
+    f"coalesce(CAST({name} AS STRING), '')"
+    for name in (
+        *("row_kind", "t_ms", "consumer_group", "member", "topic", "part", "lo", "hi", "n", "seq", "t_first_ms", "t_last_ms"),
+        *("t_sent_ms", "gap_ms", "producer", "producer_seq", "wait_us"),
+    )
+)
 CONFLICTS: Final = f"""
-SELECT writer, count(*) AS number
+SELECT writer, count(DISTINCT number) AS number
 FROM (
-  SELECT events.writer AS writer, events.number AS number FROM events JOIN writers ON events.writer = writers.writer
-  WHERE nth = 0 AND {_EVENTS} GROUP BY events.writer, events.number HAVING min(line) <> max(line)) AS differing
+  SELECT writer, number FROM (
+    SELECT events.writer AS writer, number, nth, CASE WHEN {_WHOLE} THEN concat_ws('|', {_SAID}) ELSE line END AS said
+    FROM events JOIN writers ON events.writer = writers.writer WHERE {_EVENTS}) AS all_said
+  GROUP BY writer, number, nth HAVING min(said) <> max(said)) AS differing
 GROUP BY writer"""
 
 # The partitions that the attached writers wrote of.
@@ -95,7 +111,7 @@ WITH claims AS (
     max(unclear) AS unclear
   FROM (
     SELECT topic, part, producer, lo - producer_seq AS shift, lo, hi, CASE WHEN lo < 0 OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS unclear,
-      CASE WHEN row_kind = 'ack' THEN lo END AS acked_lo, CASE WHEN row_kind = 'ack' THEN hi END AS acked_hi,
+      CASE WHEN row_kind = 'ack' AND lo >= 0 THEN lo END AS acked_lo, CASE WHEN row_kind = 'ack' AND lo >= 0 THEN hi END AS acked_hi,
       CASE WHEN row_kind = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN row_kind = 'ack' THEN t_last_ms END AS t_acked, wait_us
     FROM events WHERE row_kind = 'ack' OR (row_kind = 'delivery' AND producer IS NOT NULL)) AS reported
   GROUP BY topic, part, producer, shift),
@@ -113,20 +129,17 @@ LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind = 'delivery'"""
 
+_EVENT_COLUMNS: Final = """events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
+  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation, wait_us"""
+
 # Everything about the wanted partitions, as `judge.check_rows` takes it.
-EVENTS_OF: Final = """
-SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
-  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation, wait_us
+EVENTS_OF: Final = f"""
+SELECT /*+ BROADCAST(wanted) */ {_EVENT_COLUMNS}
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
 WHERE row_kind IN ('delivery', 'ack', 'commit')"""
 
-# For pictures of the run: everything, or only control events.
-EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
-ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
-FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND row_kind = 'control'"
 
-
-def delivered(skew_ms: int) -> str:
+def deliveries_query(skew_ms: int) -> str:
     """Each group's and partition's deliveries and longest wait, as in `core.ledger` if offsets only go up.
 
     `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and
@@ -169,7 +182,7 @@ SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS
 FROM counted GROUP BY consumer_group, topic, part"""
 
 
-def ack_slots(since: int) -> str:
+def ack_slots_query(since: int) -> str:
     """The stretches of time, before the step that began then, in which a record of a producer's partition was acknowledged."""
     return f"""
 SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot

@@ -5,13 +5,13 @@
     {"spark": {"master": "local[2]", "jars": [], "settings": {}},
      "policy": {"skew_ms": 100, "allow": ["redelivered"], "max_lag_ms": 60000,
                 "required_evidence": {"since": 1795241479346, "groups": ["billing"]}},
-     "sources": [{"level": "L2", "lines": ["/audit/events"]},
+     "sources": [{"level": "L2", "lines": ["/audit/events"], "store": "/audit/result/prod/events/runs/lines"},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
      "canary": {"group": "billing", "canary": "app0", "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
      "offsets": {"properties": "/audit/kafka.json", "folder": "…/commits"},
      "stream": {"properties": "/audit/kafka.json", "topic": "kmigrate-events", "folder": "…/ledger", "checkpoint": "…/checkpoint"},
-     "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
+     "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"], "step": "first_roll", "tables": "…/tables"}}
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, LogSample
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 
@@ -101,12 +101,17 @@ class StreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """The page's subject. `journals`: files, or folders of `*.jsonl`, on this machine."""
+    """The subject of the page and of the tables. `journals`: files, or folders of `*.jsonl`, on this machine.
+
+    `step`: after which the audit is. `tables`: the folder of the tables (`audit.tables`), on this machine; empty: none are written.
+    """
 
     cluster: str
     cluster_id: str = ""
     run: str = ""
     journals: tuple[str, ...] = ()
+    step: str = ""
+    tables: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ _Made = TypeVar("_Made")
 _Read = Callable[[Any], Any]  # raises TypeError, ValueError, KeyError or AttributeError for a value that makes no sense
 
 
-def _object(make: Callable[..., _Made], **readers: _Read) -> Callable[[Any], _Made]:
+def _object_reader(make: Callable[..., _Made], **readers: _Read) -> Callable[[Any], _Made]:
     """Reads an object whose fields are the arguments of `make`, those without a reader as they are."""
 
     def read(value: Any) -> _Made:
@@ -160,11 +165,11 @@ def _object(make: Callable[..., _Made], **readers: _Read) -> Callable[[Any], _Ma
     return read
 
 
-def _optional(read: _Read) -> _Read:
+def _optional_reader(read: _Read) -> _Read:
     return lambda value: None if value is None else read(value)
 
 
-def _all(read: _Read) -> _Read:
+def _list_reader(read: _Read) -> _Read:
     def read_list(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise TypeError(f"{value!r} is no list")
@@ -173,7 +178,7 @@ def _all(read: _Read) -> _Read:
     return read_list
 
 
-def _policy(*, max_lag_ms: int | None = None, **fields: Any) -> AuditPolicy:
+def _build_policy(*, max_lag_ms: int | None = None, **fields: Any) -> AuditPolicy:
     """The policy of a request.
 
     `max_lag_ms`: how long ago a client that runs on may have given its last heartbeat, counted from now.
@@ -185,35 +190,35 @@ def _policy(*, max_lag_ms: int | None = None, **fields: Any) -> AuditPolicy:
     return policy
 
 
-_STRINGS: Final = _all(str)
+_STRINGS: Final = _list_reader(str)
 _LEVEL: Final = {level.label: level for level in Level}.__getitem__
-_TIME: Final = _optional(int)  # milliseconds since the epoch, also as the text that a template makes of them
-_REQUEST: Final = _object(
+_TIME: Final = _optional_reader(int)  # milliseconds since the epoch, also as the text that a template makes of them
+_REQUEST: Final = _object_reader(
     Request,
-    sources=_all(_object(Source, level=_LEVEL, lines=_STRINGS, ledgers=_STRINGS)),
-    policy=_object(
-        _policy,
+    sources=_list_reader(_object_reader(Source, level=_LEVEL, lines=_STRINGS, store=str, ledgers=_STRINGS)),
+    policy=_object_reader(
+        _build_policy,
         skew_ms=int,
         max_cases=int,
         allow=lambda names: frozenset(_STRINGS(names)),
-        required_evidence=_object(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
+        required_evidence=_object_reader(Demand, since=_TIME, groups=_STRINGS, mixed=_STRINGS),
     ),
-    spark=_object(SparkRequest, jars=_STRINGS),
-    logs=_optional(
-        _object(
+    spark=_object_reader(SparkRequest, jars=_STRINGS),
+    logs=_optional_reader(
+        _object_reader(
             LogsRequest,
-            topics=_optional(_STRINGS),
+            topics=_optional_reader(_STRINGS),
             refreshed=_STRINGS,
             exclude_topics=_STRINGS,
             resetting_groups=_STRINGS,
-            sample=_object(LogSample),
+            sample=_object_reader(LogSample),
             block=int,
         )
     ),
-    report=_optional(_object(ReportRequest, journals=_STRINGS)),
-    canary=_optional(_object(CanaryPlan, baseline=_STRINGS)),
-    stream=_optional(_object(StreamRequest)),
-    offsets=_optional(_object(OffsetsRequest)),
+    report=_optional_reader(_object_reader(ReportRequest, journals=_STRINGS)),
+    canary=_optional_reader(_object_reader(CanaryPlan, baseline=_STRINGS)),
+    stream=_optional_reader(_object_reader(StreamRequest)),
+    offsets=_optional_reader(_object_reader(OffsetsRequest)),
 )
 
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.health import Newest, is_flawed
@@ -36,21 +36,31 @@ _OWNED: Final = pa.schema(
 )
 
 
+class Reading(NamedTuple):
+    """A partition that a group reads. `begins`: the first offset that it was delivered, or else the first one acknowledged."""
+
+    consumer_group: str
+    topic: str
+    part: int
+    begins: int
+
+
 @dataclass(frozen=True, slots=True)
 class Screened:
     """The screen's result: `clean` partitions with their counts, and the `suspects`.
 
-    `newest`: the newest evidence of all of them.
+    `newest`: the newest evidence of all of them. `readings`: what each group reads of what was acknowledged.
     """
 
     clean: list[PartitionChecked]
     suspects: set[TopicPartition]
     newest: Newest
+    readings: list[Reading]
 
 
 @dataclass(slots=True)
 class _Place:
-    """The aggregates of one partition: a row of `queries.ACKED` a producer, one of `queries.delivered` a group."""
+    """The aggregates of one partition: a row of `queries.ACKED` a producer, one of `queries.deliveries_query` a group."""
 
     acked: list[_Row] = field(default_factory=list)
     delivered: dict[str, _Row] = field(default_factory=dict)
@@ -60,7 +70,7 @@ class _Place:
 class Accounts:
     """Every writer's account.
 
-    `repeated`: writers with events read more than once. `members`: by their codes in `queries.delivered`.
+    `repeated`: writers with events read more than once. `members`: by their codes in `queries.deliveries_query`.
     """
 
     writers: dict[str, Writer]
@@ -68,8 +78,8 @@ class Accounts:
     members: dict[int, str]
 
 
-def accounts(engine: Engine, few: Mapping[str, Writer]) -> Accounts:
-    """The accounts of all writers, from their events; in those of a `few` events only each writer's first and last are right."""
+def read_accounts(engine: Engine, control_writers: Mapping[str, Writer]) -> Accounts:
+    """The accounts of all writers, from their events; in those of a `control_writers` events only each writer's first and last are right."""
     rows = engine.ask(queries.WRITERS).to_pylist()
     groups: dict[str, set[str]] = defaultdict(set)
     members: dict[int, set[str]] = defaultdict(set)
@@ -77,31 +87,33 @@ def accounts(engine: Engine, few: Mapping[str, Writer]) -> Accounts:
         groups[row["writer"]].add(row["consumer_group"])
         members[row["code"]].add(row["member"])
     repeated = [row["writer"] for row in rows if row["n"] > row["numbers"]]
-    conflicts = _numbers(engine, queries.CONFLICTS, repeated)
-    holes = _numbers(engine, queries.FIRST_MISSING, [row["writer"] for row in rows if row["numbers"] <= row["last"]])
-    found = {}
+    conflicts = _ask_numbers(engine, queries.CONFLICTS, repeated)
+    holes = _ask_numbers(engine, queries.FIRST_MISSING, [row["writer"] for row in rows if row["numbers"] <= row["last"]])
+    writers = {}
     for row in rows:
         name = row["writer"]
-        found[name] = _account(row, few.get(name), groups[name], (holes.get(name, 0), conflicts.get(name, 0)))
-    return Accounts(found, repeated, {code: names.pop() for code, names in members.items() if len(names) == 1})
+        writers[name] = _build_account(row, control_writers.get(name), groups[name], (holes.get(name, 0), conflicts.get(name, 0)))
+    return Accounts(writers, repeated, {code: names.pop() for code, names in members.items() if len(names) == 1})
 
 
-def _account(row: _Row, few: Writer | None, groups: Collection[str], flaws: tuple[int, int]) -> Writer:
+def _build_account(row: _Row, control_writer: Writer | None, groups: Collection[str], flaws: tuple[int, int]) -> Writer:
     return Writer(
         row["writer"],
         row["t_lo"],
         row["t_hi"],
-        started=few is not None and few.started,
-        stop=few.stop if few is not None and few.stop is not None and few.stop.stamp.event_seq == row["last"] else None,
+        started=control_writer is not None and control_writer.started,
+        stop=control_writer.stop
+        if control_writer is not None and control_writer.stop is not None and control_writer.stop.stamp.event_seq == row["last"]
+        else None,
         missing=row["last"] + 1 - row["numbers"],
         first_missing=flaws[0],
         conflicts=flaws[1],
         clock_lag_ms=row["clock_lag_ms"] or 0,
-        groups=frozenset(groups) | (few.groups if few else frozenset()),
+        groups=frozenset(groups) | (control_writer.groups if control_writer else frozenset()),
     )
 
 
-def _numbers(engine: Engine, question: str, names: Collection[str]) -> dict[str, int]:
+def _ask_numbers(engine: Engine, question: str, names: Collection[str]) -> dict[str, int]:
     """A number for each of these writers; no query if there are none."""
     if not names:
         return {}
@@ -113,93 +125,114 @@ def _attach_writers(engine: Engine, names: Iterable[str]) -> None:
     engine.attach("writers", [pa.table({"writer": pa.array(sorted(names), pa.string())})])
 
 
-def screen(engine: Engine, book: Book, context: CheckContext, found: Accounts) -> Screened:
+def screen_partitions(engine: Engine, book: Book, context: CheckContext, writer_accounts: Accounts) -> Screened:
     """Separate clean partitions from suspects."""
     limits = context.limits
-    places: dict[TopicPartition, _Place] = defaultdict(_Place)
+    aggregates: dict[TopicPartition, _Place] = defaultdict(_Place)
     for row in engine.ask(queries.ACKED).to_pylist():
-        places[TopicPartition(row["topic"], row["part"])].acked.append(row)
-    for row in engine.ask(queries.delivered(limits.skew_ms)).to_pylist():
-        places[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
-    flawed = {*found.repeated, *(name for name, writer in found.writers.items() if is_flawed(writer, limits.times))}
-    suspects = {*_of_writers(engine, flawed), *_not_owned(engine, book)} & places.keys()
-    topics = {topic: context.wanting(topic) for topic in {where.topic for where in places}}
-    suspects |= {where for where, place in places.items() if not _is_clean(place, topics[where.topic], found.members)}
-    clean = [_counted(where, place, found.members) for where, place in places.items() if where not in suspects]
-    return Screened(clean, suspects, _newest(engine, places, limits.times.since))
+        aggregates[TopicPartition(row["topic"], row["part"])].acked.append(row)
+    for row in engine.ask(queries.deliveries_query(limits.skew_ms)).to_pylist():
+        aggregates[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
+    flawed = {
+        *writer_accounts.repeated,
+        *(name for name, writer in writer_accounts.writers.items() if is_flawed(writer, limits.times)),
+    }
+    suspects = {*_partitions_of_writers(engine, flawed), *_partitions_not_owned(engine, book)} & aggregates.keys()
+    subscribed = {topic: context.subscribed_groups(topic) for topic in {topic_partition.topic for topic_partition in aggregates}}
+    suspects |= {
+        topic_partition
+        for topic_partition, aggregate in aggregates.items()
+        if not _is_clean(aggregate, subscribed[topic_partition.topic], writer_accounts.members)
+    }
+    clean = [
+        _count_clean(topic_partition, aggregate, writer_accounts.members)
+        for topic_partition, aggregate in aggregates.items()
+        if topic_partition not in suspects
+    ]
+    return Screened(
+        clean, suspects, _newest_evidence(engine, aggregates, limits.times.since), list(_list_readings(aggregates, subscribed))
+    )
 
 
-def _of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartition]:
+def _list_readings(aggregates: Mapping[TopicPartition, _Place], subscribed: Mapping[str, Collection[str]]) -> Iterator[Reading]:
+    for topic_partition, aggregate in aggregates.items():
+        firsts = [row["acked_lo"] for row in aggregate.acked if row["acked_lo"] is not None]
+        for group in {*subscribed[topic_partition.topic], *aggregate.delivered} if firsts else ():
+            delivered = aggregate.delivered.get(group)
+            yield Reading(group, *topic_partition, delivered["lo"] if delivered else min(firsts))
+
+
+def _partitions_of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartition]:
     """The partitions that any of these writers wrote about."""
     if names:
         _attach_writers(engine, names)
-        yield from _places(engine, queries.PLACES_OF_WRITERS)
+        yield from _ask_partitions(engine, queries.PLACES_OF_WRITERS)
 
 
-def _not_owned(engine: Engine, book: Book) -> Iterator[TopicPartition]:
+def _partitions_not_owned(engine: Engine, book: Book) -> Iterator[TopicPartition]:
     """The partitions with a delivery to a member that did not own them by its own account."""
     rows = [
-        (key.group, one.member, key.topic, key.partition, one.from_ms, one.to_ms)
+        (key.group, owned_time.member, key.topic, key.partition, owned_time.from_ms, owned_time.to_ms)
         for key, changes in book.ownership.items()
-        for one in owned_times(changes)
+        for owned_time in owned_times(changes)
     ]
     if rows:
         engine.attach("owned", [pa.table([list(values) for values in zip(*rows, strict=True)], schema=_OWNED)])
-        yield from _places(engine, queries.NOT_OWNED)
+        yield from _ask_partitions(engine, queries.NOT_OWNED)
 
 
-def _places(engine: Engine, question: str) -> Iterator[TopicPartition]:
+def _ask_partitions(engine: Engine, question: str) -> Iterator[TopicPartition]:
     for row in engine.ask(question).to_pylist():
         yield TopicPartition(row["topic"], row["part"])
 
 
-def _is_clean(place: _Place, wanting: Collection[str], members: Mapping[int, str]) -> bool:
+def _is_clean(aggregate: _Place, subscribed_groups: Collection[str], members: Mapping[int, str]) -> bool:
     """True if the aggregates show no fault, and every group that wants the partition was delivered all that was acknowledged."""
-    acked = [row for row in place.acked if row["acked"]]
-    if any(row["suspect"] for row in (*place.acked, *place.delivered.values())):
+    acked = [row for row in aggregate.acked if row["acked"]]
+    if any(row["suspect"] for row in (*aggregate.acked, *aggregate.delivered.values())):
         return False
-    if any(not {row["code_from"], row["code"]} <= members.keys() for row in place.delivered.values()):
+    if any(not {row["code_from"], row["code"]} <= members.keys() for row in aggregate.delivered.values()):
         return False
     if not acked:
         return True
     first, last = min(row["acked_lo"] for row in acked), max(row["acked_hi"] for row in acked)
-    readers = {*wanting, *place.delivered}
+    readers = {*subscribed_groups, *aggregate.delivered}
     return all(
-        group in place.delivered and place.delivered[group]["lo"] <= first and place.delivered[group]["hi"] >= last
+        group in aggregate.delivered and aggregate.delivered[group]["lo"] <= first and aggregate.delivered[group]["hi"] >= last
         for group in readers
     )
 
 
-def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -> PartitionChecked:
+def _count_clean(topic_partition: TopicPartition, aggregate: _Place, members: Mapping[int, str]) -> PartitionChecked:
     """A clean partition as the ledger would have checked it."""
     return PartitionChecked(
-        where,
-        acked=sum(row["acked"] for row in place.acked),
-        stall_us=max((row["stall_us"] for row in place.acked if row["stall_us"] is not None), default=None),
-        delivered={group: row["n"] for group, row in place.delivered.items()},
+        topic_partition,
+        acked=sum(row["acked"] for row in aggregate.acked),
+        stall_us=max((row["stall_us"] for row in aggregate.acked if row["stall_us"] is not None), default=None),
+        delivered={group: row["n"] for group, row in aggregate.delivered.items()},
         groups=tuple(
-            GroupChecked(GroupPartition(group, *where), gap=_gap(where, row, members))
-            for group, row in sorted(place.delivered.items())
+            GroupChecked(GroupPartition(group, *topic_partition), gap=_longest_gap(topic_partition, row, members))
+            for group, row in sorted(aggregate.delivered.items())
         ),
     )
 
 
-def _gap(where: TopicPartition, row: _Row, members: Mapping[int, str]) -> Gap:
+def _longest_gap(topic_partition: TopicPartition, row: _Row, members: Mapping[int, str]) -> Gap:
     ends = row["from_ms"], row["from_ms"] + row["ms"]
-    return Gap(row["consumer_group"], *where, row["ms"], *ends, (members[row["code_from"]], members[row["code"]]))
+    return Gap(row["consumer_group"], *topic_partition, row["ms"], *ends, (members[row["code_from"]], members[row["code"]]))
 
 
-def _newest(engine: Engine, places: Mapping[TopicPartition, _Place], since: int | None) -> Newest:
+def _newest_evidence(engine: Engine, aggregates: Mapping[TopicPartition, _Place], since: int | None) -> Newest:
     newest = Newest()
-    for where, place in places.items():
-        for row in place.acked:
+    for topic_partition, aggregate in aggregates.items():
+        for row in aggregate.acked:
             if row["t_hi"] is not None:
-                newest.note_ack((row["producer"], *where), row["t_hi"])
-        for group, row in place.delivered.items():
-            newest.note_delivery(GroupPartition(group, *where), row["t_hi"])
-    if since is not None and newest.without_acks(since):
+                newest.note_ack((row["producer"], *topic_partition), row["t_hi"])
+        for group, row in aggregate.delivered.items():
+            newest.note_delivery(GroupPartition(group, *topic_partition), row["t_hi"])
+    if since is not None and newest.find_without_acks(since):
         slots = defaultdict(set)
-        for row in engine.ask(queries.ack_slots(since)).to_pylist():
+        for row in engine.ask(queries.ack_slots_query(since)).to_pylist():
             slots[row["producer"], row["topic"], row["part"]].add(row["slot"])
-        newest.slots |= {sending: frozenset(found) for sending, found in slots.items()}
+        newest.slots |= {sending: frozenset(slot_numbers) for sending, slot_numbers in slots.items()}
     return newest

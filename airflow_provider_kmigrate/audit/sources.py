@@ -1,32 +1,24 @@
-"""The sources of an audit, and its table of events (`EVENTS`): every line as written, with columns for the queries and the ledger.
+"""The sources of an audit, and its table of events (`EVENTS`), with columns for the queries and the ledger.
 
-`row_kind` is a row's kind and its folder in Parquet (`row_kind=delivery/…`). An event about several partitions has a row for each,
-numbered by `nth`; one about none has one row. Lines that are no events are rows too, with the reason in `why`.
+`row_kind` is a row's kind and, in what Spark writes, its folder in Parquet (`row_kind=delivery/…`). An event about several partitions has a
+row for each, numbered by `nth`; one about none has one row. Lines that are no events are rows too, with the reason in `why`.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.clients.foreign_files import Line, NotRead, lines, names_in, opened
-from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion, decode, encode
-from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Ownership
-from airflow_provider_kmigrate.core.ledger.ownership import by_one_log
-from airflow_provider_kmigrate.core.text import printable, quoted
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.core.events.lines import BadEvent, UnknownVersion, decode, encode
+from airflow_provider_kmigrate.core.events.model import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Ownership
+from airflow_provider_kmigrate.core.shared.text import describe_hidden
 
 
 class RowKind(StrEnum):
@@ -41,6 +33,9 @@ class RowKind(StrEnum):
     VERSION = "version"  # of a schema that this release does not know
 
 
+WHOLE_KINDS: Final = frozenset({RowKind.DELIVERY, RowKind.ACK, RowKind.COMMIT})
+"""Kinds of rows whose columns hold what the ledger reads of the event."""
+
 EVENTS: Final = pa.schema(
     [
         ("row_kind", pa.string()),
@@ -48,7 +43,7 @@ EVENTS: Final = pa.schema(
         ("number", pa.int64()),  # event_seq
         ("nth", pa.int32()),
         ("t_ms", pa.int64()),
-        ("line", pa.string()),
+        ("line", pa.string()),  # of events whose columns do not hold all of them; older releases wrote it for each
         ("why", pa.string()),
         ("consumer_group", pa.string()),
         ("member", pa.string()),
@@ -72,12 +67,10 @@ EVENTS: Final = pa.schema(
 
 Row = dict[str, Any]
 _BATCH: Final = 2_000  # rows that a worker decodes together
-_KEPT: Final = 1_000  # lines of a file that are no events, each with its reason; further ones are counted
-_NEVER: Final = (1 << 63) - 1
 
 
-def rows_of_line(line: str, place: str = "", position: int | None = None) -> Iterator[Row]:
-    """One line as rows. `place` is put before the reason if the line is no event; `position`: of a change of ownership in its log.
+def rows_of_line(line: str, location: str = "", position: int | None = None) -> Iterator[Row]:
+    """One line as rows. `location` is put before the reason if the line is no event; `position`: of a change of ownership in its log.
 
     A line that is no event may be anything, a secret too: its row has its length and hash only.
     """
@@ -85,17 +78,25 @@ def rows_of_line(line: str, place: str = "", position: int | None = None) -> Ite
         event = decode(line)
     except BadEvent as error:
         data = line.encode(errors="replace")
-        yield _refused(place, quoted(len(data), sha256(data).hexdigest()), str(error), isinstance(error, UnknownVersion))
+        yield build_refused_row(
+            location, describe_hidden(len(data), sha256(data).hexdigest()), str(error), isinstance(error, UnknownVersion)
+        )
         return
     if position is not None and isinstance(event, Ownership):
-        yield from rows_of(replace(event, position=position))
+        yield from rows_of_event(replace(event, position=position))
     else:
-        yield from rows_of(event, line)
+        yield from rows_of_event(event, line)
 
 
-def _refused(place: str, shown: str, why: str, is_version: bool = False) -> Row:
+def build_refused_row(location: str, shown_line: str, why: str, is_version: bool = False) -> Row:
+    """The row of a line that is no event of ours, as it may be shown; `is_version`: it is of an unknown version of the events."""
     row_kind = RowKind.VERSION if is_version else RowKind.REFUSED
-    return {"row_kind": row_kind.value, "nth": 0, "line": shown, "why": f"{place}{shown}{': ' if shown else ''}{why}"}
+    return {
+        "row_kind": row_kind.value,
+        "nth": 0,
+        "line": shown_line,
+        "why": f"{location}{shown_line}{': ' if shown_line else ''}{why}",
+    }
 
 
 def rows_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,13 +115,15 @@ def rows_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             yield from table_of(rows).to_batches()
 
 
-def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:
-    """One event as rows; `line` is its text if available."""
+def rows_of_event(event: Event, line: str | None = None) -> Iterator[Row]:
+    """One event as rows; `line` is its text if available, kept if the columns do not hold the event."""
     stamp = event.stamp
-    row_kind, places = _placed(event)
-    envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": line or encode(event)}
-    for nth, place in enumerate(places):
-        yield {"row_kind": row_kind.value, "nth": nth, **envelope, **place}
+    row_kind, column_sets = _kind_and_columns(event)
+    has_columns = row_kind in WHOLE_KINDS or isinstance(event, Heartbeat)
+    text = None if has_columns else line or encode(event)
+    envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": text}
+    for nth, columns in enumerate(column_sets):
+        yield {"row_kind": row_kind.value, "nth": nth, **envelope, **columns}
 
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
@@ -128,15 +131,15 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=EVENTS)
 
 
-def _placed(event: Event) -> tuple[RowKind, Sequence[Row]]:
+def _kind_and_columns(event: Event) -> tuple[RowKind, Sequence[Row]]:
     """The event's kind of row, and the columns that are not in every event, once for each partition that it is about."""
     match event:
         case DeliveryRun():
-            return RowKind.DELIVERY, [_of_delivery(event)]
+            return RowKind.DELIVERY, [_delivery_columns(event)]
         case Ack():
-            return RowKind.ACK, [_of_ack(event)]
+            return RowKind.ACK, [_ack_columns(event)]
         case Commit(ok=True, offsets=[_, *_]):
-            return RowKind.COMMIT, _of_commit(event)
+            return RowKind.COMMIT, _commit_columns(event)
         case Commit():
             return RowKind.SIGN, [{"consumer_group": event.group, "member": event.member}]
         case Heartbeat():
@@ -144,7 +147,7 @@ def _placed(event: Event) -> tuple[RowKind, Sequence[Row]]:
     return RowKind.SIGN if isinstance(event, Latencies) else RowKind.CONTROL, [{}]
 
 
-def _of_delivery(event: DeliveryRun) -> Row:
+def _delivery_columns(event: DeliveryRun) -> Row:
     return {
         "consumer_group": event.group,
         "member": event.member,
@@ -165,7 +168,7 @@ def _of_delivery(event: DeliveryRun) -> Row:
     }
 
 
-def _of_ack(event: Ack) -> Row:
+def _ack_columns(event: Ack) -> Row:
     return {
         "topic": event.topic,
         "part": event.partition,
@@ -181,10 +184,11 @@ def _of_ack(event: Ack) -> Row:
     }
 
 
-def _of_commit(event: Commit) -> list[Row]:
-    who = {"consumer_group": event.group, "member": event.member}
+def _commit_columns(event: Commit) -> list[Row]:
+    member_columns = {"consumer_group": event.group, "member": event.member}
     return [
-        {**who, "topic": topic, "part": partition, "lo": offset, "hi": offset - 1} for topic, partition, offset in event.offsets
+        {**member_columns, "topic": topic, "part": partition, "lo": offset, "hi": offset - 1}
+        for topic, partition, offset in event.offsets
     ]
 
 
@@ -192,127 +196,14 @@ def _of_commit(event: Commit) -> list[Row]:
 class Source:
     """One body of evidence, judged by itself, of one `level`. All parts of it are read together.
 
-    `lines`: files or folders of event lines (`*.jsonl`) on this machine. `ledgers`: folders of Parquet as `sources.EVENTS`,
+    `lines`: files or folders of event lines (`*.jsonl`) on this machine; `store`: the folder that keeps what was read of them
+    (`audit.event_store`), which the engine can read; empty: one that ends with this program. `ledgers`: folders of Parquet as `sources.EVENTS`,
     anywhere the engine can read. A group's ownership belongs into one folder, or one topic: from several its order is that of the
     members' clocks. `events`: as they are in memory.
     """
 
     level: Level
     lines: tuple[str, ...] = ()
+    store: str = ""
     ledgers: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
-
-
-def attach(source: Source, engine: Engine) -> None:
-    """Make the source's view `events` in the engine."""
-    rows = chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, source.events)))
-    written = [table_of(some) for some in batches(rows, _BATCH)]  # a row in a table is a tenth of one in memory
-    engine.attach(
-        "events", [*source.ledgers, *([pa.concat_tables(written)] if written else [] if source.ledgers else [table_of([])])]
-    )
-
-
-def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
-    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` for a path that does not exist.
-
-    Other content of a folder (subfolders, rotated files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused, since it may be evidence; so
-    is what is no plain file, or a link. `beside`: there is other evidence, in other logs.
-    """
-    files, unread = _listed([Path(path) for path in paths])
-    for path, why in unread.items():
-        yield _refused("", printable(str(path)), why)
-    owned: list[list[Ownership]] = []
-    for file in files:
-        reading = _Reading(printable(file.name))
-        yield from reading.rows(file)
-        owned.append(reading.owned)
-    for change in by_one_log(owned, beside=beside):
-        yield from rows_of(change)
-
-
-def _listed(places: Sequence[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """The files to read, and what else is in the folders: why each is not read."""
-    files, others = dict[Path, None](), dict[Path, str]()
-    for place in places:
-        try:
-            if not place.is_dir():
-                files[place] = None
-                continue
-            names, is_all = names_in(place)
-        except OSError as error:
-            raise Failed(f"the audit cannot read {printable(str(place))}: {error.strerror}") from None
-        for name in names:
-            if name.endswith(".jsonl") and "/" not in name:
-                files[place / name] = None
-            elif ".jsonl" in name.rpartition("/")[2]:
-                others[place / name] = (
-                    "it is not read: event files are in the folder itself, whole and plain, or are named one by one"
-                )
-        if not is_all:
-            others[place] = "it holds too many files: not all of them are read"
-    if missing := [file for file in files if file in places and not os.path.lexists(file)]:
-        raise Failed(f"the audit cannot read {printable(str(missing[0]))}: there is no such file")
-    return list(files), {path: why for path, why in sorted(others.items()) if path not in files}
-
-
-class _Reading:
-    """One file, line by line. `owned`: the changes of ownership in it; `name`: of the file, for messages."""
-
-    def __init__(self, name: str) -> None:
-        self.owned: list[Ownership] = []
-        self._name = name
-        self._kept: list[Row] = []  # of lines that are no events
-        self._of_kind = Counter[str]()  # how many there are
-        self._next_ms = [
-            _NEVER
-        ]  # the earliest event before the first of them, between each two that are kept, and after the last
-
-    def rows(self, file: Path) -> Iterator[Row]:
-        """Its rows; those of lines that are no events last: none of them is later than the next event in the file, nor than its last change."""
-        known_ms = 0  # not known
-        try:
-            with opened(file.parent, file.name) as found:
-                known_ms = found.written_ms
-                for line in lines(found):
-                    yield from self._of(line)
-        except (NotRead, OSError) as error:
-            why = str(error) if isinstance(error, NotRead) else f"{self._name} is not read to its end: {error.strerror}"
-            yield _refused("", "", why)
-        if left := sum(self._of_kind.values()) - len(self._kept):
-            yield {"t_ms": known_ms, **_refused(f"{self._name} ", "", f"has {left} more lines that are no events")}
-        for row, next_ms in zip(reversed(self._kept), reversed(self._next_ms), strict=False):
-            known_ms = min(known_ms, next_ms)
-            yield {"t_ms": known_ms, **row}
-
-    def _of(self, line: Line) -> Iterator[Row]:
-        if line.text is None:
-            self._refuse(_refused(f"{self._name} ", line.shown, "it is too long to be an event"))
-            return
-        text = line.text.decode(errors="replace")
-        change = _ownership(text)
-        rows = rows_of_line(text, f"{self._name} ") if change is None else ()
-        if change is not None:
-            self.owned.append(change)
-            self._next_ms[-1] = min(self._next_ms[-1], change.stamp.t_ms)
-        for row in rows:
-            if "t_ms" in row:
-                self._next_ms[-1] = min(self._next_ms[-1], row["t_ms"])
-                yield row
-            else:
-                self._refuse(row)
-
-    def _refuse(self, row: Row) -> None:
-        self._of_kind[row["row_kind"]] += 1
-        if self._of_kind[row["row_kind"]] <= _KEPT:
-            self._kept.append(row)
-            self._next_ms.append(_NEVER)
-
-
-def _ownership(line: str) -> Ownership | None:
-    if '"kind":"ownership"' not in line:
-        return None
-    try:
-        event = decode(line)
-    except BadEvent:
-        return None
-    return event if isinstance(event, Ownership) else None

@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from airflow_provider_kmigrate.audit.kafka_source import READING, options_of
-from airflow_provider_kmigrate.audit.session import ship_package, spark_errors
+from airflow_provider_kmigrate.audit.kafka_source import READING, options_for
 from airflow_provider_kmigrate.audit.sources import EVENTS, rows_of_records
-from airflow_provider_kmigrate.clients.admin import cluster_id, read_marks
+from airflow_provider_kmigrate.audit.spark_calls import ship_package, spark_errors
+from airflow_provider_kmigrate.clients.admin import read_cluster_id, read_marks
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
-from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.audit.events_kept import explain_mismatch, newest_batch, refuse_removed_events
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
@@ -69,8 +69,8 @@ class EventStream:
         self.plan = plan
         self._session = session
         self._files = HadoopFiles(session)
-        self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
-        self._cluster_id = cluster_id(properties)
+        self._options = {**options_for(session, properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
+        self._cluster_id = read_cluster_id(properties)
         self._properties = properties
 
     def catch_up(self, timeout: float = 600.0) -> None:
@@ -79,78 +79,87 @@ class EventStream:
         Raises `Failed`, `Unavailable`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this
         topic and to each other (X03), or events were removed before they were ingested (X12).
         """
-        self._tie()
-        refuse_removed(self.marks(), self._place())
-        query = self._begin()
+        self._tie_checkpoint()
+        refuse_removed_events(self.read_topic_marks(), self._ingested_offsets())
+        query = self._start_query()
         with spark_errors("the event stream ended"):
             if not query.awaitTermination(math.ceil(timeout)):
                 query.stop()
                 raise TimedOut(f"the events in {self.plan.topic} were not ingested within {timeout:g} s")
 
-    def _begin(self) -> StreamingQuery:
+    def _start_query(self) -> StreamingQuery:
         ship_package(self._session)
         with spark_errors("the event stream did not start"):
             source = self._session.readStream.format("kafka").options(**self._options).load()
             writer = (
-                decoded(source).writeStream.format("parquet").partitionBy("row_kind").queryName(f"events of {self.plan.topic}")
+                decode_events(source)
+                .writeStream.format("parquet")
+                .partitionBy("row_kind")
+                .queryName(f"events of {self.plan.topic}")
             )
             writer = writer.option("checkpointLocation", self.plan.checkpoint).trigger(availableNow=True)
             return writer.start(self.plan.folder)
 
-    def marks(self) -> Mapping[TopicPartition, LogMark]:
+    def read_topic_marks(self) -> Mapping[TopicPartition, LogMark]:
         """The topic's logs now."""
         return read_marks(self._properties, [self.plan.topic])
 
-    def _place(self) -> Mapping[TopicPartition, int]:
+    def _ingested_offsets(self) -> Mapping[TopicPartition, int]:
         """The topic's offsets that are in the output; empty before the first batch."""
-        done = self.progress().done
+        done = self.read_progress().done
         text = None if done is None else self._files.read(f"{self.plan.checkpoint}/offsets/{done}")
         return batch_offsets(text) if text else {}
 
-    def progress(self) -> CheckpointProgress:
+    def read_progress(self) -> CheckpointProgress:
         """Read from the checkpoint's file names: `offsets` has one per begun batch, `commits` one per done batch."""
-        kept = (self._files.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
-        return CheckpointProgress(*map(newest_written, kept))
+        file_names = (self._files.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
+        return CheckpointProgress(*map(newest_batch, file_names))
 
-    def _tie(self) -> None:
+    def _tie_checkpoint(self) -> None:
         path = f"{self.plan.checkpoint}/{_TIE}"
         mine = {"version": _VERSION, "cluster_id": self._cluster_id, **asdict(self.plan)}
         text = self._files.read(path)
         if text is None:
             self._refuse_strangers()
             self._files.write(path, json.dumps(mine), new=True)
-        elif (theirs := _parse(text)) != mine:
-            raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
-        at = self.progress()
-        if why := misfit(at.begun, at.done, newest_written(self._files.names(self._log))):
-            raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
+        elif (theirs := _parse_tie(text)) != mine:
+            raise _mismatch_refusal(
+                f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}"
+            )
+        checkpoint_progress = self.read_progress()
+        if why := explain_mismatch(
+            checkpoint_progress.begun, checkpoint_progress.done, newest_batch(self._files.names(self._sink_log))
+        ):
+            raise _mismatch_refusal(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
 
     @property
-    def _log(self) -> str:
+    def _sink_log(self) -> str:
         """The log of Spark's file sink."""
         return f"{self.plan.folder}/_spark_metadata"
 
     def _refuse_strangers(self) -> None:
         if {"metadata", "offsets", "commits"} & set(self._files.names(self.plan.checkpoint)):
-            raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query, which kmigrate did not start")
-        if self._files.names(self._log):
-            raise _unfit(
+            raise _mismatch_refusal(
+                f"the checkpoint {self.plan.checkpoint} belongs to another query, which kmigrate did not start"
+            )
+        if self._files.names(self._sink_log):
+            raise _mismatch_refusal(
                 f"the output {self.plan.folder} belongs to another checkpoint; Spark would drop batches that it thinks are there"
             )
 
 
-def _parse(text: str) -> Any:
+def _parse_tie(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _unfit(text: str) -> Refused:
+def _mismatch_refusal(text: str) -> Refused:
     return Refused.because(Reason.of(AuditCause.CHECKPOINT_MISMATCH, f"{text[:1].upper()}{text[1:]}."))
 
 
-def decoded(source: DataFrame) -> DataFrame:
+def decode_events(source: DataFrame) -> DataFrame:
     """Records of an events topic as rows of `sources.EVENTS`."""
     columns = source.selectExpr("topic", "partition", "offset", "value")
     return columns.mapInArrow(rows_of_records, from_arrow_schema(EVENTS))

@@ -24,7 +24,7 @@ def replace(path: Path, data: bytes, mode: int = OWNER, *, durable: bool = True)
     path = Path(os.path.realpath(path))  # a link stays a link
     new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        _write(new, data, mode, durable=durable)
+        _write_new_file(new, data, mode, durable=durable)
         new.replace(path)
         if durable:
             _sync_folder(path.parent)
@@ -34,7 +34,23 @@ def replace(path: Path, data: bytes, mode: int = OWNER, *, durable: bool = True)
         raise Failed(f"cannot write {path}: {error}") from error
 
 
-def _write(path: Path, data: bytes, mode: int, *, durable: bool) -> None:
+def create(path: Path, data: bytes, mode: int = OWNER) -> None:
+    """As `replace`, and raises `Failed` if `path` exists: of two that create it at once, one fails."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        _write_new_file(new, data, mode, durable=True)
+        os.link(new, path, follow_symlinks=False)
+        _sync_folder(path.parent)
+    except FileExistsError:
+        raise Failed(f"{path} exists already. Nothing was written.") from None
+    except OSError as error:
+        raise Failed(f"cannot write {path}: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink()
+
+
+def _write_new_file(path: Path, data: bytes, mode: int, *, durable: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
@@ -63,22 +79,22 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 def locked(folder: Path, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
     """Hold `folder` exclusively among threads and processes; the kernel frees it if the holder dies. Raises `TimedOut`."""
     make_folder(folder)
-    handle = _open(folder / "lock")
+    handle = _open_lock(folder / "lock")
     try:
-        _lock(handle, folder, timeout)
+        _acquire_lock(handle, folder, timeout)
         yield
     finally:
         os.close(handle)
 
 
-def _open(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Failed(f"cannot open {path}: {error}") from error
 
 
-def _lock(handle: int, folder: Path, timeout: float) -> None:
+def _acquire_lock(handle: int, folder: Path, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -15,16 +15,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
 BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 2000  # characters of a program's last output
-_LOOK, _MUCH = 0.2, 8 << 20  # seconds between two looks at the size of an error output, and the bytes of it that a disk keeps
+_LOOK, _MUCH = 0.2, 8 << 20  # seconds between two reads of the size of an error output, and the bytes of it that a disk keeps
 
 
-def java() -> str | None:
+def find_java() -> str | None:
     """The Java program: JAVA_HOME's, else the PATH's; None if neither has one."""
     home = os.environ.get("JAVA_HOME")
     return (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
@@ -37,7 +37,7 @@ _INHERITED = (
 )
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def program_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A program's environment: a few of our own variables and `extra`. Not all of ours: a worker's hold secrets of Airflow and others."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(extra)
 
@@ -52,13 +52,13 @@ def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{what} did not end within {timeout:.0f} s{late and f'; {late}'}") from error
     except subprocess.CalledProcessError as error:
-        said = (error.stdout + error.stderr).strip()[-_SHOWN:]
-        raise Failed(f"{what} ended with {error.returncode}: {said}") from error
+        output = (error.stdout + error.stderr).strip()[-_SHOWN:]
+        raise Failed(f"{what} ended with {error.returncode}: {output}") from error
 
 
 def command_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     """As `environment`, for a command of the cluster file; its messages are in English."""
-    return environment({"LC_ALL": "C"} | dict(extra or {}))
+    return program_environment({"LC_ALL": "C"} | dict(extra or {}))
 
 
 def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str]:
@@ -67,12 +67,12 @@ def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> 
     Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """
     with tempfile.TemporaryFile() as errors:  # not a pipe: a start command may leave a child that keeps it open forever
-        code = _wait(argv, env, timeout, errors)
+        code = _run_and_wait(argv, env, timeout, errors)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN))
         return code, printable(errors.read().decode(errors="replace").strip(), "\n\t") or "nothing on stderr"
 
 
-def _wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: IO[bytes]) -> int:
+def _run_and_wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: IO[bytes]) -> int:
     null = subprocess.DEVNULL
     try:
         child = subprocess.Popen(argv, stdin=null, stdout=null, stderr=errors, env=env, start_new_session=True)
@@ -84,26 +84,26 @@ def _wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: I
             try:
                 return child.wait(min(_LOOK, max(0.0, deadline - time.monotonic())))
             except subprocess.TimeoutExpired as error:
-                _forget(errors)
+                _truncate_output(errors)
                 if time.monotonic() >= deadline:
                     child.kill()  # the command alone; a node that it started must survive
                     raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
 
 
-def _forget(errors: IO[bytes]) -> None:
+def _truncate_output(errors: IO[bytes]) -> None:
     """Free the disk of what was written, if that is much. The writer goes on behind it, so that the end stays where it is."""
     if os.fstat(errors.fileno()).st_blocks * 512 > _MUCH:
         os.ftruncate(errors.fileno(), 0)
 
 
-def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
+def fill_placeholders(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """Fill the placeholders of a command; each word stays one word, whatever the values hold.
 
     Other braces stay: Java and JSON arguments have their own. The cluster file has no placeholder without a value.
     """
-    return tuple(re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), word) for word in template)
+    return tuple(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), word) for word in template)
 
 
 def connect_command(node: NodeSpec) -> tuple[str, ...]:
     """The command of the cluster file that reaches a node's agent, filled in."""
-    return fill(node.hosts.connect, {"id": str(node.id), "host": node.host, "properties": node.hosts.properties})
+    return fill_placeholders(node.hosts.connect, {"id": str(node.id), "host": node.host, "properties": node.hosts.properties})

@@ -31,19 +31,21 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Never, Self
 
-from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated, readable
+from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Delete, Operation, Set, outdated_token, printable_content
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.exceptions import Fenced, SpecError, Unavailable, WrongCluster
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import printable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Fenced, Refused, SpecError, Unavailable, WrongCluster
 
+_SHOWN = 600  # characters of each; the ids of a DAG and a run have 250
 _ATTEMPTS = 5  # two runs that start together collide once
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -60,7 +62,10 @@ class Owner:
     host: str
 
     def __str__(self) -> str:
-        return f"run {self.owner} (since {self.since}, from {self.host})"
+        shown_texts = (
+            printable(text[:_SHOWN]) for text in (self.owner, self.since, self.host)
+        )  # any client may have written them
+        return "run {} (since {}, from {})".format(*shown_texts)
 
 
 class Fence:
@@ -102,113 +107,136 @@ class Fence:
         return self._token
 
     def take(self) -> int:
-        """Become or remain the owner; returns the new token. Raises `Fenced` if another run is the owner, and `WrongCluster`."""
-        self._ensure_tree()
-        for _ in range(_ATTEMPTS):
-            with contextlib.suppress(Changed):  # another process was faster: read the owner again
-                self._token = self._raise(self._claim(), shows_life=True)
-                return self._token
-        raise Fenced.because(outdated(f"{self._root}: its owner changed {_ATTEMPTS} times while run {self._me} tried to take it"))
+        """Become or remain the owner; returns the new token.
 
-    def ask(self) -> None:
+        Raises `Fenced` if another run is the owner, `WrongCluster`, and `Refused` (H14) where the tree belongs to another identity.
+        """
+        with self._refusing_strangers():
+            self._ensure_tree()
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(Changed):  # another process was faster: read the owner again
+                    self._token = self._commit_new_token(self._claim_operations(), shows_life=True)
+                    return self._token
+        raise Fenced.because(
+            outdated_token(f"{self._root}: its owner changed {_ATTEMPTS} times while run {self._me} tried to take it")
+        )
+
+    def require_available(self) -> None:
         """Raise `Fenced` if `take` would, because another run is the owner now; writes nothing."""
-        self._claim()
+        with self._refusing_strangers():
+            self._claim_operations()
 
-    def join(self) -> int:
+    def use_current_token(self) -> int:
         """As `ask`; returns the present token without raising it: what this process commits holds while no process takes the fence."""
-        self._ensure_tree()
-        self._token = (self._zookeeper.read(self.path) or (b"", 0))[1]
-        self._claim()
-        return self._token
+        with self._refusing_strangers():
+            self._ensure_tree()
+            self._token = (self._zookeeper.read(self.path) or (b"", 0))[1]
+            self._claim_operations()
+            return self._token
 
     def check(self) -> None:
         """Raise `Fenced` if any process has taken the fence since; one round trip."""
-        found = self._zookeeper.read(self.path)
-        if found is None or found[1] != self.token:
+        epoch_znode = self._zookeeper.read(self.path)
+        if epoch_znode is None or epoch_znode[1] != self.token:
             text = f"token {self.token} of run {self._me} is outdated; the cluster is owned by {self.holder() or 'no run'}"
-            raise Fenced.because(outdated(text))
+            raise Fenced.because(outdated_token(text))
 
     def leave(self) -> None:
         """Delete this process's ephemeral znode; the run still owns the cluster. May fail: the znode ends with the session anyway."""
         with contextlib.suppress(Unavailable):
-            found = self._zookeeper.read(self._life)
-            if found is not None:
-                self._zookeeper.commit([Delete(self._life, found[1])])
+            life_znode = self._zookeeper.read(self._life)
+            if life_znode is not None:
+                self._zookeeper.commit([Delete(self._life, life_znode[1])])
 
     def release(self) -> None:
         """End the run and free the cluster for others. Raises `Fenced` if this run no longer owns it."""
-        found = self._zookeeper.read(self._owner_path)
-        if found is not None:
-            self._zookeeper.commit([Delete(self._owner_path, found[1])], holding=self)
+        owner_znode = self._zookeeper.read(self._owner_path)
+        if owner_znode is not None:
+            self._zookeeper.commit([Delete(self._owner_path, owner_znode[1])], holding=self)
 
     def hand_over(self, run: str, *beside: Operation) -> None:
         """Make another run the owner, in one transaction with `beside`. Raises `Fenced` if this run no longer owns the cluster.
 
         This process must have taken the fence. The other run's first task raises the token, which ends every process of this run.
         """
-        found = self._zookeeper.read(self._owner_path)
-        if found is None or _parse(found[0]).owner != self._me:
-            raise Fenced.because(outdated(f"run {self._me} does not own the cluster any more and cannot hand it over"))
-        self._zookeeper.commit([Set(self._owner_path, self._record(run), found[1]), *beside], holding=self)
+        owner_znode = self._zookeeper.read(self._owner_path)
+        if owner_znode is None or _parse_owner(owner_znode[0]).owner != self._me:
+            raise Fenced.because(outdated_token(f"run {self._me} does not own the cluster any more and cannot hand it over"))
+        self._zookeeper.commit([Set(self._owner_path, self._owner_record(run), owner_znode[1]), *beside], holding=self)
 
     def holder(self) -> Owner | None:
         """The run that owns the cluster now; None if no run does."""
-        found = self._zookeeper.read(self._owner_path)
-        return _parse(found[0]) if found else None
+        owner_znode = self._zookeeper.read(self._owner_path)
+        return _parse_owner(owner_znode[0]) if owner_znode else None
 
     def alive(self) -> bool:
         """True if any process shows life now; a killed one seems alive until its ZooKeeper session expires."""
         return bool(self._zookeeper.children(f"{self._root}/live"))
 
-    def break_lock(self) -> Owner | None:
-        """Free the cluster from the run that owns it, as the operator decided; returns that run.
+    def break_lock(self, run: str | None = None) -> Owner | None:
+        """Free the cluster from the run that owns it, as the operator decided; returns that run. `run`: only from this one.
 
         ZooKeeper, and hosts that have seen a newer token, refuse its running task from now on. Its next task would take the free
         cluster again: mark the run failed, or set the kill switch, first.
         """
         self._ensure_tree()
-        found = self._zookeeper.read(self._owner_path)
-        self._raise([Delete(self._owner_path, found[1])] if found else [], shows_life=False)
-        return _parse(found[0]) if found else None
+        owner_znode = self._zookeeper.read(self._owner_path)
+        owner = _parse_owner(owner_znode[0]) if owner_znode else None
+        if run is None or (owner is not None and owner.owner == run):
+            self._commit_new_token([Delete(self._owner_path, owner_znode[1])] if owner_znode else [], shows_life=False)
+        return owner
+
+    @contextlib.contextmanager
+    def _refusing_strangers(self) -> Iterator[None]:
+        """Who made the tree with an ACL of their own is named (H14): ZooKeeper says only that we may not."""
+        try:
+            yield
+        except AuthenticationFailed as error:
+            others = self._zookeeper.find_others_right(self.path)
+            if others is None or not others.who:
+                raise
+            raise Refused.because(
+                Reason("H14", f"{others}, and kmigrate may not: run {self._me} cannot own the cluster.")
+            ) from error
 
     @property
     def _owner_path(self) -> str:
         return f"{self._root}/owner"
 
-    def _claim(self) -> list[Operation]:
+    def _claim_operations(self) -> list[Operation]:
         """The operations that make this run the owner, if nothing changes meanwhile."""
-        found = self._zookeeper.read(self._owner_path)
-        if found is None:
-            return [Create(self._owner_path, self._record())]
-        held = _parse(found[0])
-        if held.owner == self._me:
-            return [Set(self._owner_path, *found)]  # the same data, but the version is checked
-        if self._finished(held.owner):
-            return [Set(self._owner_path, self._record(), found[1])]
-        raise self._refusal(held)
+        owner_znode = self._zookeeper.read(self._owner_path)
+        if owner_znode is None:
+            return [Create(self._owner_path, self._owner_record())]
+        owner = _parse_owner(owner_znode[0])
+        if owner.owner == self._me:
+            return [Set(self._owner_path, *owner_znode)]  # the same data, but the version is checked
+        if self._finished(owner.owner):
+            return [Set(self._owner_path, self._owner_record(), owner_znode[1])]
+        raise self._owned_by_other(owner)
 
-    def _raise(self, operations: list[Operation], *, shows_life: bool) -> int:
+    def _commit_new_token(self, operations: list[Operation], *, shows_life: bool) -> int:
         """Commit the operations with a new token, which is returned. Raises `Changed` if another process was faster."""
         if shows_life and self._zookeeper.read(self._life) is None:
-            operations.append(Create(self._life, self._record(), ephemeral=True))
+            operations.append(Create(self._life, self._owner_record(), ephemeral=True))
         _, version = self._zookeeper.read(self.path) or (b"", 0)
-        *_, token = self._zookeeper.commit([*operations, Set(self.path, self._record(), version)])
+        *_, token = self._zookeeper.commit([*operations, Set(self.path, self._owner_record(), version)])
         if token is None:
             raise AssertionError("ZooKeeper answered a set without a version")
         return token
 
-    def _record(self, run: str = "") -> bytes:
+    def _owner_record(self, run: str = "") -> bytes:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return json.dumps(asdict(Owner(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
-    def _refusal(self, held: Owner) -> Fenced:
+    def _owned_by_other(self, owner: Owner) -> Fenced:
         alive = "one of its processes is alive" if self.alive() else "none of its processes is alive now"
-        return Fenced.because(Reason("H01", f"The cluster is owned by {held}; {alive}."))
+        return Fenced.because(Reason("H01", f"The cluster is owned by {owner}; {alive}."))
 
     def _ensure_tree(self) -> None:
-        found = self._zookeeper.cluster_id()
-        if found != self._cluster_id:
-            text = f"ZooKeeper has cluster {found}, run {self._me} is for cluster {self._cluster_id}"
+        cluster_id = self._zookeeper.cluster_id()
+        if cluster_id != self._cluster_id:
+            text = f"ZooKeeper has cluster {cluster_id}, run {self._me} is for cluster {self._cluster_id}"
             raise WrongCluster.because(Reason("I01", text))
         if self._zookeeper.read(self.path) is not None:  # made last: if it exists, all exist
             return
@@ -238,9 +266,9 @@ class ReadOnlyFence:
         """Do nothing: nothing was taken."""
 
 
-def _parse(data: bytes) -> Owner:
+def _parse_owner(data: bytes) -> Owner:
     try:
         fields = read_json(data)
         return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Owner(f"unknown: {readable(data)}", "?", "?")
+        return Owner(f"unknown: {printable_content(data)}", "?", "?")

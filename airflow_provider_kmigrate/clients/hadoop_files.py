@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 _NOT_THERE = "java.io.FileNotFoundException"
@@ -31,14 +31,14 @@ class HadoopFiles:
     def read(self, path: str) -> str | None:
         """The text of a file, in UTF-8; None if there is none."""
 
-        def text() -> str:
-            stream = self._system(path).open(self._path(path))
+        def read_text() -> str:
+            stream = self._file_system(path).open(self._hadoop_path(path))
             try:
                 return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
             finally:
                 stream.close()
 
-        return self._asked(path, text, None)
+        return self._call_hadoop(path, read_text, None)
 
     def write(self, path: str, text: str, *, new: bool = False) -> None:
         """A file beside it is renamed over it; object stores, which show a file only when it is whole, get it directly.
@@ -46,8 +46,8 @@ class HadoopFiles:
         `new`: a file that is there already is kept, and `Unavailable` is raised: another program wrote it at the same moment.
         """
 
-        def put() -> None:
-            target = self._path(path)
+        def write_file() -> None:
+            target = self._hadoop_path(path)
             beside = self._jvm.org.apache.hadoop.fs.Path(target.getParent(), f".{target.getName()}.{uuid.uuid4().hex}.tmp")
             renames = urlsplit(target.toUri().toString()).scheme in {"", "file", "hdfs", "viewfs"}
             self._create(beside if renames else target, text, replace=renames or not new)
@@ -55,9 +55,9 @@ class HadoopFiles:
                 try:
                     self._rename(beside, target, replace=not new)
                 finally:
-                    self._system(path).delete(beside, False)
+                    self._file_system(path).delete(beside, False)
 
-        self._asked(path, put)
+        self._call_hadoop(path, write_file)
 
     def _create(self, target: Any, text: str, *, replace: bool) -> None:
         stream = target.getFileSystem(self._conf).create(target, replace)
@@ -73,20 +73,22 @@ class HadoopFiles:
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
-        self._asked(path, lambda: self._system(path).delete(self._path(path), False), None)
+        self._call_hadoop(path, lambda: self._file_system(path).delete(self._hadoop_path(path), False), None)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none if there is no such folder."""
-        found: list[Any] = self._asked(folder, lambda: self._system(folder).listStatus(self._path(folder)), [])
-        return [entry.getPath().getName() for entry in found]
+        entries: list[Any] = self._call_hadoop(
+            folder, lambda: self._file_system(folder).listStatus(self._hadoop_path(folder)), []
+        )
+        return [entry.getPath().getName() for entry in entries]
 
-    def _path(self, path: str) -> Any:
+    def _hadoop_path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
-    def _system(self, path: str) -> Any:
-        return self._path(path).getFileSystem(self._conf)
+    def _file_system(self, path: str) -> Any:
+        return self._hadoop_path(path).getFileSystem(self._conf)
 
-    def _asked(self, path: str, act: Callable[[], Value], *missing: Value) -> Value:
+    def _call_hadoop(self, path: str, act: Callable[[], Value], *missing: Value) -> Value:
         """Call py4j. `missing`: the answer if there is no such file; without it that is an error, too."""
         try:
             return act()

@@ -1,4 +1,4 @@
-"""The newest hash of each journal (`core.chain`), kept beside the fence: a cut end or a missing file is found by it."""
+"""The newest hash of each journal (`core.shared.chain`), kept beside the fence: a cut end or a missing file is found by it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any, Protocol
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.cluster_state.model import OthersRight
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 
 
 class RecordTree(Protocol):
     """What records need of a `clients.zookeeper.ZooKeeper`."""
 
     @property
-    def anonymous(self) -> bool:
-        """Whether what is created here belongs to everybody."""
+    def is_anonymous(self) -> bool:
+        """Whether what is created here belongs to any client."""
 
     def read(self, path: str) -> tuple[bytes, int] | None:
         """A znode's data and version; None if it is absent."""
@@ -28,8 +29,8 @@ class RecordTree(Protocol):
     def children(self, path: str) -> list[str]:
         """The names below a znode."""
 
-    def open_to_all(self, path: str) -> str:
-        """The first znode, from `/_kmigrate` down to `path`, that anybody may write; empty if there is none."""
+    def find_others_right(self, path: str) -> OthersRight | None:
+        """The first znode, from `/_kmigrate` down to `path`, that others may write too, or we may not; None: they are ours alone."""
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """Commit all operations or none."""
@@ -46,30 +47,30 @@ class JournalHead:
 
 def seal(zookeeper: RecordTree, cluster_id: str, head: JournalHead, holding: Holding) -> None:
     """Keep the newest hash of a run's journal. Raises as `ZooKeeper.commit`."""
-    zookeeper.commit([to_seal(zookeeper, cluster_id, head)], holding)
+    zookeeper.commit([seal_operation(zookeeper, cluster_id, head)], holding)
 
 
-def to_seal(zookeeper: RecordTree, cluster_id: str, head: JournalHead) -> Operation:
+def seal_operation(zookeeper: RecordTree, cluster_id: str, head: JournalHead) -> Operation:
     """The operation that keeps it, for a transaction with others."""
-    return to_put(zookeeper, f"{ROOT}/{cluster_id}/journals", record_name(head.run), asdict(head))
+    return put_operation(zookeeper, f"{ROOT}/{cluster_id}/journals", record_name(head.run), asdict(head))
 
 
-def heads(zookeeper: RecordTree, cluster_id: str) -> Iterator[JournalHead]:
+def read_heads(zookeeper: RecordTree, cluster_id: str) -> Iterator[JournalHead]:
     """The newest hash of each journal, as far as it can be read."""
     folder = f"{ROOT}/{cluster_id}/journals"
     for name in zookeeper.children(folder):
-        found = zookeeper.read(f"{folder}/{name}")
+        znode = zookeeper.read(f"{folder}/{name}")
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            fields = read_json(found[0] if found else b"")
+            fields = read_json(znode[0] if znode else b"")
             yield JournalHead(str(fields["run"]), str(fields["chain"]), int(fields["lines"]))
 
 
-def to_put(zookeeper: RecordTree, folder: str, name: str, value: dict[str, Any]) -> Operation:
+def put_operation(zookeeper: RecordTree, folder: str, name: str, value: dict[str, Any]) -> Operation:
     """The operation that makes a record in a folder, or replaces it as it is now; the folder is made, if it is absent."""
     path, data = f"{folder}/{name}", json.dumps(value).encode()
-    found = zookeeper.read(path)
-    if found is not None:
-        return Set(path, data, found[1])
+    znode = zookeeper.read(path)
+    if znode is not None:
+        return Set(path, data, znode[1])
     if zookeeper.read(folder) is None:
         with contextlib.suppress(Changed):  # another process made it
             zookeeper.commit([Create(folder)])

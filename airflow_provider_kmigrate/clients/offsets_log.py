@@ -14,16 +14,28 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.clients.admin import client_of, error_of, read_marks
+from airflow_provider_kmigrate.clients.admin import error_of, make_client, read_marks
 from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP, Holding
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.audit.offsets_records import GroupState, OffsetCommitted, OffsetRemoved, RawRecord, decode
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.events import LogMark
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StoredGroup, StrayRecord, groups_of
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import (
+    GroupState,
+    OffsetCommitted,
+    OffsetRemoved,
+    RawRecord,
+    decode_record,
+)
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import (
+    GroupLog,
+    GroupLogs,
+    StoredCommit,
+    StoredGroup,
+    StrayRecord,
+)
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
 
 _POLL_S: Final = 1.0
@@ -52,15 +64,15 @@ class OffsetsLog:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = properties
 
-    def read(self, groups: Collection[str] | None = None, *, newest: bool = False, timeout: float = 600.0) -> dict[str, GroupLog]:
+    def read(self, groups: Collection[str] | None = None, *, timeout: float = 600.0) -> dict[str, GroupLog]:
         """The records of these groups, or of all, in every partition of the topic as of now.
 
-        Nothing without the topic. `newest`: of each commit only the last record in each partition; all records of a large topic need much memory. Records of
-        aborted transactions are left out. Raises `Unavailable` for a partition that cannot be read, or in which an open transaction
-        hides records (K81), `TimedOut` after `timeout` seconds, and what `offsets_records.decode` raises: what a record says of its
+        Nothing without the topic. The memory that it takes grows with the groups' partitions, not with the records. Records of aborted transactions are left out.
+        Raises `Unavailable` for a partition that cannot be read, or in which an open transaction
+        hides records (K81), `TimedOut` after `timeout` seconds, and what `offsets_records.decode_record` raises: what a record says of its
         group must be known here.
         """
-        return _sorted(_records(self._properties, timeout), None if groups is None else set(groups), newest=newest)
+        return collect_group_logs(_records(self._properties, timeout), None if groups is None else set(groups))
 
     def prove_readable(self, timeout: float = 30.0) -> None:
         """Read one record of the topic, if it has any. Raises as `read`."""
@@ -74,20 +86,20 @@ class OffsetsLog:
         """
         refused: list[KafkaError] = []
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
+        def note_refusal(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 refused.append(error)
 
-        producer, deadline = client_of(Producer, {**self._properties, **_ADMIN}), time.monotonic() + timeout
+        producer, deadline = make_client(Producer, {**self._properties, **_ADMIN}), time.monotonic() + timeout
         late = TimedOut(
             f"not all copies in {OFFSETS_TOPIC} were removed within {timeout:g} s: find out why brokers are slow, and repeat it"
         )
-        for some in batches(strays, _FEW):
+        for batch in batches(strays, _FEW):
             holding.check()
-            for stray in some:
+            for stray in batch:
                 if not stray.raw_key:
                     raise Failed(f"the key of a copy of {stray.group} in partition {stray.place} is unknown")
-                while not _produced(producer, stray, delivered):
+                while not _produced(producer, stray, note_refusal):
                     if time.monotonic() > deadline:
                         raise late
                     producer.poll(_POLL_S)
@@ -108,27 +120,26 @@ def _produced(producer: Any, stray: StrayRecord, delivered: Callable[..., None])
     return True
 
 
-def _sorted(records: Iterable[RawRecord], wanted: Collection[str] | None, *, newest: bool) -> dict[str, GroupLog]:
-    commits = dict[tuple[GroupPartition, int, int], tuple[GroupPartition, StoredCommit]]()
-    states = dict[tuple[str, int], StoredGroup | None]()
+def collect_group_logs(records: Iterable[RawRecord], selected_groups: Collection[str] | None) -> dict[str, GroupLog]:
+    """The log of each group, or of those of `selected_groups`, from records as `offsets_records.decode_record` reads them; raises what that raises."""
+    logs = GroupLogs()
     for raw in records:
-        record = decode(raw.key, raw.value)
+        record = decode_record(raw.key, raw.value)
         group = getattr(record, "group", None)
-        if group is None or not (wanted is None or group in wanted):
+        if group is None or not (selected_groups is None or group in selected_groups):
             continue
         if isinstance(record, OffsetCommitted | OffsetRemoved):
-            key = GroupPartition(record.group, record.topic, record.partition)
-            commits[key, raw.partition, -1 if newest else raw.offset] = (key, _stored(raw, record))
+            logs.add_commit(GroupPartition(record.group, record.topic, record.partition), _stored_commit(raw, record))
         elif raw.key is not None and raw.key[:2] == _CLASSIC:
-            there = isinstance(record, GroupState)
-            states[group, raw.partition] = StoredGroup(raw.partition, raw.offset, raw.key) if there else None
-    return groups_of(commits.values(), ((group, state) for (group, _), state in states.items() if state))
+            has_state = isinstance(record, GroupState)
+            logs.add_state(group, raw.partition, StoredGroup(raw.partition, raw.offset, raw.key) if has_state else None)
+    return logs.build()
 
 
 _CLASSIC: Final = b"\0\2"  # the version of the key of a classic group's state
 
 
-def _stored(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCommit:
+def _stored_commit(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCommit:
     removed = StoredCommit(raw.partition, raw.offset, raw.t_ms, raw.t_ms, None, key=raw.key or b"")
     if isinstance(record, OffsetRemoved):
         return removed
@@ -142,23 +153,25 @@ def _stored(raw: RawRecord, record: OffsetCommitted | OffsetRemoved) -> StoredCo
 
 
 def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True) -> Iterator[RawRecord]:
-    wanted = whole_marks(properties) if wait else _marks(properties, IsolationLevel.READ_COMMITTED)
-    left = {place for place, mark in wanted.items() if mark.start < mark.end}
-    if not left:
+    marks = whole_marks(properties) if wait else _read_marks(properties, IsolationLevel.READ_COMMITTED)
+    unread_partitions = {partition for partition, mark in marks.items() if mark.start < mark.end}
+    if not unread_partitions:
         return
-    with closing(client_of(Consumer, {**properties, **_READS})) as consumer:
-        consumer.assign([KafkaPartition(OFFSETS_TOPIC, place, wanted[place].start) for place in sorted(left)])
+    with closing(make_client(Consumer, {**properties, **_READS})) as consumer:
+        consumer.assign(
+            [KafkaPartition(OFFSETS_TOPIC, partition, marks[partition].start) for partition in sorted(unread_partitions)]
+        )
         deadline = time.monotonic() + timeout
-        while left:
+        while unread_partitions:
             if time.monotonic() > deadline:
-                raise TimedOut(f"{len(left)} partitions of {OFFSETS_TOPIC} were not read within {timeout:g} s")
+                raise TimedOut(f"{len(unread_partitions)} partitions of {OFFSETS_TOPIC} were not read within {timeout:g} s")
             for message in consumer.consume(_FEW, _POLL_S):
-                if not _ended(message):
-                    yield _raw(message)
+                if not _is_end_of_partition(message):
+                    yield _raw_record(message)
                 # A leader shows only what its followers have, and one that was just elected does not know that yet: it may end the log
                 # before records that all have (seen once: two groups without any record, of a partition that had them).
-                elif (message.offset() or 0) >= wanted[message.partition()].end:
-                    left.discard(message.partition())
+                elif (message.offset() or 0) >= marks[message.partition()].end:
+                    unread_partitions.discard(message.partition())
 
 
 def whole_marks(properties: Mapping[str, Any]) -> dict[int, LogMark]:
@@ -169,26 +182,33 @@ def whole_marks(properties: Mapping[str, Any]) -> dict[int, LogMark]:
     partition that cannot be read.
     """
     deadline = time.monotonic() + _TRANSACTIONS_S
-    ends = {place: mark.end for place, mark in _marks(properties, IsolationLevel.READ_UNCOMMITTED).items()}
+    ends = {partition: mark.end for partition, mark in _read_marks(properties, IsolationLevel.READ_UNCOMMITTED).items()}
     while True:
-        found = _marks(properties, IsolationLevel.READ_COMMITTED)
-        hidden = [f"{place} from offset {mark.end} on" for place, mark in sorted(found.items()) if mark.end < ends.get(place, 0)]
+        marks = _read_marks(properties, IsolationLevel.READ_COMMITTED)
+        hidden = [
+            f"{partition} from offset {mark.end} on"
+            for partition, mark in sorted(marks.items())
+            if mark.end < ends.get(partition, 0)
+        ]
         if not hidden:
-            return found
+            return marks
         if time.monotonic() > deadline:
             reason = Reason("K81", f"Open transactions hide records of partitions of {OFFSETS_TOPIC}: {summarize(hidden)}.")
             raise Unavailable(str(reason), (reason,))
         time.sleep(_POLL_S)
 
 
-def _marks(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[int, LogMark]:
-    marks = {where.partition: mark for where, mark in read_marks(properties, [OFFSETS_TOPIC], isolation=isolation).items()}
-    if unread := [f"{place}: {mark.unread}" for place, mark in marks.items() if mark.unread]:
+def _read_marks(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[int, LogMark]:
+    marks = {
+        topic_partition.partition: mark
+        for topic_partition, mark in read_marks(properties, [OFFSETS_TOPIC], isolation=isolation).items()
+    }
+    if unread := [f"{partition}: {mark.unread}" for partition, mark in marks.items() if mark.unread]:
         raise Unavailable(f"{OFFSETS_TOPIC} could not be read, partition {unread[0]}")
     return marks
 
 
-def _ended(message: Message) -> bool:
+def _is_end_of_partition(message: Message) -> bool:
     """True at the end of a partition; a marker of a transaction may be its last record, so that no offset shows it."""
     error = message.error()
     if error is None:
@@ -198,5 +218,5 @@ def _ended(message: Message) -> bool:
     return True
 
 
-def _raw(message: Any) -> RawRecord:
+def _raw_record(message: Any) -> RawRecord:
     return RawRecord(message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value())

@@ -1,4 +1,4 @@
-"""Complete topics that ZooKeeper holds in part, and raise the versions of partition states before a handover.
+"""Complete topics that ZooKeeper holds in part, and prepare partition states for a handover.
 
 Partly created topics: a controller that writes KRaft's changes to ZooKeeper creates a topic by several concurrent requests: the
 topic's znode, then `partitions`, each partition, its state. If ZooKeeper goes away in between and comes back, the writer retries,
@@ -13,12 +13,18 @@ skip the ZooKeeper controller's requests ("already at a newer partition epoch"),
 consumer with a newer leader epoch (UNKNOWN_LEADER_EPOCH), until it is restarted. So each state is rewritten unchanged to raise
 its version. Measured: 4 of 6 handovers without an earlier failover, shortly after all brokers had started; ahead by one (Kafka
 3.9.2; ZkTopicMigrationClient, Partition.makeLeader).
+Brokers that do not answer: a ZooKeeper controller that starts reads who leads from the states, and takes a broker for alive whose
+new process has registered. If that broker's machine lost its power, its log is shorter than what it acknowledged, and as leader it
+makes the other replicas truncate to it. So the states are written without such brokers, as a controller does that sees them fail
+(KafkaController.removeReplicasFromIsr, OfflinePartitionLeaderElectionStrategy, 3.9): out of the ISR, another in-sync replica leads,
+one leader epoch more. A partition of which no other replica is in sync stays as it is: no other replica has its records.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -26,10 +32,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Znode, ZooKeeper
+from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.core.cluster_state.model import Malformed
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed
 
 _TOPICS: Final = "/brokers/topics/"
@@ -39,11 +46,11 @@ _AT_ONCE: Final = 500  # in one transaction, some 100 kB
 _TRIES: Final = 5  # for one transaction
 
 
-def missing_states(zookeeper: ZooKeeper) -> tuple[str, ...]:
+def find_missing_states(zookeeper: ZooKeeper) -> tuple[str, ...]:
     """The paths of the missing states. A topic under creation misses some for a moment, too."""
     paths = zookeeper.state_paths()
-    there = {path for path, _ in zookeeper.nodes(paths)}
-    return tuple(path for path in paths if path not in there)
+    existing_paths = {path for path, _ in zookeeper.read_znodes(paths)}
+    return tuple(path for path in paths if path not in existing_paths)
 
 
 def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding) -> int:
@@ -52,30 +59,30 @@ def create_states(zookeeper: ZooKeeper, states: Sequence[str], holding: Holding)
     A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until
     then the difference shows.
     """
-    found = zookeeper.read("/controller_epoch")
-    epoch = znodes.controller_epoch(found[0]) if found else 0
+    znode = zookeeper.read("/controller_epoch")
+    epoch = znodes.parse_controller_epoch(znode[0]) if znode else 0
     if epoch is None:
         raise Failed("/controller_epoch does not have Kafka's format; no state was created")
     made = 0
     for path in states:
         topic, partition = path.removeprefix(_TOPICS).removesuffix("/state").split("/partitions/")
-        found = zookeeper.read(f"{_TOPICS}{topic}")
-        known = None if found is None else znodes.topic(topic, found[0])
-        if known is None or isinstance(known, Malformed) or int(partition) not in known.partitions:
+        znode = zookeeper.read(f"{_TOPICS}{topic}")
+        topic_metadata = None if znode is None else znodes.parse_topic(topic, znode[0])
+        if topic_metadata is None or isinstance(topic_metadata, Malformed) or int(partition) not in topic_metadata.partitions:
             continue  # deleted meanwhile
         state = {
             "controller_epoch": epoch,
             "leader": -1,
             "version": 1,
             "leader_epoch": 0,
-            "isr": list(known.partitions[int(partition)].replicas),
+            "isr": list(topic_metadata.partitions[int(partition)].replicas),
         }
-        zookeeper.commit(_missing(zookeeper, path, json.dumps(state, separators=(",", ":")).encode()), holding)
+        zookeeper.commit(_build_creations(zookeeper, path, json.dumps(state, separators=(",", ":")).encode()), holding)
         made += 1
     return made
 
 
-def _missing(zookeeper: ZooKeeper, state: str, data: bytes) -> list[Operation]:
+def _build_creations(zookeeper: ZooKeeper, state: str, data: bytes) -> list[Operation]:
     partition = state.removesuffix("/state")
     folder, _, _ = partition.rpartition("/")
     topic = folder.removesuffix("/partitions")
@@ -83,26 +90,62 @@ def _missing(zookeeper: ZooKeeper, state: str, data: bytes) -> list[Operation]:
     return [*above, Create(state, data, like=topic)]
 
 
-def raise_versions(zookeeper: ZooKeeper, holding: Holding) -> tuple[int, int]:
-    """Rewrite every state unchanged, under the fence; returns how many there are, and how often each was written.
+@dataclass(frozen=True, slots=True)
+class StatesWritten:
+    """`states`: how many there are; `times`: how often each was written; `without`: of how many unresponsive brokers were taken out."""
+
+    states: int
+    times: int
+    without: int = 0
+
+
+def raise_versions(zookeeper: ZooKeeper, holding: Holding, unresponsive: Collection[int] = ()) -> StatesWritten:
+    """Rewrite every state, under the fence: unchanged, but without the `unresponsive` brokers.
 
     States that other clients write meanwhile are read again; raises `Changed` if that does not end, and earlier writes stay. May
     be repeated.
     """
     paths = zookeeper.state_paths()
     times = max(_LEAST, min(_MOST, _WRITES // max(1, len(paths))))  # more often than KRaft is ahead, yet within seconds
-    found = zookeeper.nodes(paths)
-    count = 0
-    while some := list(islice(found, max(1, _AT_ONCE // times))):
-        _again(zookeeper, some, times, holding)
-        count += len(some)
-    return count, times
+    state_znodes = zookeeper.read_znodes(paths)
+    count = without = 0
+    while batch := list(islice(state_znodes, max(1, _AT_ONCE // times))):
+        without += _write_again(zookeeper, batch, times, holding, unresponsive)
+        count += len(batch)
+    return StatesWritten(count, times, without)
 
 
 @retry(retry=retry_if_exception_type(Changed), stop=stop_after_attempt(_TRIES), reraise=True)
-def _again(zookeeper: ZooKeeper, some: list[tuple[str, Znode]], times: int, holding: Holding) -> None:
+def _write_again(
+    zookeeper: ZooKeeper, batch: list[tuple[str, Znode]], times: int, holding: Holding, unresponsive: Collection[int]
+) -> int:
+    written = [(path, node, state_without_brokers(node.data, unresponsive)) for path, node in batch]
     try:
-        zookeeper.commit([Set(path, node.data, node.version + turn) for path, node in some for turn in range(times)], holding)
+        zookeeper.commit([Set(path, data, node.version + turn) for path, node, data in written for turn in range(times)], holding)
     except Changed:  # an ISR moved since it was read
-        some[:] = zookeeper.nodes([path for path, _ in some])
+        batch[:] = zookeeper.read_znodes([path for path, _ in batch])
         raise
+    return sum(data != node.data for _, node, data in written)
+
+
+def state_without_brokers(state: bytes, unresponsive: Collection[int]) -> bytes:
+    """A partition state without these brokers in its ISR or as its leader; unchanged if no other broker is in sync, or it has another form.
+
+    JSON, as KafkaZkClient writes it: {"controller_epoch":4,"leader":2,"version":1,"leader_epoch":7,"isr":[2,0]}.
+    """
+    try:
+        fields = read_json(state)
+    except ValueError:
+        return state
+    if (
+        not isinstance(fields, dict)
+        or not isinstance(isr := fields.get("isr"), list)
+        or type(fields.get("leader_epoch")) is not int
+    ):
+        return state
+    remaining_isr = [broker for broker in isr if broker not in unresponsive]
+    if not remaining_isr or (remaining_isr == isr and fields.get("leader") not in unresponsive):
+        return state
+    leader = fields["leader"] if fields.get("leader") in remaining_isr else remaining_isr[0]
+    changed = {**fields, "leader": leader, "leader_epoch": fields["leader_epoch"] + 1, "isr": remaining_isr}
+    return json.dumps(changed, separators=(",", ":")).encode()

@@ -26,9 +26,9 @@ from typing import IO, Any, cast
 import psutil
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.commands import environment
+from airflow_provider_kmigrate.clients.commands import program_environment
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed
 
 _LAUNCHER = """\
@@ -72,9 +72,9 @@ class NodeProcess:
         atomic.make_folder(self.folder)
         atomic.replace(self.folder / "launch.json", json.dumps(asdict(launch), indent=1).encode())
 
-    def launch(self) -> Launch:
+    def read_launch(self) -> Launch:
         """Its `Launch`. Raises `Failed` if the folder describes no process."""
-        values = self._read("launch.json")
+        values = self._read_object("launch.json")
         if values is None:
             raise Failed(f"{self.folder} describes no process: launch.json is missing")
         try:
@@ -84,32 +84,32 @@ class NodeProcess:
 
     def find(self) -> Process:
         """The process now. A reused pid, a zombie and a machine that was rebooted since all count as stopped."""
-        started = self._started()
+        started = self._read_started()
         if started is None:
             return _STOPPED
         try:
-            return Process(ProcessState.RUNNING, started.pid, _created(started.pid)) if _lives(started) else _STOPPED
+            return Process(ProcessState.RUNNING, started.pid, _creation_time(started.pid)) if _is_alive(started) else _STOPPED
         except psutil.NoSuchProcess:
             return _STOPPED
         except psutil.AccessDenied:
             return Process(ProcessState.UNKNOWN, started.pid)
 
-    def _started(self) -> _Started | None:
-        values = self._read("process.json")
+    def _read_started(self) -> _Started | None:
+        values = self._read_object("process.json")
         try:
             return None if values is None else _Started(values["pid"], values["birth"])
         except KeyError as error:
             raise Failed(f"{self.folder / 'process.json'} is damaged: it has no {error}") from error
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read_object(self, name: str) -> dict[str, Any] | None:
         return files.read_object(self.folder / name)
 
     def start(self) -> Process:
         """Start it unless it runs; returns once it exists. Raises `Failed` if its program is missing."""
-        found = self.find()
-        if found.state is not ProcessState.STOPPED:
-            return found
-        launch = self.launch()
+        process = self.find()
+        if process.state is not ProcessState.STOPPED:
+            return process
+        launch = self.read_launch()
         if shutil.which(launch.start[0]) is None:
             raise Failed(f"cannot start {self.folder.name}: the program {launch.start[0]!r} does not exist")
         return self._spawn(launch.start, launch.env)
@@ -117,14 +117,14 @@ class NodeProcess:
     def _spawn(self, argv: Sequence[str], env: Mapping[str, str]) -> Process:
         child = self._fork(argv, env)
         _children[child.pid] = child
-        started = _Started(child.pid, _birth(child.pid))
+        started = _Started(child.pid, _read_birth(child.pid))
         try:
             with cast(IO[bytes], child.stdin) as word:  # without the word, the launcher ends
                 atomic.replace(self.folder / "process.json", json.dumps(asdict(started)).encode())
                 word.write(b"g")
         except BrokenPipeError as error:
             raise Failed(f"{self.folder.name} was killed as it started; {self.log_tail(5)}") from error
-        return Process(ProcessState.RUNNING, started.pid, _created(started.pid))
+        return Process(ProcessState.RUNNING, started.pid, _creation_time(started.pid))
 
     def _fork(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         try:
@@ -135,7 +135,7 @@ class NodeProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=self.folder,
-                    env=environment(env),
+                    env=program_environment(env),
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
@@ -176,26 +176,26 @@ class NodeProcess:
         return "\n".join([f"the end of {self.log}:", *text.splitlines()[-lines:]])
 
 
-def _lives(started: _Started) -> bool:
-    alive = _runs(started)
+def _is_alive(started: _Started) -> bool:
+    alive = _is_running(started)
     child = _children.get(started.pid)
     if child is not None and not alive and child.poll() is not None:  # checked before it is reaped: it may end between the two
         _children.pop(started.pid, None)
     return alive
 
 
-def _runs(started: _Started) -> bool:
+def _is_running(started: _Started) -> bool:
     try:
-        return _birth(started.pid) == started.birth and psutil.Process(started.pid).status() != psutil.STATUS_ZOMBIE
+        return _read_birth(started.pid) == started.birth and psutil.Process(started.pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _created(pid: int) -> float:
+def _creation_time(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
-def _birth(pid: int) -> str:
+def _read_birth(pid: int) -> str:
     """An identity that no other process ever has: the boot, and the ticks from the boot to the process's start.
 
     psutil's create_time is wall time, which moves when the machine's clock is set; a node must not be lost then.

@@ -8,7 +8,7 @@ Below `/_kmigrate/<cluster id>`:
 ==================  ================================================================================================
 
 Each is written in a transaction that holds the fence, and belongs to the identity that wrote it (ZooKeeper's creator ACL). An approval
-is believed if it has the signature of the cluster file's `signing_conn_id`; without that, if nobody else may write it or delete a znode
+is believed if it has the signature of the cluster file's `signing_conn_id`; without that, if no other identity may write it or delete a znode
 above it. Where kmigrate's connection to ZooKeeper has no identity either, it is all there is: `Kept.protected` is false.
 """
 
@@ -20,17 +20,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.clients.journal_heads import JournalHead, RecordTree, record_name, to_put, to_seal
-from airflow_provider_kmigrate.clients.znodes import ROOT, Operation, readable
-from airflow_provider_kmigrate.core.approval import Approval, from_json, signature
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.clients.journal_heads import JournalHead, RecordTree, put_operation, record_name, seal_operation
+from airflow_provider_kmigrate.clients.znodes import ROOT, Operation, printable_content
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.migration.approval import Approval, parse_approval, sign_record
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record of an approval as it was found. `doubt`: why it is not believed; `protected`: nobody but kmigrate could write it."""
+    """A record of an approval as it was found. `doubt`: why it is not believed; `protected`: only kmigrate could write it."""
 
     path: str
     approval: Approval | None
@@ -47,73 +47,75 @@ class Records:
 
     def write(self, approval: Approval, head: JournalHead, holding: Holding) -> None:
         """Write an approval and the hash of the journal that has it, both or none. Raises as `ZooKeeper.commit`."""
-        self._zookeeper.commit([self.to_write(approval), to_seal(self._zookeeper, self._cluster_id, head)], holding)
+        self._zookeeper.commit([self.write_operation(approval), seal_operation(self._zookeeper, self._cluster_id, head)], holding)
 
-    def to_write(self, approval: Approval) -> Operation:
+    def write_operation(self, approval: Approval) -> Operation:
         """The operation that writes an approval, for a transaction with others."""
         stored = approval.to_json()
-        return to_put(self._zookeeper, self._root, _address(approval), {"approval": stored, "signature": self._sign(stored)})
+        return put_operation(
+            self._zookeeper, self._root, _approval_name(approval), {"approval": stored, "signature": self._sign(stored)}
+        )
 
-    def to_hand_over(self, approval: Approval, run: str) -> Operation:
+    def handover_operation(self, approval: Approval, run: str) -> Operation:
         """The operation that writes an approval for another run, to which the cluster is handed over by it."""
-        return self.to_write(replace(approval, task=f"{_HANDED_OVER}{run}"))
+        return self.write_operation(replace(approval, task=f"{_HANDED_OVER}{run}"))
 
     def approval(self, run: str, task: str) -> Approval | None:
         """What a task of a run has recorded; None if it has recorded nothing. Raises `Refused` (H13) if the record is not believed."""
-        kept = self._read(record_name(run, task))
-        return _believed(kept, kept.doubt, f"task {task!r} of run {run}") if kept else None
+        record = self._read_record(record_name(run, task))
+        return _require_believed(record, record.doubt, f"task {task!r} of run {run}") if record else None
 
-    def handed_over(self, run: str) -> Approval | None:
+    def handover_approval(self, run: str) -> Approval | None:
         """The approval with which the cluster was handed over to a run; None if it was not.
 
         Raises `Refused` (H13) as `approval`, and if any client of ZooKeeper could have written it: such a run must ask.
         """
-        kept = self._read(record_name(f"{_HANDED_OVER}{run}"))
-        if kept is None:
+        record = self._read_record(record_name(f"{_HANDED_OVER}{run}"))
+        if record is None:
             return None
-        doubt = kept.doubt or ("" if kept.protected else "any client of ZooKeeper may write it, and it has no signature")
-        return _believed(kept, doubt, f"the handover to run {run}")
+        doubt = record.doubt or ("" if record.protected else "any client of ZooKeeper may write it, and it has no signature")
+        return _require_believed(record, doubt, f"the handover to run {run}")
 
     def approvals(self) -> Iterator[Kept]:
         """Every record, believed or not."""
         names = self._zookeeper.children(self._root)
-        return (kept for name in names if (kept := self._read(name)))
+        return (record for name in names if (record := self._read_record(name)))
 
-    def _read(self, name: str) -> Kept | None:
+    def _read_record(self, name: str) -> Kept | None:
         path = f"{self._root}/{name}"
-        found = self._zookeeper.read(path)
-        if found is None:
+        znode = self._zookeeper.read(path)
+        if znode is None:
             return None
         try:
-            fields = read_json(found[0])
-            signed, approval = fields["signature"], from_json(fields["approval"])
+            fields = read_json(znode[0])
+            signed, approval = fields["signature"], parse_approval(fields["approval"])
         except (ValueError, TypeError, KeyError):
             signed, approval = "", None
         if approval is None:
-            return Kept(path, None, f"it is no record of kmigrate: {readable(found[0])!r}", protected=False)
-        if _address(approval) != name:
+            return Kept(path, None, f"it is no record of kmigrate: {printable_content(znode[0])!r}", protected=False)
+        if _approval_name(approval) != name:
             return Kept(path, approval, "it is of another request", protected=False)
         if self._key:
             is_signed = hmac.compare_digest(str(signed).encode(), self._sign(approval.to_json()).encode())
             return Kept(path, approval, "" if is_signed else "its signature is not that of signing_conn_id", protected=is_signed)
-        opened = self._zookeeper.open_to_all(path)
-        doubt = f"any client of ZooKeeper may write {opened}" if opened and not self._zookeeper.anonymous else ""
-        return Kept(path, approval, doubt, protected=not opened)
+        others = self._zookeeper.find_others_right(path)
+        is_doubted = others is not None and not (self._zookeeper.is_anonymous and not others.who)
+        return Kept(path, approval, str(others) if is_doubted else "", protected=others is None)
 
     def _sign(self, stored: dict[str, Any]) -> str:
-        return signature(stored, self._key) if self._key else ""
+        return sign_record(stored, self._key) if self._key else ""
 
 
-def _believed(kept: Kept, doubt: str, whose: str) -> Approval | None:
+def _require_believed(record: Kept, doubt: str, whose: str) -> Approval | None:
     if doubt:
-        raise Refused.because(Reason("H13", f"The record of {whose} in {kept.path} is not believed: {doubt}."))
-    return kept.approval
+        raise Refused.because(Reason("H13", f"The record of {whose} in {record.path} is not believed: {doubt}."))
+    return record.approval
 
 
 _HANDED_OVER = "handed over to "
 
 
-def _address(approval: Approval) -> str:
+def _approval_name(approval: Approval) -> str:
     """The name of its znode: of its run and task, or of the run to which it was handed over."""
     return (
         record_name(approval.task) if approval.task.startswith(_HANDED_OVER) else record_name(approval.shown.run, approval.task)

@@ -56,6 +56,28 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthLogin:
+    """Where the token of OAUTHBEARER comes from: `token`, which never changes, or client credentials at `endpoint` (RFC 6749, 4.4)."""
+
+    endpoint: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()  # SASL extensions (KIP-342)
+    ca_file: str | None = None  # of the endpoint's certificate authority; None: those of the machine
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """GSSAPI: brokers are `service`/HOST. Without `keytab` the ticket cache of the process counts (KRB5CCNAME)."""
+
+    service: str = "kafka"
+    principal: str | None = None  # None: the keytab's first one, or the ticket cache's own
+    keytab: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WireSecurity:
     """TLS and SASL of a connection to one node; PLAINTEXT by default."""
 
@@ -65,9 +87,12 @@ class WireSecurity:
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     verify_hostname: bool = True
-    sasl_mechanism: str | None = None  # PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+    sasl_mechanism: str | None = None  # one of clients.sasl.MECHANISMS
     sasl_user: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    oauth: OAuthLogin | None = None
+    kerberos: KerberosLogin | None = None
+    key_store: str | None = None  # PKCS#12, instead of cert_file and key_file; `key_password` opens it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Every client of one cluster, opened together and closed together; and what restarts instances of consumer applications.
 
 `Instances` restarts an instance as another kind of member, by the user's own command or webhook. A command gets the placeholders
-`{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka), runs without a shell, and ends with 0 once the
-instance was restarted; it may be run again with the same kind. A webhook is a POST with
+`{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka; `stopped` in a cutover), runs without a shell, and ends
+with 0 once the instance was restarted, or stopped; it may be run again with the same kind. A webhook is a POST with
 
     {"cluster": ..., "group": ..., "instance": ..., "host": ..., "kind": ..., "token": ...}
 
@@ -22,24 +22,27 @@ from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 
-from airflow_provider_kmigrate.clients.admin import Admin
-from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill, run_command
+from airflow_provider_kmigrate.clients.brokers_admin import Admin
+from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill_placeholders, run_command
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
-from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, no_ssh
-from airflow_provider_kmigrate.clients.metrics import trusted
+from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, ssh_needs_airflow
+from airflow_provider_kmigrate.clients.identity import has_kerberos_provider
+from airflow_provider_kmigrate.clients.sasl import GSSAPI, OAUTHBEARER
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
-from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ConnectionFacts
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
 if TYPE_CHECKING:
+    from airflow_provider_kmigrate.clients.holding import Holding
     from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
+    from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 
 Settings = TypeVar("Settings", HostSettings, WebhookSettings)
 
@@ -57,10 +60,10 @@ class Instances:
     def require(self, group: GroupSpec) -> None:
         """Raises `Refused` if a connection of the group cannot be used: known before anything of it is moved."""
         if group.conn_id:
-            _usable(self.hosts[group.conn_id])
+            _require_usable(self.hosts[group.conn_id])
         for instance in group.instances:
             if instance.webhook:
-                _usable(self.webhooks[instance.webhook])
+                _require_usable(self.webhooks[instance.webhook])
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
@@ -69,26 +72,26 @@ class Instances:
         """
         body = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
         if instance.webhook:
-            self._post(group, instance, {"cluster": self.cluster, **body, "token": token})
+            self._call_webhook(group, instance, {"cluster": self.cluster, **body, "token": token})
         else:
-            self._run(group, instance, body)
+            self._run_command(group, instance, body)
 
-    def _run(self, group: GroupSpec, instance: InstanceSpec, places: Mapping[str, str]) -> None:
-        environment = command_environment(_usable(self.hosts[group.conn_id]).environment if group.conn_id else None)
-        code, said = run_command(fill(instance.switch, places), environment, group.switch_timeout)
+    def _run_command(self, group: GroupSpec, instance: InstanceSpec, placeholders: Mapping[str, str]) -> None:
+        environment = command_environment(_require_usable(self.hosts[group.conn_id]).environment if group.conn_id else None)
+        code, stderr = run_command(fill_placeholders(instance.switch, placeholders), environment, group.switch_timeout)
         what = f"{instance.name} of group {group.name}: its switch command"
         if code == BROKEN_CONNECTION:
-            raise Unreachable(f"{what} found no connection: {said}")
+            raise Unreachable(f"{what} found no connection: {stderr}")
         if code != 0:
-            raise Failed(f"{what} ended with exit code {code}: {said}")
+            raise Failed(f"{what} ended with exit code {code}: {stderr}")
 
-    def _post(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
+    def _call_webhook(self, group: GroupSpec, instance: InstanceSpec, body: Mapping[str, str | int]) -> None:
         settings, what = (
-            _usable(self.webhooks[instance.webhook]),
+            _require_usable(self.webhooks[instance.webhook]),
             f"{instance.name} of group {group.name}: webhook {instance.webhook}",
         )
         try:
-            status, said = asyncio.run(_posted(settings, body, group.switch_timeout))
+            status, answer_text = asyncio.run(_post_within(settings, body, group.switch_timeout))
         except (TimeoutError, httpx.TimeoutException) as error:
             raise TimedOut(f"{what}: no answer within {group.switch_timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
@@ -98,29 +101,31 @@ class Instances:
         except Exception as error:  # noqa: BLE001 - an answer may be any bytes, and of them its library raises whatever it likes
             raise Unreachable(f"{what}: its answer is not HTTP ({type(error).__name__})") from None
         if not httpx.codes.is_success(status):
-            raise Failed(f"{what} answered {status}: {printable(said)}")
+            raise Failed(f"{what} answered {status}: {printable(answer_text)}")
 
 
-def _usable(found: Settings | Refused) -> Settings:
-    if isinstance(found, Refused):
-        raise found
-    return found
+def _require_usable(settings: Settings | Refused) -> Settings:
+    if isinstance(settings, Refused):
+        raise settings
+    return settings
 
 
-async def _posted(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> tuple[int, str]:
+async def _post_within(settings: WebhookSettings, body: Mapping[str, str | int], seconds: float) -> tuple[int, str]:
     """The status and the beginning of the answer, within so many seconds; httpx's own timeouts apply to each chunk.
 
     The rest of an answer is not read, and none is decompressed: it may have no end.
     """
-    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else trusted()
+    from airflow_provider_kmigrate.clients.metrics import default_tls_context  # noqa: PLC0415  # only a webhook needs it
+
+    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else default_tls_context()
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=verify)
     async with asyncio.timeout(seconds), client, client.stream("POST", settings.url, json=body) as answer:
-        said = b""
+        beginning = b""
         async for chunk in answer.aiter_raw(_SHOWN):
-            said += chunk
-            if len(said) >= _SHOWN:
+            beginning += chunk
+            if len(beginning) >= _SHOWN:
                 break
-        return answer.status_code, said[:_SHOWN].decode(errors="replace")
+        return answer.status_code, beginning[:_SHOWN].decode(errors="replace")
 
 
 WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth waiting for
@@ -134,10 +139,11 @@ class Wires:
         self._wires: dict[tuple[str, int, NodeRole], Wire] = {}
 
     def __call__(self, node: NodeSpec) -> Wire:
+        """The connection to a node; it connects at its first call."""
         key = (node.host, node.port, node.role)
-        found = self._wires.get(key)
+        wire = self._wires.get(key)
         # setdefault is atomic: two concurrent threads get the same object, and the other one was never connected
-        return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], WIRE_TIMEOUT))
+        return wire or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], WIRE_TIMEOUT))
 
     def close(self) -> None:
         """Close every open connection."""
@@ -169,6 +175,12 @@ class Tools:
 
         return OffsetsLog(self.kafka)
 
+    def commit_offsets(self, plan: CopyPlan, holding: Holding) -> None:
+        """Commit a plan's offsets in Kafka, for a group without members. Raises as `group_writes.commit_in_kafka`."""
+        from airflow_provider_kmigrate.clients.group_writes import commit_in_kafka  # noqa: PLC0415  # only a cutover copies
+
+        commit_in_kafka(self.kafka, plan, holding)
+
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """As `clients.group_reads` reads it; empty if no broker answers."""
         return topic_settings(self.kafka, topics)
@@ -178,7 +190,11 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
     """How the connections of these settings are protected, by their sections of the cluster file."""
     wires, zk = {"kafka": settings.brokers, "quorum": settings.controllers}, settings.zookeeper
     unverified = {name for name, wire in wires.items() if wire.protocol.endswith("SSL") and not wire.verify_hostname}
-    readable = {name for name, wire in wires.items() if (wire.protocol, wire.sasl_mechanism) == ("SASL_PLAINTEXT", "PLAIN")}
+    readable = {
+        name
+        for name, wire in wires.items()
+        if wire.protocol == "SASL_PLAINTEXT" and wire.sasl_mechanism in {"PLAIN", OAUTHBEARER}
+    }
     return ConnectionFacts(
         frozenset(unverified | ({"zookeeper"} if zk.use_tls and not zk.verify_hostname else set())),
         frozenset(readable | ({"zookeeper"} if zk.digest and not zk.use_tls else set())),
@@ -186,10 +202,12 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
         not has_identity(zk),
         tuple(
             reason
-            for found in (*settings.group_hosts.values(), *settings.webhooks.values())
-            if isinstance(found, Refused)
-            for reason in found.reasons
+            for settings_or_refusal in (*settings.group_hosts.values(), *settings.webhooks.values())
+            if isinstance(settings_or_refusal, Refused)
+            for reason in settings_or_refusal.reasons
         ),
+        settings.brokers.sasl_mechanism == GSSAPI and not has_kerberos_provider(),
+        settings.controllers.sasl_mechanism if settings.controllers.protocol.startswith("SASL_") else None,
     )
 
 
@@ -197,30 +215,38 @@ OpenSsh = Callable[[SshSettings, str], Pipe]
 """Opens a pipe to `kmigrate-node` on a host, through an Airflow SSH connection."""
 
 
-def _pipe(settings: ClusterSettings, ssh: OpenSsh, node: NodeSpec) -> Pipe:
+def _open_ssh_pipe(settings: ClusterSettings, ssh: OpenSsh, node: NodeSpec) -> Pipe:
     return ssh(settings.ssh[node.hosts.ssh_conn_id], node.host)
 
 
 @contextmanager
-def opened(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = None) -> Iterator[Tools]:
+def open_tools(settings: ClusterSettings, cluster: str = "", ssh: OpenSsh | None = None) -> Iterator[Tools]:
+    """As `assemble_tools`, without Airflow: clients of ZooKeeper and of the brokers' admin API made from the settings."""
+    with assemble_tools(settings, ZooKeeper(settings.zookeeper), Admin(settings.kafka), cluster, ssh) as tools:
+        yield tools
+
+
+@contextmanager
+def assemble_tools(
+    settings: ClusterSettings, zk: ZooKeeper, admin: Admin, cluster: str = "", ssh: OpenSsh | None = None
+) -> Iterator[Tools]:
     """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks.
 
     Raises `Refused` without `ssh` if nodes are behind an Airflow SSH connection.
     """
     if ssh is None and settings.ssh:
-        raise no_ssh(next(iter(settings.ssh)))
+        raise ssh_needs_airflow(next(iter(settings.ssh)))
 
-    def host(node: NodeSpec) -> Host:
+    def host_of(node: NodeSpec) -> Host:
         connection = settings.hosts.get(node.hosts.conn_id)
         return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
-    agents = Agents(partial(_pipe, settings, ssh) if ssh else None)
-    admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
+    agents = Agents(partial(_open_ssh_pipe, settings, ssh) if ssh else None)
     try:
         instances = Instances(cluster, settings.group_hosts, settings.webhooks)
         chroot, kafka = settings.zookeeper.chroot, settings.kafka.properties
-        yield Tools(zk, admin, wires, host, chroot, instances, kafka, connection_facts(settings), settings.signing_key)
+        yield Tools(zk, admin, wires, host_of, chroot, instances, kafka, connection_facts(settings), settings.signing_key)
     finally:
         for client in (wires, agents, admin, zk):
             client.close()

@@ -5,32 +5,33 @@ controller's migration flag without JMX (KIP-866: api key 55 served = KRaft; not
 only. Every call ends within `timeout` seconds, connecting and authenticating included.
 
 Requests, answers and SASL mechanisms are kafka-python's protocol classes; nothing else of that library runs. Certificates are
-always verified; `verify_hostname` only decides whether the name must match too. SASL (PLAIN, SCRAM-SHA-256/512) runs inside
-SaslHandshake v1 and SaslAuthenticate, KIP-43 and KIP-152.
+always verified; `verify_hostname` only decides whether the name must match too. SASL runs inside SaslHandshake v1 and
+SaslAuthenticate, KIP-43 and KIP-152; `sasl` has the mechanisms.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import itertools
+import math
 import re
 import socket
 import ssl
 import struct
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
-from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeQuorumRequest,
     ListConfigResourcesRequest,
@@ -38,7 +39,7 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.api_header import ResponseClassRegistry
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -49,37 +50,33 @@ from airflow_provider_kmigrate.clients.admin import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
     check,
-    name_of,
+    error_name,
+    topic_id_or_none,
 )
-from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.deadline import Deadline
+from airflow_provider_kmigrate.clients.key_stores import load_key_store
+from airflow_provider_kmigrate.clients.sasl import forget_token, make_mechanism
+from airflow_provider_kmigrate.clients.settings import WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.model import BrokerMode, LogDir, Partition, Quorum, Taken
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    BrokerMode,
+    LogDir,
+    Partition,
+    PartitionMetadata,
+    Quorum,
+    Reason,
+    Taken,
+    TopicMetadata,
+)
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable
 
 Call = Callable[[Any], Any]
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_MAX_ROUNDS = 3  # PLAIN needs one, SCRAM two
+_MAX_ROUNDS = 3  # PLAIN and OAUTHBEARER need one, SCRAM two, GSSAPI three
 _ROUNDS = re.compile(rb"\Ar=.*,i=([^,]*)")  # of SCRAM's first answer (RFC 5802)
 _FEWEST = 4096  # iterations: Kafka's own minimum (ScramMechanism)
 _DIGITS = 7  # of their number: more iterations would take minutes
-
-
-def from_kafka(settings: KafkaSettings) -> WireSecurity:
-    """The identity that librdkafka's properties give the admin client; PEM files only, as librdkafka reads them."""
-    get = settings.properties.get
-    return WireSecurity(
-        protocol=get("security.protocol", "PLAINTEXT").upper(),
-        ca_file=get("ssl.ca.location"),
-        cert_file=get("ssl.certificate.location"),
-        key_file=get("ssl.key.location"),
-        key_password=get("ssl.key.password"),
-        verify_hostname=get("ssl.endpoint.identification.algorithm", "https") != "none",
-        sasl_mechanism=get("sasl.mechanism") or get("sasl.mechanisms"),
-        sasl_user=get("sasl.username"),
-        sasl_password=get("sasl.password"),
-    )
 
 
 def tls_context(security: WireSecurity | ZooKeeperSettings) -> ssl.SSLContext:
@@ -87,54 +84,47 @@ def tls_context(security: WireSecurity | ZooKeeperSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         context.check_hostname = security.verify_hostname
-        if security.cert_file:
+        if isinstance(security, WireSecurity) and security.key_store:
+            load_key_store(context, security.key_store, security.key_password)
+        elif security.cert_file:
             context.load_cert_chain(security.cert_file, security.key_file, security.key_password or _no_password)
     except (OSError, ValueError) as error:
-        files = ", ".join(filter(None, (security.ca_file, security.cert_file, security.key_file)))
+        key_store = security.key_store if isinstance(security, WireSecurity) else None
+        files = ", ".join(filter(None, (security.ca_file, security.cert_file, security.key_file, key_store)))
         raise AuthenticationFailed(f"the TLS files cannot be used ({files}): {error}") from error
     return context
 
 
-def authenticate(call: Call, security: WireSecurity, where: str) -> None:
+def authenticate(call: Call, security: WireSecurity, host: str, port: int, deadline: Deadline) -> None:
     """Run the SASL exchange over `call`, which sends one request and returns its answer; nothing to do without SASL."""
     if not security.protocol.startswith("SASL_"):
         return
-    mechanism = _mechanism(security)
+    endpoint, name = f"{host}:{port}", f"SASL {security.sasl_mechanism}"
+    mechanism = make_mechanism(security, host, f"{endpoint} {name}", deadline)
     answer = call(SaslHandshakeRequest(mechanism=security.sasl_mechanism, version=1))
-    check(answer.error_code, f"{where} SaslHandshake", f"it offers {', '.join(answer.mechanisms)}")
+    check(answer.error_code, f"{endpoint} SaslHandshake", f"it offers {', '.join(answer.mechanisms)}")
     for _ in range(_MAX_ROUNDS):
         answer = call(SaslAuthenticateRequest(auth_bytes=mechanism.auth_bytes(), version=1))
-        check(answer.error_code, f"{where} SaslAuthenticate", answer.error_message)
-        _check_proof(mechanism, answer.auth_bytes, where)
+        if answer.error_code:
+            forget_token(security)
+            check(answer.error_code, f"{endpoint} SaslAuthenticate, {name}", answer.error_message)
+        _check_proof(mechanism, answer.auth_bytes, endpoint)
         if mechanism.is_done():
             return
-    raise AuthenticationFailed(f"{where}: SASL {security.sasl_mechanism} did not end after {_MAX_ROUNDS} rounds")
+    raise AuthenticationFailed(f"{endpoint}: {name} did not end after {_MAX_ROUNDS} rounds")
 
 
-def _mechanism(security: WireSecurity) -> Any:
-    if security.sasl_mechanism not in MECHANISMS:
-        known = ", ".join(MECHANISMS)
-        raise AuthenticationFailed(f"SASL mechanism {security.sasl_mechanism} is not supported here; use one of {known}")
-    if not security.sasl_user or not security.sasl_password:
-        raise AuthenticationFailed(f"SASL {security.sasl_mechanism} needs a user and a password in the Kafka connection")
-    return get_sasl_mechanism(security.sasl_mechanism)(
-        sasl_mechanism=security.sasl_mechanism,
-        sasl_plain_username=security.sasl_user,
-        sasl_plain_password=security.sasl_password,
-    )
-
-
-def _check_proof(mechanism: Any, proof: bytes, where: str) -> None:
+def _check_proof(mechanism: Any, proof: bytes, endpoint: str) -> None:
     rounds = _ROUNDS.search(proof)
     if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
-        text = f"{where}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
+        text = f"{endpoint}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
         raise AuthenticationFailed(
             f"{text}; brokers have {_FEWEST} or more, and with fewer the answer would give the password away"
         )
     try:
         mechanism.receive(proof)
     except (ValueError, KeyError) as error:  # SCRAM: the node must prove that it knows the password too
-        raise AuthenticationFailed(f"{where}: the node's SASL answer is not valid proof: {error}") from error
+        raise AuthenticationFailed(f"{endpoint}: the node's SASL answer is not valid proof: {error}") from error
 
 
 def _no_password() -> str:
@@ -143,42 +133,49 @@ def _no_password() -> str:
 
 
 _CLIENT = "kmigrate"
-_MAX_FRAME = 16 * 1024 * 1024  # bytes; metadata of 50,000 partitions takes 2 MB
+_CONSUMER_GROUP_DESCRIBE: Final = 69  # KIP-848
+#: The longest answer in bytes: twice what a cluster of 50,000 partitions needs. Decoded, it takes up to 18 times that, where it is all smallest
+#: elements: so what is short has less, by the request's api key. Only groups whose members say much have more.
+_LONGEST: Final = 4 << 20
+_LONGEST_OF: Final[Mapping[int, int]] = {
+    **dict.fromkeys(
+        (
+            ApiVersionsRequest.API_KEY,
+            SaslHandshakeRequest.API_KEY,
+            SaslAuthenticateRequest.API_KEY,
+            FindCoordinatorRequest.API_KEY,
+        ),
+        1 << 18,
+    ),
+    **dict.fromkeys((DescribeClusterRequest.API_KEY, DescribeQuorumRequest.API_KEY), 1 << 20),
+    ListGroupsRequest.API_KEY: 2 << 20,  # 5 bytes may be a group
+    **dict.fromkeys((DescribeGroupsRequest.API_KEY, OffsetFetchRequest.API_KEY, _CONSUMER_GROUP_DESCRIBE), 16 << 20),
+}
 _RECEIVE = 1 << 18
 _HEAD = 1 << 10  # bytes that hold an answer's header
 #: Reasons in OpenSSL's words that blame the certificate and not the connection.
 _TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
 
 
-class Deadline:
-    """One budget of seconds for all of a call."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    def left(self) -> float:
-        """The seconds left; raises TimeoutError if none are."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-
 @contextlib.contextmanager
-def map_errors(where: str, deadline: Deadline) -> Iterator[None]:
+def map_errors(request_label: str, deadline: Deadline) -> Iterator[None]:
     """Turn errors of socket and TLS into ours, in this one place."""
     try:
         yield
     except TimeoutError as error:
-        raise TimedOut(f"{where}: no answer within {deadline.seconds:g} s") from error
+        raise TimedOut(f"{request_label}: no answer within {deadline.seconds:g} s") from error
     except ssl.SSLCertVerificationError as error:
-        raise AuthenticationFailed(f"{where}: its certificate is not accepted: {error.verify_message}") from error
+        raise AuthenticationFailed(f"{request_label}: its certificate is not accepted: {error.verify_message}") from error
     except ssl.SSLError as error:
-        refused = any(word in (error.reason or "") for word in _TLS_REFUSALS)
-        raise (AuthenticationFailed if refused else Unreachable)(f"{where}: TLS failed: {error.reason or error}") from error
-    except (OSError, UnicodeError) as error:
-        raise Unreachable(f"{where}: {error}") from error
+        is_refusal = any(word in (error.reason or "") for word in _TLS_REFUSALS)
+        raise (AuthenticationFailed if is_refusal else Unreachable)(
+            f"{request_label}: TLS failed: {error.reason or error}"
+        ) from error
+    except (socket.gaierror, UnicodeError) as error:
+        text = f"{request_label}: {error}"
+        raise Unreachable(text, (Reason("U08", text),)) from error
+    except OSError as error:
+        raise Unreachable(f"{request_label}: {error}") from error
 
 
 class WireConnection:
@@ -191,10 +188,10 @@ class WireConnection:
         self.where = f"{host}:{port}"
         self._ids = itertools.count(1)
         with map_errors(f"{self.where} connect", deadline):
-            self._socket = _connect(host, port, tls, deadline)
+            self._socket = _connect_any_address(host, port, tls, deadline)
         try:
             self.keys = api_keys(self.api_versions(deadline))
-            authenticate(lambda request: self.call(request, deadline), security, self.where)
+            authenticate(lambda request: self.call(request, deadline), security, host, port, deadline)
         except BaseException:
             self.close()
             raise
@@ -204,16 +201,22 @@ class WireConnection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
+    def certificate_end(self) -> float:
+        """As `Wire.certificate_end`."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return math.inf
+        return float(ssl.cert_time_to_seconds(str((self._socket.getpeercert() or {})["notAfter"])))
+
     def call(self, request: Any, deadline: Deadline) -> Any:
         """Send one request and return its decoded answer; the caller handles error codes in it."""
-        where = f"{self.where} {request.name.removesuffix('Request')}"
+        request_label = f"{self.where} {request.name.removesuffix('Request')}"
         correlation_id = next(self._ids)
         request.with_header(correlation_id=correlation_id, client_id=_CLIENT)
-        with map_errors(where, deadline):
-            self._socket.settimeout(deadline.left())
+        with map_errors(request_label, deadline):
+            self._socket.settimeout(deadline.seconds_left())
             self._socket.sendall(bytes(request.encode(framed=True, header=True)))
-            frame = self._receive_frame(where, deadline)
-        return _decode(request, frame, correlation_id, where)
+            frame = self._receive_frame(request_label, _LONGEST_OF.get(request.API_KEY, _LONGEST), deadline)
+        return _decode_answer(request, frame, correlation_id, request_label)
 
     def api_versions(self, deadline: Deadline) -> Any:
         """ApiVersions v3 with our name (KIP-511); nodes before Kafka 2.4 answer v0, which has neither features nor tags."""
@@ -226,7 +229,7 @@ class WireConnection:
         check(answer.error_code, f"{self.where} ApiVersions")
         return answer
 
-    def version_of(self, request: Any, lowest: int, highest: int) -> int:
+    def negotiate_version(self, request: Any, lowest: int, highest: int) -> int:
         """The newest version that both sides speak; raises Failed if there is none."""
         name, served = request.name.removesuffix("Request"), self.keys.get(request.API_KEY)
         if served is None:
@@ -236,16 +239,16 @@ class WireConnection:
             raise Failed(f"{self.where} serves {name} v{served[0]}-v{served[1]}, kmigrate supports v{lowest}-v{highest}")
         return version
 
-    def _receive_frame(self, where: str, deadline: Deadline) -> bytearray:
-        (size,) = struct.unpack(">i", self._receive(4, deadline))
-        if not 4 <= size <= _MAX_FRAME:  # a TLS or HTTP port, most often
-            raise Unreachable(f"{where}: a frame of {size} bytes is not Kafka's protocol")
-        return self._receive(size, deadline)
+    def _receive_frame(self, request_label: str, longest: int, deadline: Deadline) -> bytearray:
+        (size,) = struct.unpack(">i", self._receive_bytes(4, deadline))
+        if not 4 <= size <= longest:  # a TLS or HTTP port, most often
+            raise Unreachable(f"{request_label}: a frame of {size} bytes is not Kafka's protocol")
+        return self._receive_bytes(size, deadline)
 
-    def _receive(self, size: int, deadline: Deadline) -> bytearray:
+    def _receive_bytes(self, size: int, deadline: Deadline) -> bytearray:
         data = bytearray()
         while len(data) < size:
-            self._socket.settimeout(deadline.left())
+            self._socket.settimeout(deadline.seconds_left())
             chunk = self._socket.recv(min(size - len(data), _RECEIVE))
             if not chunk:
                 raise ConnectionResetError("the node closed the connection")
@@ -258,9 +261,9 @@ def api_keys(answer: Any) -> Mapping[int, tuple[int, int]]:
     return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
 
 
-def _connect(host: str, port: int, tls: ssl.SSLContext | None, deadline: Deadline) -> socket.socket:
+def _connect_any_address(host: str, port: int, tls: ssl.SSLContext | None, deadline: Deadline) -> socket.socket:
     """The first address of `host` that answers; unlike `create_connection`, all addresses share one deadline."""
-    refused: OSError = ConnectionRefusedError(f"no address for {host}")
+    last_error: OSError = ConnectionRefusedError(f"no address for {host}")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         raw = socket.socket(family, kind, protocol)
         try:
@@ -270,37 +273,37 @@ def _connect(host: str, port: int, tls: ssl.SSLContext | None, deadline: Deadlin
             raise
         except OSError as error:
             raw.close()
-            refused = error
-    raise refused
+            last_error = error
+    raise last_error
 
 
 def _dial(raw: socket.socket, address: Any, host: str, tls: ssl.SSLContext | None, deadline: Deadline) -> socket.socket:
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    raw.settimeout(deadline.left())
+    raw.settimeout(deadline.seconds_left())
     raw.connect(address)
     if tls is None:
         return raw
-    raw.settimeout(deadline.left())
+    raw.settimeout(deadline.seconds_left())
     return tls.wrap_socket(raw, server_hostname=host)
 
 
-def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> Any:
+def _decode_answer(request: Any, frame: bytearray, correlation_id: int, request_label: str) -> Any:
     (answered,) = struct.unpack_from(">i", frame)
     if answered != correlation_id:
-        raise Unreachable(f"{where}: answer {answered} to request {correlation_id}; the connection is out of step")
+        raise Unreachable(f"{request_label}: answer {answered} to request {correlation_id}; the connection is out of step")
     answer = ResponseClassRegistry.get_response_class(request.header)
     whole, head = memoryview(frame), io.BytesIO(frame[:_HEAD])
     try:  # apart from its header, for which the decoder would copy the whole answer twice
         answer.parse_header(head, version=request.API_VERSION)
         return answer.decode(whole[head.tell() :], version=request.API_VERSION)
     except Exception as error:  # the decoder raises anything on a wrong byte
-        raise Unreachable(f"{where}: the answer is not Kafka's protocol ({type(error).__name__})") from error
+        raise Unreachable(f"{request_label}: the answer is not Kafka's protocol ({type(error).__name__})") from error
 
 
 Read = TypeVar("Read", bound=Callable[..., Any])
 
 
-def understood(read: Read) -> Read:
+def map_malformed_answers(read: Read) -> Read:
     """A function that reads answers of a node (`Wire`, or what has an `endpoint`, comes first).
 
     An answer that the protocol can carry and no node ever gives, such as a list without its one entry, or null for a list, is
@@ -308,14 +311,14 @@ def understood(read: Read) -> Read:
     """
 
     @wraps(read)
-    def reads(wire: Any, *given: Any, **named: Any) -> Any:
+    def guarded_read(wire: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return read(wire, *given, **named)
+            return read(wire, *args, **kwargs)
         except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             text = f"{wire.endpoint} {read.__name__}: the answer is not Kafka's protocol ({type(error).__name__})"
             raise Unreachable(text) from error
 
-    return cast(Read, reads)
+    return cast(Read, guarded_read)
 
 
 _METADATA_LOG = "__cluster_metadata"
@@ -404,7 +407,7 @@ class Wire:
         if connection is not None:
             connection.close()
 
-    @understood
+    @map_malformed_answers
     def api_versions(self) -> ApiVersions:
         """Mode, migration flag (tag 3) and metadata version, as they are now."""
         answer = self._exchange(lambda connection, deadline: connection.api_versions(deadline))
@@ -415,7 +418,7 @@ class Wire:
             metadata_version=levels.get("metadata.version") if answer.finalized_features_epoch >= 0 else None,
         )
 
-    @understood
+    @map_malformed_answers
     def describe_quorum(self) -> Quorum:
         """The metadata quorum as its leader sees it; raises `NotLeader` on every other controller.
 
@@ -423,8 +426,8 @@ class Wire:
         computed with -1 would look like none.
         """
         topic = DescribeQuorumRequest.TopicData
-        wanted = [topic(topic_name=_METADATA_LOG, partitions=[topic.PartitionData(partition_index=0)])]
-        answer = self.ask(DescribeQuorumRequest, 0, 2, topics=wanted)
+        requested_topics = [topic(topic_name=_METADATA_LOG, partitions=[topic.PartitionData(partition_index=0)])]
+        answer = self.ask(DescribeQuorumRequest, 0, 2, topics=requested_topics)
         self._check_leads(answer.error_code, answer.error_message)
         state = answer.topics[0].partitions[0]
         self._check_leads(state.error_code, state.error_message)
@@ -438,7 +441,7 @@ class Wire:
             observers={replica.replica_id: replica.log_end_offset for replica in state.observers},
         )
 
-    @understood
+    @map_malformed_answers
     def describe_cluster(self) -> tuple[str, int, dict[int, tuple[str, int]]]:
         """A controller's view: cluster id, the leader's id (-1: none), and every controller's host and port (KIP-919).
 
@@ -448,10 +451,10 @@ class Wire:
         check(answer.error_code, f"{self.endpoint} DescribeCluster", answer.error_message)
         return answer.cluster_id, answer.controller_id, {node.broker_id: (node.host, node.port) for node in answer.brokers}
 
-    @understood
+    @map_malformed_answers
     def metadata(self) -> NodeMetadata:
         """The broker's cluster id, controller and live peers, without topics; raises `Unavailable` while it knows nothing yet."""
-        answer = self._metadata(topics=[])
+        answer = self._request_metadata(topics=[])
         return NodeMetadata(
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id if answer.controller_id >= 0 else None,
@@ -459,63 +462,92 @@ class Wire:
             racks={broker.node_id: broker.rack for broker in answer.brokers if broker.rack},
         )
 
-    @understood
+    @map_malformed_answers
+    def controller_address(self) -> tuple[str, int]:
+        """Host and port of the controller as this broker knows it; raises `Unavailable` while it knows none.
+
+        In KRaft mode it is any broker that lives, which passes requests on (KIP-590).
+        """
+        answer = self._request_metadata(topics=[])
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        if answer.controller_id not in addresses:
+            raise Unavailable(f"{self.endpoint} knows no controller at the moment")
+        return addresses[answer.controller_id]
+
+    @map_malformed_answers
     def partitions(self) -> tuple[PartitionLeader, ...]:
         """Every partition of every topic as this broker's metadata cache has it; raises `Unavailable` while it is empty."""
-        answer = self._metadata(topics=None)
+        answer = self._request_metadata(topics=None)
         for topic in answer.topics:
             check(topic.error_code, f"{self.endpoint} Metadata", topic.name)
-        return tuple(_partition_leader(topic.name, each) for topic in answer.topics for each in topic.partitions)
+        return tuple(_partition_leader(topic.name, partition) for topic in answer.topics for partition in topic.partitions)
 
-    @understood
+    @map_malformed_answers
+    def topics(self) -> dict[str, TopicMetadata]:
+        """Every topic with its id, partitions and overrides, as this broker knows them; topics deleted meanwhile are left out."""
+        answer = self._request_metadata(topics=None, newest=12)
+        known_topics = [topic for topic in answer.topics if topic.error_code != UNKNOWN_TOPIC_OR_PARTITION]
+        for topic in known_topics:
+            check(topic.error_code, f"{self.endpoint} Metadata", topic.name)
+        overrides: dict[str, dict[str, str]] = {}
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        for batch in batches([topic.name for topic in known_topics], _CONFIGS_BATCH):
+            resources = [resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in batch]
+            for result in self.ask(DescribeConfigsRequest, 1, 4, resources=resources).results:
+                if result.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+                    check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
+                    overrides[result.resource_name] = _select_overrides(result.configs)
+        return {topic.name: _topic_metadata(topic, overrides[topic.name]) for topic in known_topics if topic.name in overrides}
+
+    @map_malformed_answers
     def leaders(self, topic: str) -> dict[int, tuple[int, int]] | None:
         """Partition -> (leader, -1 for none; leader epoch) of one topic; None if this broker knows no such topic. Never creates it."""
-        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
-        (answer,) = self._metadata(topics=[wanted]).topics
+        requested_topic = MetadataRequest.MetadataRequestTopic(name=topic)
+        (answer,) = self._request_metadata(topics=[requested_topic]).topics
         if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
             return None
         check(answer.error_code, f"{self.endpoint} Metadata", topic)
-        return {each.partition_index: (each.leader_id, each.leader_epoch) for each in answer.partitions}
+        return {partition.partition_index: (partition.leader_id, partition.leader_epoch) for partition in answer.partitions}
 
-    @understood
+    @map_malformed_answers
     def find_coordinators(self, keys: Iterable[str], key_type: int = 0) -> dict[str, int | None]:
         """The coordinator of each group (`key_type` 0) or transactional id (1); None while it has none or is loading.
 
         Creates `__consumer_offsets` or `__transaction_state` if it does not exist yet: check `leaders` first.
         """
-        return {key: self._named(found) for key, found in self.coordinators(tuple(keys), key_type).items()}
+        return {key: self._coordinator_id(answer) for key, answer in self.coordinator_answers(tuple(keys), key_type).items()}
 
-    @understood
-    def coordinators(self, keys: Sequence[str], key_type: int = 0) -> dict[str, Any]:
+    @map_malformed_answers
+    def coordinator_answers(self, keys: Sequence[str], key_type: int = 0) -> dict[str, Any]:
         """For each key FindCoordinator's answer, with its error code; creates the topic as `find_coordinators` does."""
-        if self.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
+        if self.negotiate_version(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
             return {key: self.ask(FindCoordinatorRequest, 1, 3, key=key, key_type=key_type) for key in keys}
         answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(keys), key_type=key_type)
-        return {found.key: found for found in answer.coordinators}
+        return {coordinator.key: coordinator for coordinator in answer.coordinators}
 
     def groups(self) -> tuple[str, ...]:
         """The consumer groups that this broker has loaded, old copies of groups that have moved included."""
         return tuple(self.group_states())
 
-    @understood
+    @map_malformed_answers
     def group_states(self) -> dict[str, str]:
         """The same groups with their states, as Kafka names them; empty from brokers before Kafka 2.6 (ListGroups)."""
         answer = self.ask(ListGroupsRequest, 0, 4)
         check(answer.error_code, f"{self.endpoint} ListGroups")
-        return {found.group_id: found.group_state or "" for found in answer.groups}
+        return {group.group_id: group.group_state or "" for group in answer.groups}
 
-    @understood
+    @map_malformed_answers
     def locations(self, topics: Collection[str]) -> TopicLocations:
         """Where the brokers are, and who leads the partitions of these topics."""
-        answer = self._metadata([MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics])
-        rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
+        answer = self._request_metadata([MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics])
+        rows = ((topic.name, partition) for topic in answer.topics for partition in topic.partitions)
         return TopicLocations(
             {broker.node_id: (broker.host, broker.port) for broker in answer.brokers},
-            {(name, each.partition_index): each.leader_id for name, each in rows},
+            {(name, partition.partition_index): partition.leader_id for name, partition in rows},
             frozenset(topic.name for topic in answer.topics if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION),
         )
 
-    @understood
+    @map_malformed_answers
     def log_offsets(
         self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
     ) -> dict[tuple[str, int], int]:
@@ -526,25 +558,28 @@ class Wire:
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:
             by_topic[topic].append(_Place(partition_index=index, timestamp=which))
-        wanted = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each) for topic, each in by_topic.items()]
-        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=int(committed), topics=wanted)
-        rows = ((topic.name, each) for topic in answer.topics for each in topic.partitions)
-        return {(name, each.partition_index): each.offset for name, each in rows if each.error_code == 0}
+        requested_topics = [
+            ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=topic_partitions)
+            for topic, topic_partitions in by_topic.items()
+        ]
+        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=int(committed), topics=requested_topics)
+        rows = ((topic.name, partition) for topic in answer.topics for partition in topic.partitions)
+        return {(name, partition.partition_index): partition.offset for name, partition in rows if partition.error_code == 0}
 
-    @understood
+    @map_malformed_answers
     def topic_configs(self, key: str, topics: Iterable[str]) -> dict[str, str]:
         """The value in force of one configuration key for each topic; topics deleted meanwhile are left out."""
         values: dict[str, str] = {}
         resource = DescribeConfigsRequest.DescribeConfigsResource
         for batch in batches(topics, _CONFIGS_BATCH):
-            wanted = [resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[key]) for topic in batch]
-            for result in self.ask(DescribeConfigsRequest, 1, 4, resources=wanted).results:
+            resources = [resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[key]) for topic in batch]
+            for result in self.ask(DescribeConfigsRequest, 1, 4, resources=resources).results:
                 if result.error_code != UNKNOWN_TOPIC_OR_PARTITION:
                     check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
                     values.update((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
         return values
 
-    @understood
+    @map_malformed_answers
     def replica_lags(self) -> dict[tuple[str, int], int]:
         """For each of this broker's replicas: the records that its log is behind the high watermark it knows (DescribeLogDirs)."""
         answer = self.ask(DescribeLogDirsRequest, 1, 4, topics=None)
@@ -556,7 +591,7 @@ class Wire:
             if not partition.is_future_key
         }
 
-    @understood
+    @map_malformed_answers
     def client_metrics(self) -> tuple[str, ...] | None:
         """The names of client-metrics subscriptions (KIP-714); None if this node does not list them (ZooKeeper mode)."""
         if not self.serves(ListConfigResourcesRequest):
@@ -569,17 +604,23 @@ class Wire:
         """The answer to one request in the newest version that both sides speak; the caller handles error codes in it."""
         return self._exchange(
             lambda connection, deadline: connection.call(
-                request(version=connection.version_of(request, lowest, highest), **fields), deadline
+                request(version=connection.negotiate_version(request, lowest, highest), **fields), deadline
             )
         )
+
+    @map_malformed_answers
+    def certificate_end(self) -> float:
+        """When the node's certificate ends, in seconds since the epoch; infinite without TLS."""
+        end: float = self._exchange(lambda connection, _: connection.certificate_end())
+        return end
 
     def serves(self, request: Any) -> bool:
         """True if this node serves the request in any version."""
         return request.API_KEY in self._exchange(lambda connection, _: connection.keys)
 
-    def version_of(self, request: Any, lowest: int, highest: int) -> int:
+    def negotiate_version(self, request: Any, lowest: int, highest: int) -> int:
         """The version that `ask` would use: the newest that both sides speak. Raises `Failed` if there is none."""
-        version: int = self._exchange(lambda connection, _: connection.version_of(request, lowest, highest))
+        version: int = self._exchange(lambda connection, _: connection.negotiate_version(request, lowest, highest))
         return version
 
     def _check_leads(self, code: int, detail: str | None) -> None:
@@ -587,13 +628,13 @@ class Wire:
             raise NotLeader(f"{self.endpoint} does not lead the quorum")
         check(code, f"{self.endpoint} DescribeQuorum", detail)
 
-    def _metadata(self, topics: list[Any] | None) -> Any:
-        answer = self.ask(MetadataRequest, 4, 9, topics=topics, allow_auto_topic_creation=False)
+    def _request_metadata(self, topics: list[Any] | None, newest: int = 9) -> Any:
+        answer = self.ask(MetadataRequest, 4, newest, topics=topics, allow_auto_topic_creation=False)
         if not answer.brokers:  # it has started, but got no metadata from a controller yet: "no topics" would look healthy
             raise Unavailable(f"{self.endpoint} has no metadata yet")
         return answer
 
-    def _named(self, coordinator: Any) -> int | None:
+    def _coordinator_id(self, coordinator: Any) -> int | None:
         if coordinator.error_code in {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE}:
             return None
         check(coordinator.error_code, f"{self.endpoint} FindCoordinator", coordinator.error_message)
@@ -605,18 +646,18 @@ class Wire:
         if not self._lock.acquire(timeout=self.timeout):
             raise TimedOut(f"{self.endpoint}: the previous call did not end within {self.timeout:g} s")
         try:
-            kept = self._connection is not None
+            is_reused = self._connection is not None
             try:
-                return self._use(use, deadline)
+                return self._use_connection(use, deadline)
             except Unreachable:
-                if not kept:
+                if not is_reused:
                     raise
             # The node may have closed a kept connection long ago (idle limit, restart): that says nothing about its state now.
-            return self._use(use, deadline)
+            return self._use_connection(use, deadline)
         finally:
             self._lock.release()
 
-    def _use(self, use: Use, deadline: Deadline) -> Any:
+    def _use_connection(self, use: Use, deadline: Deadline) -> Any:
         if self._connection is None:
             if self._tls is None and self._security.protocol in {"SSL", "SASL_SSL"}:
                 self._tls = tls_context(self._security)
@@ -628,55 +669,89 @@ class Wire:
             raise
 
 
+def _select_overrides(entries: Iterable[Any]) -> dict[str, str]:
+    return {entry.name: entry.value for entry in entries if entry.config_source == _OF_TOPIC and entry.value is not None}
+
+
+def _topic_metadata(answer: Any, overrides: Mapping[str, str]) -> TopicMetadata:
+    """`topic_id` comes with version 10 of the request (Kafka 2.8)."""
+    topic_uuid = getattr(answer, "topic_id", None)
+    identity = (
+        topic_id_or_none(base64.urlsafe_b64encode(topic_uuid.bytes).decode().rstrip("=")) if topic_uuid is not None else None
+    )
+    rows = {
+        partition.partition_index: PartitionMetadata(
+            tuple(partition.replica_nodes), partition.leader_id, tuple(partition.isr_nodes)
+        )
+        for partition in answer.partitions
+    }
+    return TopicMetadata(answer.name, identity, rows, overrides)
+
+
 def _partition_leader(topic: str, answer: Any) -> PartitionLeader:
     partition = Partition(topic, answer.partition_index, answer.leader_id, tuple(answer.replica_nodes), tuple(answer.isr_nodes))
     return PartitionLeader(answer.leader_epoch, partition)
 
 
 _BROKER = 4  # ConfigResource.Type of a broker
+_OF_TOPIC = 1  # ConfigSource of what was set for a topic
 _STATIC = 4  # ConfigSource of the settings it read when it started
 OF_DEFAULT = 5  # ConfigSource of Kafka's defaults
 _LIST_MS = 10_000
 
 
-@understood
-def effective(wire: Wire, broker: int) -> dict[str, str]:
+@map_malformed_answers
+def read_effective_config(wire: Wire, broker: int) -> dict[str, str]:
     """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send."""
-    return {entry.name: entry.value for entry in broker_configs(wire, broker) if entry.value is not None}
+    return {entry.name: entry.value for entry in describe_broker_configs(wire, broker) if entry.value is not None}
 
 
-@understood
-def taken(wire: Wire, broker: int) -> Taken:
+@map_malformed_answers
+def read_startup_config(wire: Wire, broker: int) -> Taken:
     """The settings that the broker read when it started, whatever was set dynamically since. Secrets are without their values."""
-    synonyms = [synonym for entry in broker_configs(wire, broker) for synonym in entry.synonyms]
-    values = {each.name: each.value for each in synonyms if each.source == _STATIC}
+    synonyms = [synonym for entry in describe_broker_configs(wire, broker) for synonym in entry.synonyms]
+    values = {setting.name: setting.value for setting in synonyms if setting.source == _STATIC}
     if not values:
         raise Failed(f"{wire.endpoint} reports nothing of its own file")
-    return Taken(values, {each.name: each.value for each in synonyms if each.source == OF_DEFAULT and each.value is not None})
+    return Taken(
+        values,
+        {setting.name: setting.value for setting in synonyms if setting.source == OF_DEFAULT and setting.value is not None},
+    )
 
 
-def broker_configs(wire: Wire, broker: int | None, keys: list[str] | None = None) -> Iterator[Any]:
+def describe_broker_configs(wire: Wire, broker: int | None, keys: list[str] | None = None) -> Iterator[Any]:
     """Each setting of a broker, or (None) of all brokers' default, with all its sources (KIP-226); `keys`: only these."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = resource(resource_type=_BROKER, resource_name="" if broker is None else str(broker), configuration_keys=keys)
-    for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=[wanted], include_synonyms=True).results:
+    broker_resource = resource(
+        resource_type=_BROKER, resource_name="" if broker is None else str(broker), configuration_keys=keys
+    )
+    for result in wire.ask(DescribeConfigsRequest, 1, 4, resources=[broker_resource], include_synonyms=True).results:
         check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
         yield from result.configs
 
 
-@understood
-def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
+@map_malformed_answers
+def describe_log_dirs(wire: Wire) -> tuple[LogDir, ...]:
     """Every log directory of the broker and its error; without its replicas, which may be many."""
     answer = wire.ask(DescribeLogDirsRequest, 1, 4, topics=[])
     check(getattr(answer, "error_code", None) or 0, f"{wire.endpoint} DescribeLogDirs")
-    found = tuple(LogDir(each.log_dir, name_of(each.error_code) if each.error_code else "") for each in answer.results)
-    if not found:  # before version 3 this is the answer if DESCRIBE of the cluster is not allowed
+    directories = tuple(
+        LogDir(directory.log_dir, error_name(directory.error_code) if directory.error_code else "", _usable_bytes(directory))
+        for directory in answer.results
+    )
+    if not directories:  # before version 3 this is the answer if DESCRIBE of the cluster is not allowed
         raise Failed(f"{wire.endpoint} names no log directory: our user may not DESCRIBE the cluster")
-    return found
+    return directories
 
 
-@understood
-def reassignments(wire: Wire) -> tuple[str, ...]:
+def _usable_bytes(directory: Any) -> int | None:
+    """The room on the directory's disk; None below version 4 of the answer, and where the broker does not know it (-1)."""
+    usable: int | None = getattr(directory, "usable_bytes", None)
+    return usable if usable is not None and usable >= 0 else None
+
+
+@map_malformed_answers
+def list_reassignments(wire: Wire) -> tuple[str, ...]:
     """Partitions that are being reassigned; only the controller knows them, others raise `Unavailable` (KRaft brokers ask it)."""
     answer = wire.ask(ListPartitionReassignmentsRequest, 0, 0, timeout_ms=_LIST_MS, topics=None)
     check(answer.error_code, f"{wire.endpoint} ListPartitionReassignments", answer.error_message)

@@ -11,11 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from airflow_provider_kmigrate.core.coordination.registration import is_number
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     BrokerMode,
     Expansion,
@@ -27,7 +25,9 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZkController,
 )
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.member.registration import is_number
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Forbidden
 
 Parsed = TypeVar("Parsed")
@@ -35,35 +35,37 @@ Parsed = TypeVar("Parsed")
 _SHOWN = 200  # characters of a malformed znode that a message may carry
 
 
-def cluster_id(data: bytes) -> str | Malformed:
+def parse_cluster_id(data: bytes) -> str | Malformed:
     """/cluster/id: {"version":"1","id":"..."}"""
-    return parsed("/cluster/id", data, lambda fields: _text(fields["id"]))
+    return parse_znode("/cluster/id", data, lambda fields: _require_text(fields["id"]))
 
 
-def controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
+def parse_controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
     """/controller; version 1 (before KIP-866) has no kraftControllerEpoch, which means -1."""
-    return parsed(
+    return parse_znode(
         "/controller",
         data,
-        lambda fields: ZkController(_int(fields["brokerid"]), _int(fields.get("kraftControllerEpoch", -1)), ephemeral),
+        lambda fields: ZkController(
+            _require_int(fields["brokerid"]), _require_int(fields.get("kraftControllerEpoch", -1)), ephemeral
+        ),
     )
 
 
-def controller_epoch(data: bytes) -> int | None:
+def parse_controller_epoch(data: bytes) -> int | None:
     """/controller_epoch is bare decimal text; None if it is anything else."""
     return int(data) if re.fullmatch(rb"-?[0-9]{1,10}", data) else None
 
 
-def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
+def parse_migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
     """/migration; null data, which blocks the migration driver forever (KAFKA-19480), is malformed too."""
-    return parsed(
+    return parse_znode(
         "/migration",
         data,
         lambda fields: Migration(
-            kraft_controller_id=_int(fields["kraft_controller_id"]),
-            kraft_controller_epoch=_int(fields["kraft_controller_epoch"]),
-            metadata_offset=_int(fields["kraft_metadata_offset"]),
-            metadata_epoch=_int(fields["kraft_metadata_epoch"]),
+            kraft_controller_id=_require_int(fields["kraft_controller_id"]),
+            kraft_controller_epoch=_require_int(fields["kraft_controller_epoch"]),
+            metadata_offset=_require_int(fields["kraft_metadata_offset"]),
+            metadata_epoch=_require_int(fields["kraft_metadata_epoch"]),
             version=version,
             created_at=created_at,
             age=age,
@@ -71,80 +73,84 @@ def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | Non
     )
 
 
-def topic(name: str, data: bytes) -> TopicMetadata | Malformed:
+def parse_topic(name: str, data: bytes) -> TopicMetadata | Malformed:
     """/brokers/topics/<topic>: replicas of each partition; leader -1 and no ISR until the states are read too."""
 
-    def assignment(fields: Mapping[str, Any]) -> TopicMetadata:
-        partitions = {_index(index): PartitionMetadata(_ints(ids), leader=-1) for index, ids in fields["partitions"].items()}
+    def build_topic(fields: Mapping[str, Any]) -> TopicMetadata:
+        partitions = {
+            _parse_index(index): PartitionMetadata(_require_ints(ids), leader=-1) for index, ids in fields["partitions"].items()
+        }
         return TopicMetadata(name, fields.get("topic_id"), partitions)
 
-    return parsed(f"/brokers/topics/{name}", data, assignment)
+    return parse_znode(f"/brokers/topics/{name}", data, build_topic)
 
 
-def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int | None] | Malformed:
+def parse_partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int | None] | Malformed:
     """/brokers/topics/<topic>/partitions/<n>/state: leader (-1: none), ISR, and the epoch of the controller that wrote it."""
 
-    def state(fields: Mapping[str, Any]) -> tuple[int, tuple[int, ...], int | None]:
+    def build_state(fields: Mapping[str, Any]) -> tuple[int, tuple[int, ...], int | None]:
         epoch = fields.get("controller_epoch")
-        return _int(fields["leader"]), _ints(fields["isr"]), None if epoch is None else _int(epoch)
+        return _require_int(fields["leader"]), _require_ints(fields["isr"]), None if epoch is None else _require_int(epoch)
 
-    return parsed(path, data, state)
+    return parse_znode(path, data, build_state)
 
 
-def state_epoch(path: str, data: bytes) -> int | Malformed:
+def parse_state_epoch(path: str, data: bytes) -> int | Malformed:
     """The same znode's controller_epoch: a controller with a lower epoch can change nothing about this partition (KAFKA-20488)."""
-    return parsed(path, data, lambda fields: _int(fields["controller_epoch"]))
+    return parse_znode(path, data, lambda fields: _require_int(fields["controller_epoch"]))
 
 
-def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
+def parse_configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
-    return parsed(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
+    return parse_znode(path, data, lambda fields: {_require_text(key): str(value) for key, value in fields["config"].items()})
 
 
-def rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
+def parse_rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
     """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
     why = "a roll may let the takeover isolate a broker that was rolled back"
-    return _own_note(
+    return _parse_own_note(
         ROLLED_BACK, data, lambda fields: {int(key): BrokerMode(mode) for key, mode in fields.items()}, why, '{"0": "zookeeper"}'
     )
 
 
-def node_ids(path: str, data: bytes) -> frozenset[int]:
+def parse_node_ids(path: str, data: bytes) -> frozenset[int]:
     """Our own note of nodes, such as [0, 1]. Raises `Failed` if it is unreadable."""
     why = "the takeover may isolate a broker, or a lost migration flag may look like a finalization"
-    return _own_note(path, data, lambda ids: frozenset(map(_int, ids)), why, "[0, 1]")
+    return _parse_own_note(path, data, lambda ids: frozenset(map(_require_int, ids)), why, "[0, 1]")
 
 
-def expansion(data: bytes) -> Expansion:
+def parse_expansion(data: bytes) -> Expansion:
     """Our own note {"from": [10], "to": 20, "stage": "deleting"}. Raises `Failed` if it is unreadable."""
 
-    def read(fields: Mapping[str, Any]) -> Expansion:
-        return Expansion(_ints(fields["from"]), _int(fields["to"]), ExpansionStage(fields["stage"]))
+    def build_expansion(fields: Mapping[str, Any]) -> Expansion:
+        return Expansion(_require_ints(fields["from"]), _require_int(fields["to"]), ExpansionStage(fields["stage"]))
 
     why = "the offsets of groups that were deleted may never be imported"
-    return _own_note(EXPANSION, data, read, why, '{"from": [10], "to": 20, "stage": "deleting"}')
+    return _parse_own_note(EXPANSION, data, build_expansion, why, '{"from": [10], "to": 20, "stage": "deleting"}')
 
 
-def partition_counts(data: bytes) -> Mapping[str, int]:
+def parse_partition_counts(data: bytes) -> Mapping[str, int]:
     """Our own note {"__consumer_offsets": 50}. Raises `Failed` if it is unreadable."""
     why = "an expansion that no broker has noticed may not be seen, and the next restart loses positions of groups"
     example = '{"__consumer_offsets": 50}'
-    return _own_note(COUNTS, data, lambda fields: {_text(topic): _int(count) for topic, count in fields.items()}, why, example)
+    return _parse_own_note(
+        COUNTS, data, lambda fields: {_require_text(topic): _require_int(count) for topic, count in fields.items()}, why, example
+    )
 
 
-def _own_note(path: str, data: bytes, build: Callable[[Any], Parsed], why: str, example: str) -> Parsed:
-    found = parsed(path, data, build)
-    if isinstance(found, Malformed):
-        raise Failed(f"kmigrate's note {path} holds {found.content}: without it {why}; correct it, such as {example}")
-    return found
+def _parse_own_note(path: str, data: bytes, build: Callable[[Any], Parsed], why: str, example: str) -> Parsed:
+    note = parse_znode(path, data, build)
+    if isinstance(note, Malformed):
+        raise Failed(f"kmigrate's note {path} holds {note.content}: without it {why}; correct it, such as {example}")
+    return note
 
 
-def expansion_note(found: Expansion) -> dict[str, Any]:
+def expansion_note(noted_expansion: Expansion) -> dict[str, Any]:
     """The JSON values that `expansion` reads."""
-    return {"from": list(found.old), "to": found.new, "stage": str(found.stage)}
+    return {"from": list(noted_expansion.old), "to": noted_expansion.new, "stage": str(noted_expansion.stage)}
 
 
-def readable(data: bytes | None) -> str:
+def printable_content(data: bytes | None) -> str:
     """A znode's content for a message: text as it is, bytes as base64, both cut."""
     try:
         text = (data or b"").decode()
@@ -153,40 +159,40 @@ def readable(data: bytes | None) -> str:
     return printable(text[:_SHOWN])
 
 
-def parsed(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
+def parse_znode(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
     """What `build` makes of the JSON in a znode; `Malformed` if it cannot."""
     try:
         return build(read_json(data))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
-        return Malformed(path, readable(data))
+        return Malformed(path, printable_content(data))
 
 
-def or_failed(found: Parsed | Malformed) -> Parsed:
+def raise_if_malformed(value_or_malformed: Parsed | Malformed) -> Parsed:
     """What was parsed. Raises `Failed` if the znode is malformed."""
-    if isinstance(found, Malformed):
-        raise Failed(f"{found.path} does not have Kafka's format: {found.content!r}")
-    return found
+    if isinstance(value_or_malformed, Malformed):
+        raise Failed(f"{value_or_malformed.path} does not have Kafka's format: {value_or_malformed.content!r}")
+    return value_or_malformed
 
 
-def _int(value: object) -> int:
+def _require_int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return value
 
 
-def _ints(values: object) -> tuple[int, ...]:
+def _require_ints(values: object) -> tuple[int, ...]:
     if not isinstance(values, list):
         raise TypeError(values)
-    return tuple(_int(value) for value in values)
+    return tuple(_require_int(value) for value in values)
 
 
-def _index(text: str) -> int:
+def _parse_index(text: str) -> int:
     if not is_number(text):
         raise ValueError(text)
     return int(text)
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(value)
     return value
@@ -202,9 +208,9 @@ def batches(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
         yield batch
 
 
-def outdated(seen: str) -> Reason:
-    """The reason of a `Fenced`; `seen` says which token is older."""
-    return Reason("H03", f"{seen}.")
+def outdated_token(text: str) -> Reason:
+    """The reason of a `Fenced`; `text` says which token is older."""
+    return Reason("H03", f"{text}.")
 
 
 ROOT: Final = "/_kmigrate"
@@ -224,7 +230,7 @@ EXPANSION: Final = f"{ROOT}/offsets-topic"
 #: leaders hide that a topic has more partitions since. A rollback needs it to its end.
 COUNTS: Final = f"{ROOT}/partition-counts"
 #: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
-#: Kafka has left out (`missing_states`); everything else of Kafka's tree is only read.
+#: Kafka has left out (`find_missing_states`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
@@ -233,6 +239,19 @@ CONSUMERS: Final = "/consumers"
 _NAME: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,255}"  # of a group or a topic, as Kafka allows them
 _GROUP: Final = rf"{CONSUMERS}/{_NAME}"
 _STATE: Final = rf"/brokers/topics/{_NAME}/partitions/[0-9]{{1,10}}/state"
+
+
+class Znode(NamedTuple):
+    """A znode: its data, their version, and the zxid and time (seconds since the epoch) of their last change.
+
+    `children_zxid`: of the last child that was created or deleted.
+    """
+
+    data: bytes
+    version: int
+    zxid: int
+    changed_at: float
+    children_zxid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +283,16 @@ class Create:
 
 Operation = Set | Delete | Create
 
-#: What may be done to a consumer group: its mode, our hold, an operator's resets, its offsets with their persistent parents, and
+#: What may be done to a consumer group: its mode, our hold and the note of its cutover, an operator's resets, its offsets with their persistent parents, and
 #: the folders that it leaves empty (ZooKeeper deletes no other). Never a member's registration or an owner: only its own session
 #: may write those.
 OF_GROUPS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
     Create: re.compile(
-        rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode|/hold)?|/(?:offsets|migration/reset)(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"
+        rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode|/hold|/cutover)?|/(?:offsets|migration/reset)(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"
     ),
-    Set: re.compile(rf"{_GROUP}/(?:migration/(?:mode|hold)|(?:offsets|migration/reset)/{_NAME}/[0-9]{{1,10}})"),
+    Set: re.compile(rf"{_GROUP}/(?:migration/(?:mode|hold|cutover)|(?:offsets|migration/reset)/{_NAME}/[0-9]{{1,10}})"),
     Delete: re.compile(
-        rf"{_GROUP}/(?:migration(?:/mode|/hold|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"
+        rf"{_GROUP}/(?:migration(?:/mode|/hold|/cutover|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"
     ),
 }
 _OF_PARTITIONS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
@@ -282,15 +301,15 @@ _OF_PARTITIONS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
 }
 
 
-def check_allowed(operation: Operation, *, held: bool) -> None:
-    """Raise `Forbidden` (Z04) for a write that is on no list; `held`: whether it is fenced."""
+def check_allowed(operation: Operation, *, is_fenced: bool) -> None:
+    """Raise `Forbidden` (Z04) for a write that is on no list; `is_fenced`: whether it is fenced."""
     if _OWN.fullmatch(operation.path):
         return
     of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None
     of_partition = type(operation) in _OF_PARTITIONS and _OF_PARTITIONS[type(operation)].fullmatch(operation.path) is not None
     if not of_group and not of_partition and operation.path not in WRITABLE:
         raise _forbidden(f"{operation.path} is not on the list of writable znodes")
-    if not held:
+    if not is_fenced:
         raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")
     if isinstance(operation, Create):
         if operation.ephemeral or not (of_group or (of_partition and operation.like)):

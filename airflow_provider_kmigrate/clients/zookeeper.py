@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 from urllib.parse import unquote
 
 from kazoo.client import TransactionRequest
@@ -30,6 +30,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.holding import Holding
+from airflow_provider_kmigrate.clients.offset_writers import find_unregistered_commits
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import tls_context
 from airflow_provider_kmigrate.clients.znodes import (
@@ -43,18 +44,27 @@ from airflow_provider_kmigrate.clients.znodes import (
     Delete,
     Operation,
     Set,
+    Znode,
     check_allowed,
-    or_failed,
-    outdated,
+    outdated_token,
+    raise_if_malformed,
 )
-from airflow_provider_kmigrate.clients.zookeeper_session import Changed, ReadKind, Session, ZnodeRead, error_for
-from airflow_provider_kmigrate.core.coordination.registration import INTERNAL, is_number
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.clients.zookeeper_session import (
+    Changed,
+    ReadKind,
+    Session,
+    ZnodeRead,
+    error_for,
+    name_strangers,
+    own_identities,
+)
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerRegistration,
     LeaderTime,
     LiveMembers,
     Malformed,
     Migration,
+    OthersRight,
     PartitionMetadata,
     Reason,
     RequestTime,
@@ -65,6 +75,7 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
+from airflow_provider_kmigrate.core.member.registration import INTERNAL, is_number
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
@@ -111,118 +122,112 @@ class _TreeReads:
         self.latest = 0.0
         self.malformed: list[Malformed] = []
 
-    def nodes(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         """Each of these children of a folder that exists, by name."""
-        for path, znode in self.zookeeper.nodes(f"{folder}/{name}" for name in names):
+        for path, znode in self.zookeeper.read_znodes(f"{folder}/{name}" for name in names):
             self.latest = max(self.latest, znode.changed_at)
             yield path.removeprefix(f"{folder}/"), znode
 
-    def settings(self, folder: str) -> dict[str, tuple[str, ...]]:
+    def read_config_keys(self, folder: str) -> dict[str, tuple[str, ...]]:
         """The keys set for each entity; entities without any are left out.
 
         An unreadable znode is only named: it may hold salted passwords.
         """
-        found = {}
-        for name, znode in self.nodes(folder, self.zookeeper.children(folder)):
+        keys_by_entity = {}
+        for name, znode in self.read_znodes(folder, self.zookeeper.children(folder)):
             if not znode.data:  # Kafka creates it as a parent, such as for a user whose quotas are all of single clients
                 continue
-            keys = znodes.configs(f"{folder}/{name}", znode.data)
+            keys = znodes.parse_configs(f"{folder}/{name}", znode.data)
             if isinstance(keys, Malformed):
                 self.malformed.append(Malformed(keys.path, ""))
             elif keys:
-                found[unquote(name)] = tuple(sorted(keys))
-        return found
+                keys_by_entity[unquote(name)] = tuple(sorted(keys))
+        return keys_by_entity
 
-    def acls(self) -> Iterator[ZkAcl]:
+    def read_topic_acls(self) -> Iterator[ZkAcl]:
         """The rules of `/kafka-acl/Topic` and, for other patterns, of `/kafka-acl-extended/prefixed/Topic`."""
         patterns = self.zookeeper.children("/kafka-acl-extended")
         extended = [(pattern.upper(), f"/kafka-acl-extended/{pattern}") for pattern in patterns]
         for pattern, root in [("LITERAL", "/kafka-acl"), *extended]:
-            for folder, names in self.zookeeper.families(f"{root}/{kind}" for kind in self.zookeeper.children(root)):
+            for folder, names in self.zookeeper.children_by_path(f"{root}/{kind}" for kind in self.zookeeper.children(root)):
                 resource = folder.removeprefix(f"{root}/")
-                for name, znode in self.nodes(folder, names):
-                    found = znodes.parsed(f"{folder}/{name}", znode.data, partial(_rules, resource, name, pattern))
-                    if isinstance(found, Malformed):
-                        self.malformed.append(found)
+                for name, znode in self.read_znodes(folder, names):
+                    rules = znodes.parse_znode(f"{folder}/{name}", znode.data, partial(_parse_acls, resource, name, pattern))
+                    if isinstance(rules, Malformed):
+                        self.malformed.append(rules)
                     else:
-                        yield from found
+                        yield from rules
 
-    def changed(self) -> tuple[tuple[str, float], ...]:
+    def list_recent_changes(self) -> tuple[tuple[str, float], ...]:
         """The newest notifications of changed settings and ACLs, newest first; Kafka keeps each for some 15 minutes."""
-        found = []
+        changes = []
         for folder in _CHANGES:
-            for _, znode in self.nodes(folder, self.zookeeper.children(folder)[-_NEWEST:]):
-                found.append((_entity(znode.data) if folder == _CHANGES[0] else "access rules", znode.changed_at))
-        return tuple(sorted(found, key=lambda change: -change[1])[:_NEWEST])
+            for _, znode in self.read_znodes(folder, self.zookeeper.children(folder)[-_NEWEST:]):
+                changes.append((_describe_entity(znode.data) if folder == _CHANGES[0] else "access rules", znode.changed_at))
+        return tuple(sorted(changes, key=lambda change: -change[1])[:_NEWEST])
 
-    def registrations(self) -> dict[int, BrokerRegistration]:
+    def read_registrations(self) -> dict[int, BrokerRegistration]:
         """Each broker's registration, as the broker last wrote it: it does again if its listeners change."""
-        found = {}
-        for name, znode in self.nodes("/brokers/ids", filter(is_number, self.zookeeper.children("/brokers/ids"))):
-            broker_time = znodes.parsed(name, znode.data, lambda fields: int(fields["timestamp"]) / 1000)
+        registrations = {}
+        for name, znode in self.read_znodes("/brokers/ids", filter(is_number, self.zookeeper.children("/brokers/ids"))):
+            broker_time = znodes.parse_znode(name, znode.data, lambda fields: int(fields["timestamp"]) / 1000)
             if not isinstance(broker_time, Malformed):
-                found[int(name)] = BrokerRegistration(broker_time, znode.changed_at)
-        return found
+                registrations[int(name)] = BrokerRegistration(broker_time, znode.changed_at)
+        return registrations
 
 
-def _rules(resource: str, name: str, pattern: str, fields: Mapping[str, Any]) -> list[ZkAcl]:
+def _parse_acls(resource: str, name: str, pattern: str, fields: Mapping[str, Any]) -> list[ZkAcl]:
     keys = ("principal", "operation", "permissionType")
     return [ZkAcl(resource, name, pattern, *(str(entry[key]) for key in keys)) for entry in fields["acls"]]
 
 
-def _entity(data: bytes) -> str:
-    named = znodes.parsed("notification", data, lambda fields: f"settings of {fields['entity_path']}")
-    return "settings" if isinstance(named, Malformed) else named
+def _describe_entity(data: bytes) -> str:
+    entity = znodes.parse_znode("notification", data, lambda fields: f"settings of {fields['entity_path']}")
+    return "settings" if isinstance(entity, Malformed) else entity
 
 
-def _guarded(session: Session) -> tuple[str, ...]:
+def _find_guarding_schemes(session: Session) -> tuple[str, ...]:
     """The identity schemes without which Kafka's znodes cannot be written."""
     client = session.client()
     waiting = {path: client.get_acls_async(path) for path in _GUARDED}
     schemes = set()
     for path, result in waiting.items():
-        acls, _ = session.result(f"ACL of {path}", result)
+        acls, _ = session.wait_for_result(f"ACL of {path}", result)
         if not any(acl.id.scheme == "world" and acl.perms & _WRITES for acl in acls):
             schemes |= {acl.id.scheme for acl in acls} - {"world"}
     return tuple(sorted(schemes))
 
 
-def _exists(session: Session, path: str) -> bool:
+def _exists_outside_chroot(session: Session, path: str) -> bool:
     """True if a znode outside our chroot exists; kazoo's own call would put the chroot in front."""
     client = session.client()
     result = client.handler.async_result()
     client._call(Exists(path, None), result)  # noqa: SLF001  # as kazoo itself does
-    return session.result(path, result) is not None
+    return session.wait_for_result(path, result) is not None
 
 
-def _server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
+def _ask_server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _SRVR_TIMEOUT) as raw:
             raw.settimeout(_SRVR_TIMEOUT)
             stream = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
             stream.sendall(b"srvr")
-            said = _all_of(stream).decode(errors="replace")
+            answer = _receive_all(stream).decode(errors="replace")
     except (OSError, ValueError, AuthenticationFailed):
         return ZooKeeperServer(address)
-    version, mode = _VERSION.search(said), _MODE.search(said)
+    version, mode = _VERSION.search(answer), _MODE.search(answer)
     return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None)
 
 
-def _all_of(stream: socket.socket) -> bytes:
+def _receive_all(stream: socket.socket) -> bytes:
     data = b""
     while len(data) < _ANSWER and (chunk := stream.recv(4096)):
         data += chunk
     return data
 
 
-class Znode(NamedTuple):
-    """A znode: its data, their version, and the zxid and time (seconds since the epoch) of their last change."""
-
-    data: bytes
-    version: int
-    zxid: int
-    changed_at: float
+_UNREGISTERED_S = 10.0  # how old the last look for commits without a registration may be
 
 
 class ZnodeReads(Protocol):
@@ -234,23 +239,26 @@ class ZnodeReads(Protocol):
     def children(self, path: str) -> list[str]:
         """The names below a znode, sorted."""
 
-    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Name and data of these children of a folder."""
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes, with the names below it, sorted."""
 
 
-def topics_of(tree: ZnodeReads) -> dict[str, TopicMetadata]:
+def read_topics(tree: ZnodeReads) -> dict[str, TopicMetadata]:
     """Every topic with its overrides and each partition's replicas, without leaders and ISRs. Raises `Failed` if a znode is malformed."""
-    topics = {topic.name: topic for topic in _assignments(tree)}
-    found = tree.each("/config/topics", topics)
-    overrides = {name: or_failed(znodes.configs(f"/config/topics/{name}", data)) for name, data in found}
+    topics = {topic.name: topic for topic in _read_assignments(tree)}
+    config_znodes = tree.read_children("/config/topics", topics)
+    overrides = {name: raise_if_malformed(znodes.parse_configs(f"/config/topics/{name}", data)) for name, data in config_znodes}
     return {name: replace(topic, configs=overrides.get(name, {})) for name, topic in sorted(topics.items())}
 
 
-def _assignments(tree: ZnodeReads) -> list[TopicMetadata]:
-    return [or_failed(znodes.topic(name, data)) for name, data in tree.each("/brokers/topics", tree.children("/brokers/topics"))]
+def _read_assignments(tree: ZnodeReads) -> list[TopicMetadata]:
+    return [
+        raise_if_malformed(znodes.parse_topic(name, data))
+        for name, data in tree.read_children("/brokers/topics", tree.children("/brokers/topics"))
+    ]
 
 
 class ZooKeeper:
@@ -260,6 +268,7 @@ class ZooKeeper:
         self._settings = settings
         self._session = Session(settings)
         self._time: LeaderTime | None = None  # as of our last write
+        self._unregistered: tuple[float, Mapping[str, float]] | None = None  # when it was read, and what
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +282,7 @@ class ZooKeeper:
 
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         root, identity, ids, controller, epoch, migration, deletions, moves, *others = self._session.read(
             "view",
             ZnodeRead(ReadKind.DATA, "/"),
@@ -286,117 +295,117 @@ class ZooKeeper:
             ZnodeRead(ReadKind.DATA, "/admin/reassign_partitions"),
             *(ZnodeRead(ReadKind.DATA, path) for path in (*NOTES, EXPANSION, COUNTS, *_COORDINATOR_TOPICS.values())),
         )
-        read = RequestTime(asked, time.monotonic())
-        back, registered, unflagged, expansion, counts, *coordinators = others
+        read = RequestTime(asked_at, time.monotonic())
+        rollback_note, registered, unflagged, expansion, counts, *coordinators = others
         versions = zip(_COORDINATOR_TOPICS, coordinators, strict=True)
-        living = self._live_members() if groups else {}
+        living = self._read_live_members() if groups else {}
         return ZkView(
-            cluster_id=self._identity(root, identity),
+            cluster_id=self._require_cluster_id(root, identity),
             broker_ids=tuple(sorted(int(name) for name in ids or () if is_number(name))),
-            controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
-            controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
-            migration=migration and self._migration(migration, read),
+            controller=controller and znodes.parse_controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
+            controller_epoch=znodes.parse_controller_epoch(_data(epoch)) if epoch else None,
+            migration=migration and self._parse_migration(migration, read),
             pending_deletions=tuple(sorted(deletions or ())),
             reassigning=moves is not None,
             live_groups=tuple(living),
             live_members=living,
-            topic_versions={topic: found[1].version for topic, found in versions if found},
-            rolled_back=znodes.rolled_back(_data(back)) if back else {},
-            registered=znodes.node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
-            unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
-            expansion=znodes.expansion(_data(expansion)) if expansion else None,
-            partition_counts=znodes.partition_counts(_data(counts)) if counts else None,
+            topic_versions={topic: topic_znode[1].version for topic, topic_znode in versions if topic_znode},
+            rolled_back=znodes.parse_rolled_back(_data(rollback_note)) if rollback_note else {},
+            registered=znodes.parse_node_ids(REGISTERED, _data(registered)) if registered else frozenset(),
+            unflagged=znodes.parse_node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
+            expansion=znodes.parse_expansion(_data(expansion)) if expansion else None,
+            partition_counts=znodes.parse_partition_counts(_data(counts)) if counts else None,
         )
 
-    def _migration(self, found: tuple[bytes | None, ZnodeStat], read: RequestTime) -> Migration | Malformed:
-        stat = found[1]
-        age = self._time.age(_written(stat), read) if self._time else None
-        return znodes.migration(_data(found), stat.version, stat.created, age)
+    def _parse_migration(self, znode: tuple[bytes | None, ZnodeStat], read: RequestTime) -> Migration | Malformed:
+        stat = znode[1]
+        age = self._time.age_of(_written_at(stat), read) if self._time else None
+        return znodes.parse_migration(_data(znode), stat.version, stat.created, age)
 
     def cluster_id(self) -> str:
         """The cluster id that its first broker chose."""
-        return self._identity(
+        return self._require_cluster_id(
             *self._session.read("cluster id", ZnodeRead(ReadKind.DATA, "/"), ZnodeRead(ReadKind.DATA, "/cluster/id"))
         )
 
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
-        topics = topics_of(self)
-        states = self._states(topics.values())
+        topics = read_topics(self)
+        states = self._read_states(topics.values())
         return {name: replace(topic, partitions=states[name]) for name, topic in topics.items()}
 
     def state_paths(self) -> list[str]:
         """The paths of all partition states, existing or not."""
-        return [_state(topic, index) for topic in _assignments(self) for index in topic.partitions]
+        return [_state_path(topic, index) for topic in _read_assignments(self) for index in topic.partitions]
 
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
         states = self._session.stream("partition states", ReadKind.DATA, self.state_paths())
-        return max((or_failed(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+        return max((raise_if_malformed(znodes.parse_state_epoch(path, _data(znode))) for path, znode in states), default=-1)
 
     def read_tree(self) -> ZooKeeperTree:
         """What preflight needs beside a view, read at about one time."""
         reads = _TreeReads(self)
-        users = reads.settings("/config/users")  # reads children first, which brings the server up to date
-        seqid = dict(reads.nodes("/brokers", ["seqid"]))
+        users = reads.read_config_keys("/config/users")  # reads children first, which brings the server up to date
+        seqid = dict(reads.read_znodes("/brokers", ["seqid"]))
         return ZooKeeperTree(
-            broker_settings=reads.settings("/config/brokers"),
+            broker_settings=reads.read_config_keys("/config/brokers"),
             scram_users=tuple(user for user, keys in users.items() if any(key.startswith("SCRAM-") for key in keys)),
             tokens=len(self.children("/delegation_token/tokens")),
-            acls=tuple(reads.acls()),
-            has_feature=bool(dict(reads.nodes("", ["feature"]))),
+            acls=tuple(reads.read_topic_acls()),
+            has_feature=bool(dict(reads.read_znodes("", ["feature"]))),
             generated_ids=seqid["seqid"].version if seqid else 0,
-            changed=reads.changed(),
-            registrations=reads.registrations(),
-            guarded=_guarded(self._session),
-            open_root=self.open_to_all(znodes.ROOT),
+            changed=reads.list_recent_changes(),
+            registrations=reads.read_registrations(),
+            guarded=_find_guarding_schemes(self._session),
+            others=self.find_others_right(znodes.ROOT),
             malformed=tuple(reads.malformed),
             latest=reads.latest,
-            cmak=_exists(self._session, _CMAK),
+            cmak=_exists_outside_chroot(self._session, _CMAK),
         )
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
         """The answer of each server of the connection to `srvr`; all are asked at once: one that hangs delays no other."""
         addresses = self._settings.hosts.split(",")
         with ThreadPoolExecutor(len(addresses), "srvr") as threads:
-            return tuple(threads.map(lambda address: _server(address, self._settings), addresses))
+            return tuple(threads.map(lambda address: _ask_server(address, self._settings), addresses))
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
         """Every znode of the cluster, parents first; znodes that vanish meanwhile are left out. For backups.
 
         Without a chroot other applications' znodes are beside ours, which are theirs to read.
         """
-        level = ["/"] if self._settings.chroot else sorted(_ROOTS & self._top())
+        level = ["/"] if self._settings.chroot else sorted(_ROOTS & self._list_top_level())
         while level:
-            found = [(name, data) for name, (data, _) in self._session.stream("tree", ReadKind.DATA, level)]
-            yield from found
-            families = self._session.stream("tree", ReadKind.CHILDREN, (name for name, _ in found))
+            level_znodes = [(name, data) for name, (data, _) in self._session.stream("tree", ReadKind.DATA, level)]
+            yield from level_znodes
+            families = self._session.stream("tree", ReadKind.CHILDREN, (name for name, _ in level_znodes))
             level = [f"{name.rstrip('/')}/{child}" for name, children in families for child in sorted(children)]
 
-    def _top(self) -> set[str]:
+    def _list_top_level(self) -> set[str]:
         (names,) = self._session.read("tree", ZnodeRead(ReadKind.CHILDREN, "/"))
         return {f"/{name}" for name in names or ()}
 
     def read(self, path: str) -> tuple[bytes, int] | None:
         """A znode's data and version; None if it is absent."""
-        (found,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
-        return (_data(found), found[1].version) if found else None
+        (znode,) = self._session.read(path, ZnodeRead(ReadKind.DATA, path))
+        return (_data(znode), znode[1].version) if znode else None
 
     def children(self, path: str) -> list[str]:
         """The names below a znode, sorted; none if it is absent."""
         (names,) = self._session.read(path, ZnodeRead(ReadKind.CHILDREN, path))
         return sorted(names or ())
 
-    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Name and data of those children of a folder that exist."""
         paths = {f"{folder}/{name}": name for name in names}
-        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, ReadKind.DATA, paths))
+        return ((paths[path], _data(znode)) for path, znode in self._session.stream(folder, ReadKind.DATA, paths))
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         """Each of these znodes that exists, in order."""
-        for path, found in self._session.stream("znodes", ReadKind.DATA, paths):
-            stat = found[1]
-            yield path, Znode(_data(found), stat.version, stat.mzxid, stat.mtime / 1000)
+        for path, znode in self._session.stream("znodes", ReadKind.DATA, paths):
+            stat = znode[1]
+            yield path, Znode(_data(znode), stat.version, stat.mzxid, stat.mtime / 1000, stat.pzxid)
 
     def partitions_at_registration(self, topic: str, broker: int) -> int | None:
         """How many partitions a topic had when a broker registered; None if the broker is not registered (in KRaft mode).
@@ -405,31 +414,41 @@ class ZooKeeper:
         """
         folder, ours = f"/brokers/topics/{topic}/partitions", f"/brokers/ids/{broker}"
         paths = [ours, *(f"{folder}/{name}" for name in self.children(folder))]
-        created = {path: found[1].czxid for path, found in self._session.stream("znodes", ReadKind.DATA, paths)}
+        created = {path: znode[1].czxid for path, znode in self._session.stream("znodes", ReadKind.DATA, paths)}
         registered = created.pop(ours, None)
         return None if registered is None else sum(zxid < registered for zxid in created.values())
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that exists, with the names below it, sorted."""
         return ((path, sorted(names)) for path, names in self._session.stream("children", ReadKind.CHILDREN, paths))
 
     @property
-    def anonymous(self) -> bool:
-        """Whether ZooKeeper does not know who connects, so that what is created here belongs to everybody."""
+    def is_anonymous(self) -> bool:
+        """Whether ZooKeeper does not know who connects, so that what is created here belongs to any client."""
         return self._session.acl is OPEN_ACL_UNSAFE
 
-    def open_to_all(self, path: str) -> str:
-        """The first znode, from `/_kmigrate` down to `path`, that anybody may write, or make or delete one below; empty if there is none."""
+    def find_others_right(self, path: str) -> OthersRight | None:
+        """The first znode, from `/_kmigrate` down to `path`, that others may write too, or we may not; None: they are ours alone."""
         names = path.split("/")[1:]
         client = self._session.client()
         paths = [f"/{'/'.join(names[:depth])}" for depth in range(1, len(names) + 1)]
-        waiting = [(each, client.get_acls_async(each)) for each in paths]
-        for each, result in waiting:
+        waiting = [(ancestor, client.get_acls_async(ancestor)) for ancestor in paths]
+        for ancestor, result in waiting:
             with contextlib.suppress(Changed):  # absent
-                acls, _ = self._session.result(f"ACL of {each}", result)
-                if any(acl.id.scheme == "world" and acl.perms & ~_READS for acl in acls):
-                    return each
-        return ""
+                if right := self._judge_acl(ancestor, result):
+                    return right
+        return None
+
+    def _judge_acl(self, path: str, acl_request: Any) -> OthersRight | None:
+        try:
+            acls, _ = self._session.wait_for_result(f"ACL of {path}", acl_request)
+        except AuthenticationFailed:  # a server shows the ACL of a closed znode only to those in it
+            return OthersRight(path, "an identity that ZooKeeper does not name to kmigrate")
+        writers = {(acl.id.scheme, acl.id.id) for acl in acls if acl.perms & ~_READS}
+        if any(scheme == "world" for scheme, _ in writers):
+            return OthersRight(path)
+        other_writers = name_strangers(writers, own_identities(self._settings))
+        return OthersRight(path, other_writers) if other_writers else None
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """Commit all operations or none, and only while the fence is held; returns the new version of each znode set.
@@ -439,71 +458,79 @@ class ZooKeeper:
         `Unreachable` and `TimedOut` the result is unknown: read again.
         """
         for operation in operations:
-            check_allowed(operation, held=holding is not None)
+            check_allowed(operation, is_fenced=holding is not None)
         transaction = self._session.client().transaction()
         paths = [operation.path for operation in operations]
         if holding is not None:
             transaction.check(holding.path, holding.token)
             paths.insert(0, holding.path)
         for operation in operations:
-            self._add(transaction, operation)
-        asked = time.monotonic()
-        results = self._session.result("commit", transaction.commit_async())
-        made = RequestTime(asked, time.monotonic())
+            self._add_operation(transaction, operation)
+        asked_at = time.monotonic()
+        results = self._session.wait_for_result("commit", transaction.commit_async())
+        made = RequestTime(asked_at, time.monotonic())
         self._check_results(paths, results, fenced=holding is not None)
         for stat in results:
             if isinstance(stat, ZnodeStat):
-                self._time = LeaderTime(_written(stat), made)
+                self._time = LeaderTime(_written_at(stat), made)
         return [getattr(result, "version", None) for result in results[-len(operations) :]]
 
-    def _identity(self, root: object, found: Any) -> str:
+    def _require_cluster_id(self, root: object, znode: Any) -> str:
         if root is None:
-            self._refuse("the chroot does not exist")
-        if found is None:
-            self._refuse("/cluster/id does not exist")
-        identity = znodes.cluster_id(_data(found))
+            self._refuse_cluster("the chroot does not exist")
+        if znode is None:
+            self._refuse_cluster("/cluster/id does not exist")
+        identity = znodes.parse_cluster_id(_data(znode))
         if isinstance(identity, Malformed):
-            self._refuse(f"/cluster/id is {identity.content!r}")
+            self._refuse_cluster(f"/cluster/id is {identity.content!r}")
         return identity
 
-    def _refuse(self, text: str) -> NoReturn:
+    def _refuse_cluster(self, text: str) -> NoReturn:
         raise WrongCluster.because(Reason("Z01", f"{self._session.where}: {text}."))
 
-    def _live_members(self) -> dict[str, LiveMembers]:
+    def _read_live_members(self) -> dict[str, LiveMembers]:
         """migration/ids first: a member that joins meanwhile looks like one that cannot migrate."""
         names = self.children(CONSUMERS)
-        migrating = dict(self.families(f"{CONSUMERS}/{group}/migration/ids" for group in names))
-        ids = dict(self.families(f"{CONSUMERS}/{group}/ids" for group in names))
-        found = {}
+        migrating = dict(self.children_by_path(f"{CONSUMERS}/{group}/migration/ids" for group in names))
+        ids = dict(self.children_by_path(f"{CONSUMERS}/{group}/ids" for group in names))
+        members = {}
         for group in names:
-            able = set(migrating.get(f"{CONSUMERS}/{group}/migration/ids", ()))
-            if there := ids.get(f"{CONSUMERS}/{group}/ids"):
-                found[group] = LiveMembers(len(set(there) - able), len(able.intersection(there)))
-        return found
+            migrating_ids = set(migrating.get(f"{CONSUMERS}/{group}/migration/ids", ()))
+            if member_ids := ids.get(f"{CONSUMERS}/{group}/ids"):
+                members[group] = LiveMembers(len(set(member_ids) - migrating_ids), len(migrating_ids.intersection(member_ids)))
+        for group, age in self._read_unregistered_commits([group for group in names if group not in members]).items():
+            members[group] = LiveMembers(0, 0, age)
+        return members
 
-    def _states(self, topics: Collection[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
-        paths = {_state(topic, index): (topic.name, index) for topic in topics for index in topic.partitions}
+    def _read_unregistered_commits(self, groups: Collection[str]) -> Mapping[str, float]:
+        """As `find_unregistered_commits`, at most some seconds old: a cluster may have thousands of groups that were left behind."""
+        if self._unregistered is None or time.monotonic() - self._unregistered[0] >= _UNREGISTERED_S:
+            self._unregistered = (time.monotonic(), find_unregistered_commits(self, groups, time.time()))
+        return {group: age for group, age in self._unregistered[1].items() if group in groups}
+
+    def _read_states(self, topics: Collection[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
+        paths = {_state_path(topic, index): (topic.name, index) for topic in topics for index in topic.partitions}
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
-        for path, found in self._session.stream("partition states", ReadKind.DATA, paths):
+        for path, znode in self._session.stream("partition states", ReadKind.DATA, paths):
             name, index = paths[path]
-            leader, isr, epoch = or_failed(znodes.partition_state(path, _data(found)))
+            leader, isr, epoch = raise_if_malformed(znodes.parse_partition_state(path, _data(znode)))
             states[name][index] = replace(states[name][index], leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
-    def _add(self, transaction: TransactionRequest, operation: Operation) -> None:
+    def _add_operation(self, transaction: TransactionRequest, operation: Operation) -> None:
         match operation:
             case Set(path, data, version):
                 transaction.set_data(path, data, version)
             case Delete(path, version):
                 transaction.delete(path, version)
             case Create(path, data, ephemeral, like):
-                transaction.create(path, data, acl=self._acl_of(like) if like else self._acl(path), ephemeral=ephemeral)
+                transaction.create(path, data, acl=self._read_acl(like) if like else self._acl_for_new(path), ephemeral=ephemeral)
 
-    def _acl_of(self, path: str) -> Any:
-        acls, _ = self._session.result(f"ACL of {path}", self._session.client().get_acls_async(path))
+    def _read_acl(self, path: str) -> Any:
+        acls, _ = self._session.wait_for_result(f"ACL of {path}", self._session.client().get_acls_async(path))
         return acls
 
-    def _acl(self, path: str) -> Any:
+    def _acl_for_new(self, path: str) -> Any:
         """Open below a group: consumers write there with their own identities, or none, and a closed znode would stop them.
 
         Our notes are readable by all, since every view has them; they hold ids, modes and counts.
@@ -518,18 +545,18 @@ class ZooKeeper:
                 continue
             if fenced and position == 0:
                 text = f"{self._session.where}: another run has taken the cluster over ({path} has a newer version)"
-                raise Fenced.because(outdated(text))
+                raise Fenced.because(outdated_token(text))
             raise error_for(result, f"{self._session.where}: {path}, nothing was changed")
 
 
-def _data(found: Any) -> bytes:
+def _data(data_and_stat: Any) -> bytes:
     """The data of a (data, stat) pair; kazoo gives None for a znode with null data."""
-    return found[0] or b""
+    return data_and_stat[0] or b""
 
 
-def _written(stat: ZnodeStat) -> Written:
+def _written_at(stat: ZnodeStat) -> Written:
     return Written(stat.mtime / 1000, stat.mzxid)
 
 
-def _state(topic: TopicMetadata, partition: int) -> str:
+def _state_path(topic: TopicMetadata, partition: int) -> str:
     return f"/brokers/topics/{topic.name}/partitions/{partition}/state"

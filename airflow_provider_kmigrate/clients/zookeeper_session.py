@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib.util import find_spec
@@ -35,11 +35,13 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.retry import ForceRetryError, RetryFailedError
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl_credential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -105,12 +107,12 @@ class MultiRead:
             header, offset = MultiHeader.deserialize(buffer, offset)
             if header.done or header.type not in (read.kind, _FAILED):
                 raise ValueError("an answer is missing, or is one to another read")
-            answer, offset = _answer(header.type, buffer, offset)
+            answer, offset = _decode_answer(header.type, buffer, offset)
             answers.append(answer)
         return answers
 
 
-def unless_absent(answer: Any) -> Any:
+def none_if_absent(answer: Any) -> Any:
     """The answer, or None for an absent znode; other failures are raised."""
     if isinstance(answer, NoNodeError):
         return None
@@ -119,7 +121,14 @@ def unless_absent(answer: Any) -> Any:
     return answer
 
 
-def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
+def absolute_path(chroot: str, path: str) -> str:
+    """As kazoo's `_prefix_root`, which takes almost half of a large read's time (measured), for paths that are in order as they are."""
+    if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
+        return f"{chroot}{path}"
+    return str(_prefix_root(chroot, path))
+
+
+def _decode_answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
     if kind == ReadKind.DATA:
         data, offset = read_buffer(buffer, offset)
         return (data, ZnodeStat._make(stat_struct.unpack_from(buffer, offset))), offset + stat_struct.size
@@ -141,6 +150,14 @@ def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
 _BATCH, _IN_FLIGHT = 100, 2
 _READ_TIMEOUT = 5.0  # seconds
 _CLOSE_TIMEOUT = 3.0  # seconds to close kazoo; a hung server would keep it for a session timeout
+
+
+#: A server before 3.6 ends the session's connection at the first multiRead; kazoo is back within a second.
+_TRIES_WITHOUT_MANY, _PAUSE_WITHOUT_MANY = 20, 0.2
+
+
+class _WithoutMultiRead(Unreachable):
+    """The server is older than 3.6: it ended the connection at a multiRead; single reads go on."""
 
 
 class Changed(Unavailable):
@@ -241,7 +258,7 @@ class Session:
     def client(self) -> KazooClient:
         """The connected client; raises `TimedOut` when there is no session within `connect_timeout`."""
         with self._lock:
-            client = self._client = self._alive() or self._start()
+            client = self._client = self._living_client() or self._start_client()
         if not self._live.wait(self._settings.connect_timeout):
             kind = AuthenticationFailed if self._warning.refused else TimedOut
             raise kind(
@@ -254,29 +271,46 @@ class Session:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            drop(client)
+            close_client(client)
 
     def read(self, what: str, *reads: ZnodeRead) -> list[Any]:
-        """The answers to reads at one instant, not before this call even if a lagging follower answers."""
+        """The answers to reads at one instant, not before this call even if a lagging follower answers.
+
+        Of a server before 3.6, which has no multiRead, they are single reads, one after the other.
+        """
+        try:
+            return self._read_once(what, reads)
+        except _WithoutMultiRead:
+            again = Retrying(
+                retry=retry_if_exception_type(Unreachable),
+                stop=stop_after_attempt(_TRIES_WITHOUT_MANY),
+                wait=wait_fixed(_PAUSE_WITHOUT_MANY),
+                reraise=True,
+            )
+            return again(self._read_once, what, reads)
+
+    def _read_once(self, what: str, reads: Sequence[ZnodeRead]) -> list[Any]:
         client = self.client()
         synced = client.sync_async("/")
         if self._many is None:  # a server without multiRead refuses it out of turn, which would kill kazoo's thread
-            self.result("sync", synced)
-        return self._receive(what, self._send(client, reads))
+            self.wait_for_result("sync", synced)
+        return self._receive_answers(what, self._send_reads(client, reads))
 
     def stream(self, what: str, kind: ReadKind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """(path, answer) in order, for any number of znodes; only those that exist."""
+        if self._many is None:
+            self.read(what, ZnodeRead(ReadKind.CHILDREN, "/"))  # finds out
         client = self.client()
         waiting: deque[tuple[tuple[str, ...], Any]] = deque()
         for batch in batches(paths, _BATCH):
-            waiting.append((batch, self._send(client, [ZnodeRead(kind, path) for path in batch])))
+            waiting.append((batch, self._send_reads(client, [ZnodeRead(kind, path) for path in batch])))
             if len(waiting) == _IN_FLIGHT:
-                yield from self._next(what, waiting)
+                yield from self._receive_next(what, waiting)
         while waiting:
-            yield from self._next(what, waiting)
+            yield from self._receive_next(what, waiting)
 
     @contextlib.contextmanager
-    def errors(self, what: str) -> Iterator[None]:
+    def map_errors(self, what: str) -> Iterator[None]:
         """Turn kazoo's exceptions into ours; `what` names the request."""
         try:
             yield
@@ -285,13 +319,13 @@ class Session:
         except (kazoo.KazooException, ForceRetryError) as error:
             raise error_for(error, f"{self.where}: {what}") from error
 
-    def result(self, what: str, result: Any) -> Any:
+    def wait_for_result(self, what: str, wait_for_result: Any) -> Any:
         """The value of one of kazoo's asynchronous results."""
-        with self.errors(what), self._understood(what):
-            return result.get(timeout=_READ_TIMEOUT)
+        with self.map_errors(what), self._map_malformed_answers(what):
+            return wait_for_result.get(timeout=_READ_TIMEOUT)
 
     @contextlib.contextmanager
-    def _understood(self, what: str) -> Iterator[None]:
+    def _map_malformed_answers(self, what: str) -> Iterator[None]:
         """What kazoo raises of an answer that is not ZooKeeper's protocol, as ours."""
         try:
             yield
@@ -299,101 +333,130 @@ class Session:
             text = f"{self.where}: {what}: the answer is not ZooKeeper's protocol ({type(error).__name__})"
             raise Unreachable(text) from error
 
-    def _send(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
+    def _send_reads(self, client: KazooClient, reads: Sequence[ZnodeRead]) -> Any:
         """Queue the reads as one request, whose result is what `MultiRead.deserialize` returns; one by one for servers before 3.6."""
         if self._many is False:
             ask = {ReadKind.DATA: client.get_async, ReadKind.CHILDREN: client.get_children_async}
             return [ask[read.kind](read.path) for read in reads]
         result = client.handler.async_result()
-        absolute = tuple(ZnodeRead(read.kind, _prefix_root(client.chroot, read.path)) for read in reads)
+        absolute = tuple(ZnodeRead(read.kind, absolute_path(client.chroot, read.path)) for read in reads)
         client._call(MultiRead(absolute), result)  # noqa: SLF001 - as kazoo's own TransactionRequest does
         return result
 
-    def _receive(self, what: str, sent: Any) -> list[Any]:
+    def _receive_answers(self, what: str, sent: Any) -> list[Any]:
         end = time.monotonic() + _READ_TIMEOUT
-        with self.errors(what), self._understood(what):
+        with self.map_errors(what), self._map_malformed_answers(what):
             if isinstance(sent, list):
-                return [_value(result, end - time.monotonic()) for result in sent]
+                return [_value_or_none(result, end - time.monotonic()) for result in sent]
             try:
                 answers = sent.get(timeout=_READ_TIMEOUT)
                 self._many = True
-                return [unless_absent(answer) for answer in answers]
+                return [none_if_absent(answer) for answer in answers]
             except kazoo.UnimplementedError as error:
                 self._many = False
-                raise Unreachable(f"{self.where}: older than 3.6, it hung up on multiRead; single reads from now on") from error
+                text = f"{self.where}: older than 3.6, it hung up on multiRead; single reads from now on"
+                raise _WithoutMultiRead(text) from error
 
-    def _next(self, what: str, waiting: deque[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[str, Any]]:
+    def _receive_next(self, what: str, waiting: deque[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[str, Any]]:
         paths, sent = waiting.popleft()
-        answers = zip(paths, self._receive(what, sent), strict=True)
+        answers = zip(paths, self._receive_answers(what, sent), strict=True)
         return ((path, answer) for path, answer in answers if answer is not None)
 
-    def _alive(self) -> KazooClient | None:
+    def _living_client(self) -> KazooClient | None:
         client = self._client
-        if client is None or client.client_state not in self._over():
+        if client is None or client.client_state not in self._ended_states():
             return client
-        drop(client)
+        close_client(client)
         return None
 
-    def _over(self) -> tuple[str, ...]:
+    def _ended_states(self) -> tuple[str, ...]:
         """The states of a client that has given up. A new one is CLOSED, too, until its thread runs, which a busy machine delays."""
         is_new = time.monotonic() - self._started < self._settings.connect_timeout
         return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
-    def _start(self) -> KazooClient:
+    def _start_client(self) -> KazooClient:
         self._warning = _LastWarning()
-        with self.errors("connect"):
-            client = KazooClient(**_arguments(self._settings, self._warning))
-            _bound(client)
+        with self.map_errors("connect"):
+            client = KazooClient(**_client_arguments(self._settings, self._warning))
+            _bound_answers(client)
             self._live = client.start_async()
         self._started = time.monotonic()
         return client
 
 
-def _bound(client: KazooClient) -> None:
+def _bound_answers(client: KazooClient) -> None:
     """Have an answer without measure or sense end the connection, as any other break: kazoo would read all of it, or its thread would end."""
     connection = client._connection  # noqa: SLF001 - kazoo makes no other one
     read, read_socket = connection._read, connection._read_socket  # noqa: SLF001
 
-    def bounded(length: int, timeout: float) -> Any:
+    def read_bounded(length: int, timeout: float) -> Any:
         if not 0 <= length <= _LARGEST:
             raise kazoo.ConnectionDropped(f"an answer of {length} bytes is not ZooKeeper's protocol")
         return read(length, timeout)
 
-    def guarded(timeout: float) -> Any:
+    def read_guarded(timeout: float) -> Any:
         try:
             return read_socket(timeout)
         except _SENSELESS as error:
             raise kazoo.ConnectionDropped(f"an answer is not ZooKeeper's protocol ({type(error).__name__})") from error
 
-    connection._read, connection._read_socket = bounded, guarded  # noqa: SLF001
+    connection._read, connection._read_socket = read_bounded, read_guarded  # noqa: SLF001
 
 
-def _value(result: Any, timeout: float) -> Any:
+def _value_or_none(result: Any, timeout: float) -> Any:
     try:
         return result.get(timeout=max(0.0, timeout))
     except kazoo.NoNodeError:
         return None
 
 
-def drop(client: KazooClient) -> None:
+def close_client(client: KazooClient) -> None:
     """End a client's session and its ephemeral znodes; waits only a moment, since a hung server would block."""
-    ending = threading.Thread(target=_end, args=(client,), daemon=True)
+    ending = threading.Thread(target=_stop_client, args=(client,), daemon=True)
     ending.start()
     ending.join(_CLOSE_TIMEOUT)
 
 
-def _end(client: KazooClient) -> None:
+def _stop_client(client: KazooClient) -> None:
     with contextlib.suppress(kazoo.KazooException, OSError):
         client.stop()
         client.close()
 
 
 def has_identity(settings: ZooKeeperSettings) -> bool:
-    """Whether ZooKeeper knows who connects; without it, nothing that is created there can belong to anybody."""
+    """Whether ZooKeeper knows who connects; without it, nothing that is created there can belong to an identity."""
     return any((settings.digest, settings.sasl_mechanism, settings.use_tls and settings.cert_file))
 
 
-def _arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[str, Any]:
+def own_identities(settings: ZooKeeperSettings) -> dict[str, str | None]:
+    """Scheme -> our id, as an ACL has it; None where only the server knows it: it makes the name of a certificate or a Kerberos principal."""
+    ids_by_scheme: dict[str, str | None] = {}
+    if settings.digest:
+        ids_by_scheme["digest"] = make_digest_acl_credential(*settings.digest.split(":", 1))
+    if settings.sasl_mechanism:
+        user = settings.sasl_user or ""
+        ids_by_scheme["sasl"] = user if settings.sasl_mechanism == "DIGEST-MD5" and not {*user} & {*"/@"} else None
+    if settings.use_tls and settings.cert_file:
+        ids_by_scheme["x509"] = None
+    return ids_by_scheme
+
+
+def name_strangers(writers: Iterable[tuple[str, str]], ours: Mapping[str, str | None]) -> str:
+    """Who of these may not be us, for a message; empty: none. `writers`: scheme and id of who may write; `ours`: as `own_identities`.
+
+    One id of a scheme whose name for us only the server knows is taken for us: a second one is not.
+    """
+    own = {(scheme, name) for scheme, name in ours.items() if name is not None}
+    unknown = sorted(set(writers) - own)
+    alone = {scheme for scheme, name in ours.items() if name is None and sum(scheme == other for other, _ in unknown) == 1}
+    return summarize(f"{scheme}:{_name_without_hash(scheme, name)}" for scheme, name in unknown if scheme not in alone)
+
+
+def _name_without_hash(scheme: str, name: str) -> str:
+    return name.partition(":")[0] if scheme == "digest" else name  # without the password's hash
+
+
+def _client_arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[str, Any]:
     logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - apart from the tree: a task's log is for operators
     logger.addHandler(warning)
     return {
@@ -401,15 +464,15 @@ def _arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[st
         "timeout": settings.session_timeout,
         "connection_retry": {"max_tries": 20, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0},  # some 15 s, then afresh
         "logger": logger,
-        **access(settings),
+        **access_arguments(settings),
     }
 
 
-def access(settings: ZooKeeperSettings) -> dict[str, Any]:
+def access_arguments(settings: ZooKeeperSettings) -> dict[str, Any]:
     """The arguments of kazoo's client for TLS and our identity."""
     return {
         "auth_data": [("digest", settings.digest)] if settings.digest else None,
-        "sasl_options": _sasl(settings),
+        "sasl_options": _sasl_options(settings),
         "use_ssl": settings.use_tls,
         "ca": settings.ca_file,
         "certfile": settings.cert_file,
@@ -419,7 +482,7 @@ def access(settings: ZooKeeperSettings) -> dict[str, Any]:
     }
 
 
-def _sasl(settings: ZooKeeperSettings) -> dict[str, Any] | None:
+def _sasl_options(settings: ZooKeeperSettings) -> dict[str, Any] | None:
     if settings.sasl_mechanism is None:
         return None
     if missing := [name for name in _SASL_MODULES[settings.sasl_mechanism] if find_spec(name) is None]:

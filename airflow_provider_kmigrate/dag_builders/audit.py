@@ -14,12 +14,14 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, Asset, BaseOperator, Context, TaskGroup, TriggerRule, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
+from airflow_provider_kmigrate.core.audit.spark_words import KAFKA_OPTIONS, SESSION_JAVA
+from airflow_provider_kmigrate.core.cluster_state.spec import AuditSpec, ClusterSpec, GroupSpec, SparkSpec
+from airflow_provider_kmigrate.core.migration.approval import AUDIT_SESSION, AUDIT_SESSION_ENDED
 from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, cluster_dag
-from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 
 _DOC = """\
 ### {name}: are all records there?
@@ -31,14 +33,18 @@ is in `{result}`. A failure means a finding or too little evidence; the log of `
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _FINGERPRINT = "fingerprint_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
+_CHECKED = 10  # newest records of each partition that a check of Spark reads
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
+_SESSION_IDLE = 21_600.0  # seconds beyond the soak without a request
+_PASS, _TABLES = "audit-pass", "audit-tables"
 SKIP_AUDIT: Final = "skip_audit"
 """The param of a rollback's run that leaves the audit out."""
 ROLLBACK_POSSIBLE: Final = (
     "No later task has started, and the cluster keeps serving. Until 'finalize' begins everything can be rolled back. "
     "Read the findings, then decide on a rollback (from this phase: `kmigrate runbook`, section 2)."
 )
+_NONE: Mapping[str, Any] = MappingProxyType({})
 FINALIZED: Final = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup. The "
     "findings name topic, partition, offsets and members."
@@ -61,21 +67,26 @@ def build(spec: ClusterSpec) -> DAG | None:
     if audit is None or not (_has_events(audit) or audit.offsets_history):
         return None
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result)
-    with cluster_dag(spec, "kmigrate_audit", text, doc, tags=["audit"], schedule=audit.schedule or None) as dag:
-        demand = {"since": round(1000 * datetime.fromisoformat(audit.baseline_time).timestamp())} if audit.baseline_time else None
+    with cluster_dag(spec, "kmigrate_audit", text, render_task_page, tags=["audit"], schedule=audit.schedule or None) as dag:
+        evidence_demand = (
+            {"since": round(1000 * datetime.fromisoformat(audit.baseline_time).timestamp())} if audit.baseline_time else None
+        )
         offsets = {"offsets": {"folder": f"{audit.result}/{spec.name}/commits"}} if audit.offsets_history else {}
-        chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand, more=offsets))
+        chain(*_audit_tasks(spec, audit, _SCHEDULED, "", demand=evidence_demand, request_parts=offsets))
     return dag
 
 
-def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
+def probe_start_tasks(spec: ClusterSpec) -> list[BaseOperator]:
     """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
-    if not spec.probes:
+    if not spec.probe_folder:
         return []
     from airflow_provider_kmigrate.operators.probe import CheckProbeOperator, StartProbeOperator
 
-    given: dict[str, Any] = {"cluster_file": spec.path, "folder": spec.probes, "run": _RUN}
-    return [StartProbeOperator(task_id="start_probe", **given), CheckProbeOperator(task_id="check_probe", **given)]
+    common_arguments: dict[str, Any] = {"cluster_file": spec.path, "folder": spec.probe_folder, "run": _RUN}
+    return [
+        StartProbeOperator(task_id="start_probe", **common_arguments),
+        CheckProbeOperator(task_id="check_probe", **common_arguments),
+    ]
 
 
 def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
@@ -84,27 +95,17 @@ def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
         return []
     from airflow.providers.standard.operators.empty import EmptyOperator
 
-    arguments: dict[str, Any] = {"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0}
+    arguments: dict[str, Any] = {"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0, **_SKIPPABLE}
     with TaskGroup("evidence", default_args=arguments) as group:  # type: ignore[arg-type] # attrs' converter hides the field's type
         taken = EmptyOperator(task_id="taken", trigger_rule=TriggerRule.ALL_DONE)
-        for line in (probe_begins(spec), fingerprint(spec, retries=0)):
+        for line in (probe_start_tasks(spec), fingerprint_tasks(spec, retries=0)):
             chain(*line, taken)
-    _skippable(group)
     return [group]
 
 
 def rollback_gate(spec: ClusterSpec, after: str) -> list[TaskGroup]:
     """The group `audit_after_rollback`. `after`: the task with which the rollback began, which has `begins`."""
-    groups = gate(spec, "after_rollback", after=after, advice=_ROLLED_BACK)
-    for group in groups:
-        _skippable(group)
-    return groups
-
-
-def _skippable(group: TaskGroup) -> None:
-    for task in group.iter_tasks():
-        if isinstance(task, BaseOperator):
-            task._pre_execute_hook = _skip_if_unwanted  # noqa: SLF001 - BaseOperator's argument `pre_execute`, given after its creation
+    return step_gate(spec, "after_rollback", after=after, advice=_ROLLED_BACK, arguments=_SKIPPABLE)
 
 
 def _skip_if_unwanted(context: Context) -> None:
@@ -112,16 +113,20 @@ def _skip_if_unwanted(context: Context) -> None:
         raise AirflowSkipException("The run was started with 'Roll back without an audit'.")
 
 
-def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
+_SKIPPABLE: Final = {"pre_execute": _skip_if_unwanted}
+"""Default arguments of tasks that a rollback may leave out."""
+
+
+def probe_stop_tasks(spec: ClusterSpec) -> list[BaseOperator]:
     """The task that ends all such streams of the cluster."""
-    if not spec.probes:
+    if not spec.probe_folder:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
-    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probes, **AFTER_SKIPS)]
+    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probe_folder, **AFTER_SKIPS)]
 
 
-def fingerprint(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
+def fingerprint_tasks(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
     """The fingerprint of the logs with which the gates compare; none if the file has an empty list of topics for it.
 
     `arguments` of the operator, instead of the file's.
@@ -131,36 +136,99 @@ def fingerprint(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
         return []
     from airflow_provider_kmigrate.operators.spark_audit import SparkFingerprintOperator
 
-    request = {**_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs(spec, audit)}
-    result = _result(spec, audit, _FINGERPRINT)
-    return [SparkFingerprintOperator(task_id=_FINGERPRINT, request=request, result=result, **(_spark(spec, audit) | arguments))]
+    request = {**_build_request(spec, audit, _FINGERPRINT), "stream": None, "report": None, **_logs_request(spec, audit)}
+    result = _result_folder(spec, audit, _FINGERPRINT)
+    return [
+        SparkFingerprintOperator(
+            task_id=_FINGERPRINT, request=request, result=result, **(_spark_arguments(spec, audit) | arguments)
+        )
+    ]
 
 
-def begins(spec: ClusterSpec) -> dict[str, Any]:
+def check_tasks(spec: ClusterSpec) -> list[BaseOperator]:
+    """Tasks that try Spark with the settings of the audits; none without a section `audit`.
+
+    The second one, which reads the cluster, is left out where no audit reads its logs.
+    """
+    audit = spec.audit
+    if audit is None:
+        return []
+    from airflow_provider_kmigrate.operators.spark_check import SparkCheckOperator, SparkLogsCheckOperator
+
+    arguments = _spark_arguments(spec, audit) | {"result": f"{audit.result}/{spec.name}/check", "retries": 0, "session": None}
+    tasks: list[BaseOperator] = [SparkCheckOperator(task_id="check_spark", **arguments)]
+    if audit.topics != ():
+        logs = {
+            **_logs_request(spec, audit)["logs"],
+            "refreshed": [],
+            "sample": {"share": 0.0, "tail": _CHECKED},
+            "block": _CHECKED,
+        }
+        tasks.append(SparkLogsCheckOperator(task_id="check_spark_logs", request={"sources": [], "logs": logs}, **arguments))
+    return tasks
+
+
+def session_tasks(spec: ClusterSpec) -> list[BaseOperator]:
+    """The task that keeps one Spark application for all audits of the run, and one behind it; none if each audit is a job of its own.
+
+    The second one ends whatever becomes of the first, so that the run's outcome does not depend on it.
+    """
+    audit = spec.audit
+    if audit is None or not audit.session:
+        return []
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from airflow_provider_kmigrate.operators.audit_session import AuditSessionOperator
+
+    events = f"{spec.probe_folder}/{_RUN}/events" if spec.probe_folder else ""
+    conf = {"spark.driver.extraJavaOptions": SESSION_JAVA, **_spark_conf(audit.spark)}
+    session = AuditSessionOperator(
+        task_id=AUDIT_SESSION,
+        request={"sources": _build_request(spec, audit, AUDIT_SESSION, events)["sources"]},
+        result=f"{audit.result}/{spec.name}/session/{_RUN}",
+        results=f"{audit.result}/{spec.name}",
+        idle_limit=spec.policy.min_soak + _SESSION_IDLE,
+        **_spark_arguments(spec, audit) | {"conf": conf, "retries": 3, "retry_delay": timedelta(seconds=30)},
+    )
+    return [session, EmptyOperator(task_id=AUDIT_SESSION_ENDED, trigger_rule=TriggerRule.ALL_DONE)]
+
+
+def start_time_arguments(spec: ClusterSpec) -> dict[str, Any]:
     """Arguments of the first task of a step that a gate judges: it stores its start, from which on the gate requires evidence."""
-    return {"pre_execute": _leave_time} if spec.audit is not None else {}
+    return {"pre_execute": _store_start_time} if spec.audit is not None else {}
 
 
-def _leave_time(context: Context) -> None:
+def _store_start_time(context: Context) -> None:
     """Store the start. A deferred task keeps it; a retry begins again, so that its own acts have evidence too."""
     ti: Any = context["ti"]
     if ti.xcom_pull(task_ids=ti.task_id, key=_BEGAN) is None:
         ti.xcom_push(_BEGAN, time.time_ns() // 1_000_000)
 
 
-def gate(
-    spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (), advice: str = ROLLBACK_POSSIBLE
+def step_gate(
+    spec: ClusterSpec,
+    step: str,
+    *,
+    after: str,
+    earlier: Sequence[str] = (),
+    advice: str = ROLLBACK_POSSIBLE,
+    arguments: Mapping[str, Any] = _NONE,
+    at_end: Mapping[str, Any] = _NONE,
 ) -> list[TaskGroup]:
     """The group `audit_<step>`, which passes only at PASS; none without a section `audit`.
 
     `after`: the task with which the step began, which has `begins`. `earlier`: the gates before, whose fingerprints replace the
-    first. `advice`: what to do if it does not pass.
+    first. `advice`: what to do if it does not pass. `arguments`: default ones of its tasks; `at_end`: of its last task.
     """
     if spec.audit is None:
         return []
-    with TaskGroup(f"audit_{step}") as group:
-        logs = _logs(spec, spec.audit, earlier)
-        chain(*_tasks(spec, spec.audit, step, advice, more=logs, demand=_since(after), probed=True))
+    with TaskGroup(f"audit_{step}", default_args=dict(arguments)) as group:  # type: ignore[arg-type] # as in `rollback_evidence`
+        logs = _logs_request(spec, spec.audit, earlier)
+        chain(
+            *_audit_tasks(
+                spec, spec.audit, step, advice, request_parts=logs, demand=_evidence_since(after), probed=True, at_end=at_end
+            )
+        )
     return [group]
 
 
@@ -176,44 +244,46 @@ def group_gate(
     """The tasks `audit_<name>` and `verdict_<name>` after a step of a group; none if the file names no events of clients.
 
     `after`: the task with which the step began, which has `begins`. The group must have been delivered something since. `canary`:
-    the instances to compare, as from `canary_of`. `mixed`: some of its members may write no events yet.
+    the instances to compare, as from `canary_comparison`. `mixed`: some of its members may write no events yet.
     """
     if spec.audit is None or not _has_events(spec.audit):
         return []
-    demand = _since(after) | {"groups": [group], "mixed": [group] if mixed else []}
-    more = {"canary": dict(canary)} if canary else {}
+    demand = _evidence_since(after) | {"groups": [group], "mixed": [group] if mixed else []}
+    request_parts = {"canary": dict(canary)} if canary else {}
     advice = _OF_GROUP.format(cluster=spec.name)
-    return _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
+    return _audit_tasks(
+        spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, request_parts=request_parts
+    )
 
 
-def _since(task_id: str) -> dict[str, Any]:
+def _evidence_since(task_id: str) -> dict[str, Any]:
     """When that task began; if it was marked as done, when the run did."""
     began = f"ti.xcom_pull(task_ids='{task_id}', key='{_BEGAN}')"
     return {"since": f"{{{{ {began} or (1000 * dag_run.start_date.timestamp()) | int }}}}"}
 
 
-def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
+def canary_comparison(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
     """The group's first instance against its others, for a request; None if the file does not want it, or they are too few."""
-    wanted = spec.audit.canary if spec.audit else None
-    if wanted is None:
+    canary_spec = spec.audit.canary if spec.audit else None
+    if canary_spec is None:
         return None
     from airflow_provider_kmigrate.core.audit.canary import MIN_BASELINE
 
-    first, *others = (instance.name for instance in group.instances)
+    canary_instance, *others = (instance.name for instance in group.instances)
     if len(others) < MIN_BASELINE:
         return None
-    times = {"interval_ms": round(1000 * wanted.interval), "settle_ms": round(1000 * wanted.settle)}
+    times = {"interval_ms": round(1000 * canary_spec.interval), "settle_ms": round(1000 * canary_spec.settle)}
     return {
-        "group": group.name, "canary": first, "baseline": others, "window": wanted.window, "margin": wanted.margin, **times
+        "group": group.name, "canary": canary_instance, "baseline": others, "window": canary_spec.window, "margin": canary_spec.margin, **times
     }  # fmt: skip
 
 
-def verdict_of(spec: ClusterSpec, step: str) -> str:
+def verdict_path(spec: ClusterSpec, step: str) -> str:
     """The path of the verdict on a step, as a template; empty without a section `audit`."""
-    return f"{_result(spec, spec.audit, step)}/verdict.json" if spec.audit else ""
+    return f"{_result_folder(spec, spec.audit, step)}/verdict.json" if spec.audit else ""
 
 
-def _tasks(
+def _audit_tasks(
     spec: ClusterSpec,
     audit: AuditSpec,
     step: str,
@@ -221,24 +291,26 @@ def _tasks(
     *,
     suffix: str = "",
     demand: Mapping[str, Any] | None = None,
-    more: Mapping[str, Any] = MappingProxyType({}),
+    request_parts: Mapping[str, Any] = _NONE,
     probed: bool = False,
+    at_end: Mapping[str, Any] = _NONE,
 ) -> list[BaseOperator]:
     """The tasks of an audit.
 
-    `demand` as the policy's; `more` of the request; `probed`: our own records are judged, if there are any.
+    `demand` as the policy's; `request_parts` of the request; `probed`: our own records are judged, if there are any.
     """
     from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
     from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor
 
-    result = _result(spec, audit, step)
-    events = f"{spec.probes}/{_RUN}/events" if probed and spec.probes else ""
+    result = _result_folder(spec, audit, step)
+    events = f"{spec.probe_folder}/{_RUN}/events" if probed and spec.probe_folder else ""
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(spec, audit, step, events, demand) | dict(more),
+        request=_build_request(spec, audit, step, events, demand) | dict(request_parts),
         result=result,
         retry_inconclusive=True,
-        **_spark(spec, audit),
+        outlets=[_asset(spec, _TABLES, {"folder": _tables_folder(spec, audit)})],
+        **_spark_arguments(spec, audit),
     )
     verdict = AuditVerdictSensor(
         task_id=f"verdict{suffix}",
@@ -247,60 +319,99 @@ def _tasks(
         advice=advice,
         timeout=600.0,
         poke_interval=10.0,
+        outlets=[_asset(spec, _PASS)],
+        **at_end,
     )
     return [submit, verdict]
 
 
-def _spark(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
+def _asset(spec: ClusterSpec, name: str, extra: Mapping[str, str] = _NONE) -> Asset:
+    """What a task updates when it succeeds, for DAGs of others; `docs/tables.md` names them."""
+    uri = f"kmigrate://{spec.name}/{name}"
+    return Asset(name=uri, uri=uri, extra=dict(extra))
+
+
+def _spark_conf(spark: SparkSpec) -> dict[str, str]:
+    """Properties of a job; what is for its Kafka source travels among them (`audit.kafka_source`)."""
+    image = {"spark.kubernetes.container.image": spark.image} if spark.image else {}
+    options = {f"{KAFKA_OPTIONS}{name}": value for name, value in spark.kafka_options.items()}
+    return {**spark.properties, **image, **options}
+
+
+def _spark_arguments(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
     """Arguments of both operators; a fingerprint, too, is tried again: a partition may have no leader."""
     return {
         "conn_id": audit.conn_id,
         "environment": audit.environment,
         "cluster_file": spec.path,
         "jars": ",".join(audit.jars) or None,
+        "archives": ",".join(audit.spark.archives) or None,
+        "driver_memory": audit.spark.driver_memory,
+        "executor_memory": audit.spark.executor_memory or None,
+        "deploy_mode": audit.spark.deploy_mode or None,
+        "conf": _spark_conf(audit.spark),
         "retries": audit.retries,
         "retry_delay": timedelta(seconds=audit.retry_delay),
+        "session": {"folder": f"{audit.result}/{spec.name}/session/{_RUN}", "cluster_id": spec.cluster_id, "run": _RUN}
+        if audit.session
+        else None,
     }
 
 
-def _result(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
+def _result_folder(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
     return f"{audit.result}/{spec.name}/{step}/{_RUN}"
 
 
-def _request(
+def _build_request(
     spec: ClusterSpec, audit: AuditSpec, step: str, probe: str = "", demand: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """As `audit.request` has it; master and deploy mode are those of the Spark connection. `probe`: where its events are."""
     from airflow_provider_kmigrate.core.audit.verdict import Level
 
     levels = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
-    stream = _stream(spec, audit, step)
+    stream = _stream_request(spec, audit, step)
     ledgers = [*audit.ledgers, *([stream["folder"]] if stream else [])]
-    source = {"level": levels[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
-    ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
+    kept = _events_folder(spec, audit, step)
+    source = {"level": levels[audit.level].label, "lines": list(audit.events), "store": f"{kept}/lines", "ledgers": ledgers}
+    probe_source = {"level": Level.PROBE.label, "lines": [probe], "store": f"{kept}/probe-{_RUN}", "ledgers": []}
     policy: dict[str, Any] = {"allow": list(audit.allow), "max_lag_ms": round(audit.max_lag * 1000)}
     policy |= {"required_evidence": dict(demand)} if demand else {}
-    sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
-    report = {"cluster": spec.name, "cluster_id": spec.cluster_id, "run": _RUN}
+    sources = [*([source] if _has_events(audit) else []), *([probe_source] if probe else [])]
+    report = {
+        "cluster": spec.name,
+        "cluster_id": spec.cluster_id,
+        "run": _RUN,
+        "step": step,
+        "tables": _tables_folder(spec, audit),
+    }
     return {"policy": policy, "sources": sources, "stream": stream, "report": report}
 
 
-def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:
-    """The part of a request that reads the topic.
+def _stream_request(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:
+    """The part of a request that reads the topic."""
+    if not audit.events_topic:
+        return None
+    kept = _events_folder(spec, audit, step)
+    return {"topic": audit.events_topic, "folder": f"{kept}/ledger", "checkpoint": f"{kept}/checkpoint"}
+
+
+def _events_folder(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
+    """The folder that keeps what was read of events.
 
     Runs' audits, of which there is one at a time, continue from each other; scheduled ones do so in a folder of their own.
     """
-    if not audit.events_topic:
-        return None
-    place = f"{audit.result}/{spec.name}/events/{_SCHEDULED if step == _SCHEDULED else 'runs'}"
-    return {"topic": audit.events_topic, "folder": f"{place}/ledger", "checkpoint": f"{place}/checkpoint"}
+    return f"{audit.result}/{spec.name}/events/{_SCHEDULED if step == _SCHEDULED else 'runs'}"
 
 
-def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> dict[str, Any]:
+def _tables_folder(spec: ClusterSpec, audit: AuditSpec) -> str:
+    return f"{audit.result}/{spec.name}/tables"
+
+
+def _logs_request(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> dict[str, Any]:
     """The part of a request that compares logs with those before the first roll, or at the last gate's PASS."""
     if audit.topics == ():
         return {}
-    before, *renewed = (f"{_result(spec, audit, step)}/fingerprint.json" for step in (_FINGERPRINT, *earlier))
+    before, *renewed = (f"{_result_folder(spec, audit, step)}/fingerprint.json" for step in (_FINGERPRINT, *earlier))
     return {
         "logs": {
             "topics": None if audit.topics is None else list(audit.topics),
@@ -308,12 +419,12 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
             "before": before,
             "refreshed": renewed,
             "resetting_groups": list(audit.resetting_groups),
-            **_sample(audit),
+            **_sample_request(audit),
         }
     }
 
 
-def _sample(audit: AuditSpec) -> dict[str, Any]:
+def _sample_request(audit: AuditSpec) -> dict[str, Any]:
     """Which records are read. Named topics whole; of all topics the newest, which are what an unclean election cuts off."""
     if audit.sample_fraction is not None:
         return {"sample": {"share": audit.sample_fraction}}

@@ -5,54 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, Plan, PlanStep, after_approval, stages
-from airflow_provider_kmigrate.hooks.notify import on_failure
-from airflow_provider_kmigrate.operators.migration import (
-    BackupOperator,
-    ExpansionPlanOperator,
-    FinalizeControllerOperator,
-    MigrationStepOperator,
-    PreflightOperator,
-    ProvisionControllersOperator,
-    ReadinessOperator,
-    RollbackPlanOperator,
-    RollBrokerOperator,
-    SoakOperator,
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan import (
+    APPROVE,
+    Access,
+    Plan,
+    StepRow,
+    find_step,
+    list_step_tasks,
+    split_into_stages,
+    steps_after_approval,
 )
-from airflow_provider_kmigrate.operators.step import EXPAND
-from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
-from airflow_provider_kmigrate.steps.catalog import OBSERVING
+from airflow_provider_kmigrate.notifications.messages import failure_arguments
+from airflow_provider_kmigrate.operators.migration import MigrationStepOperator
+from airflow_provider_kmigrate.sensors.step import StepSensor
 
+_PACKAGE = __package__.rpartition(".")[0]
 Stage = BaseOperator | TaskGroup
 Tasks = Sequence[Any]
 Arguments = Mapping[str, Any]
-_NAMED: Mapping[str, Callable[..., BaseOperator]] = {
-    "preflight": PreflightOperator,
-    "backup": BackupOperator,
-    "provision": ProvisionControllersOperator,
-    "roll": RollBrokerOperator,
-    "registered": WaitAllBrokersRegisteredSensor,
-    "lag": VerifyDualWriteLagSensor,
-    "soak": SoakOperator,
-    "plan": RollbackPlanOperator,
-    "rollback plan": partial(RollbackPlanOperator, in_migration=True),
-    "readiness": ReadinessOperator,
-    "finalize": FinalizeControllerOperator,
-    "expansion plan": ExpansionPlanOperator,
-}
 
 
 RETRIED: Final = {"retries": 1, "retry_delay": timedelta(seconds=15)}
 """Default arguments of the tasks that act."""
 
 UNPAUSED: Final = {"is_paused_upon_creation": False}
-"""Arguments of a DAG that rolls back, whatever Airflow's default: a run that somebody needs must not stay queued. It asks before it acts."""
+"""Arguments of a DAG that rolls back, whatever Airflow's default: a run that an operator needs must not stay queued. It asks before it acts."""
 
 AFTER_SKIPS: Final[Mapping[str, Any]] = {"trigger_rule": TriggerRule.NONE_FAILED}
 """Arguments of a task that runs although one before it was skipped (a postponed node, an unwanted step); a failed one stops it."""
@@ -79,7 +62,7 @@ def cluster_dag(
         catchup=False,
         max_active_runs=1,
         # Airflow's own default would end a restart between its stop and its start, and an approval that waits.
-        default_args={"execution_timeout": None, **on_failure(spec), **(default_args or {})},
+        default_args={"execution_timeout": None, **failure_arguments(spec), **(default_args or {})},
         tags=["kmigrate", "kafka", *tags, spec.name],
         doc_md=text,
         **arguments,
@@ -90,8 +73,8 @@ def cluster_dag(
             task.doc_md = page(task.task_id)
 
 
-def approval_param(spec: ClusterSpec, title: str, asked: str) -> Param:
-    """The param that approves a run beforehand. `asked`: what happens without it."""
+def approval_param(spec: ClusterSpec, title: str, if_left_empty: str) -> Param:
+    """The param that approves a run beforehand. `if_left_empty`: what happens without it."""
     beforehand = (
         f"To continue without being asked, enter the cluster id {spec.cluster_id}."
         if spec.rehearsal
@@ -101,7 +84,7 @@ def approval_param(spec: ClusterSpec, title: str, asked: str) -> Param:
         None,
         type=["null", "string"],  # Airflow's form would not accept an empty string
         title=title,
-        description=f"{asked} {beforehand}",
+        description=f"{if_left_empty} {beforehand}",
     )
 
 
@@ -117,68 +100,66 @@ def chain_plan(
     spec: ClusterSpec,
     plan: Plan,
     approve: Callable[..., BaseOperator],
-    given: Callable[[PlanStep, int | None], Arguments],
+    task_arguments: Callable[[StepRow, int | None], Arguments],
     around: Mapping[str, StageTasks],
 ) -> None:
     """Make the tasks of a plan in the current DAG, chained.
 
-    `approve` makes the approval task, from its `task_id`. `given`: further arguments of the task of a step, and of its node. `around`:
+    `approve` makes the approval task, from its `task_id`. `task_arguments`: further arguments of the task of a step, and of its node. `around`:
     tasks around a stage of the plan, by the stage's name.
     """
 
-    def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
+    def make_plan_task(step: StepRow, task_id: str, node: int | None) -> BaseOperator:
         if step.kind == APPROVE:
             return approve(task_id=task_id)
-        arguments = {**_rules_of(plan, step), **given(step, node)}
-        return _task(step, node, cluster_file=spec.path, task_id=task_id, deferrable=True, **arguments)
+        arguments = {**_trigger_rule_arguments(plan, step), **task_arguments(step, node)}
+        deferrable = {"deferrable": True} if step.deferrable else {}
+        return _make_step_task(step, node, cluster_file=spec.path, task_id=task_id, **deferrable, **arguments)
 
-    line: list[Any] = []
-    for name, steps in stages(plan):
-        more, made = around.get(name, StageTasks()), _stage(spec, steps, make)
-        line += [*more.before, [made, *more.beside] if more.beside else made, *more.after]
-    chain(*line)
+    chained_tasks: list[Any] = []
+    for name, steps in split_into_stages(plan):
+        surrounding_tasks, stage = around.get(name, StageTasks()), _make_stage(spec, steps, make_plan_task)
+        chained_tasks += [
+            *surrounding_tasks.before,
+            [stage, *surrounding_tasks.beside] if surrounding_tasks.beside else stage,
+            *surrounding_tasks.after,
+        ]
+    chain(*chained_tasks)
 
 
-def _stage(spec: ClusterSpec, steps: Plan, make: Callable[[PlanStep, str, int | None], BaseOperator]) -> Stage:
+def _make_stage(spec: ClusterSpec, steps: Plan, make_task: Callable[[StepRow, str, int | None], BaseOperator]) -> Stage:
     if not steps[0].group:
-        return make(steps[0], steps[0].task_id(), None)
+        return make_task(steps[0], steps[0].task_id(), None)
     with TaskGroup(steps[0].group) as group:
-        chain(*(make(*each) for step in steps for each in tasks_of(spec, step)))
+        chain(*(make_task(*task) for step in steps for task in list_step_tasks(spec, step)))
     return group
 
 
-def tasks_of(spec: ClusterSpec, step: PlanStep) -> Iterator[tuple[PlanStep, str, int | None]]:
-    """Each task of a step: (step, task id in its group, node); a step with postponed nodes has one more, without a node."""
-    nodes: Mapping[NodeRole | None, Sequence[NodeSpec]] = {NodeRole.BROKER: spec.brokers, NodeRole.CONTROLLER: spec.controllers}
-    for node in nodes.get(step.each, ()):
-        yield step, step.task_id(node.id), node.id
-    if step.each is None:
-        yield step, step.task_id(), None
-    if step.last:
-        yield step, step.last, None
-
-
-def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
+def _make_step_task(step: StepRow, node: int | None, **arguments: Any) -> BaseOperator:
     """The task of a step, or of one of its nodes, with its own operator if it has one."""
     target = {"target": step.target} if step.target else {}
-    if step.kind in _NAMED:
-        return _NAMED[step.kind](**({} if node is None else {str(step.each): node}), **target, **arguments)
-    if step.kind in OBSERVING:
+    if step.operator:
+        module, _, name = step.operator.rpartition(".")
+        operator_class: Callable[..., BaseOperator] = getattr(import_module(f"{_PACKAGE}.{module}"), name)
+        return operator_class(**({} if node is None else {str(step.each): node}), **target, **arguments)
+    if step.access is Access.WATCH:
         return StepSensor(step=step.kind, **arguments)
-    own = {**({} if node is None else {"node": node}), **target}
-    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if=step.skip_if, **arguments)
+    step_kwargs = {**({} if node is None else {"node": node}), **target}
+    return MigrationStepOperator(step=step.kind, step_kwargs=step_kwargs, skip_if=step.skip_if, **arguments)
 
 
-def _rules_of(plan: Plan, step: PlanStep) -> Arguments:
+def _trigger_rule_arguments(plan: Plan, step: StepRow) -> Arguments:
     """Further arguments of a step's task. After the approval an act requires its answer; only some steps may follow a skip."""
-    if step in after_approval(plan):
-        return AFTER_SKIPS if step.kind in OBSERVING else approved(EXPAND if plan is EXPANSION else None)
+    if step in steps_after_approval(plan):
+        return AFTER_SKIPS if step.access is Access.WATCH else _approved_step_arguments(plan, step)
     return AFTER_SKIPS if step.last else {}
 
 
-def approved(answer: str | None = None) -> dict[str, Any]:
-    """As `AFTER_SKIPS`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required.
+def _approved_step_arguments(plan: Plan, step: StepRow) -> dict[str, Any]:
+    """As `approved`; a step by its name may belong to several plans, so it is given the answer that it needs."""
+    return approved_task_arguments() | ({} if step.operator else {"answer": find_step(plan, APPROVE).answer})
 
-    `answer`: the one that it must be, if the step belongs to other plans, too.
-    """
-    return {"approved_by": APPROVE, **({"answer": answer} if answer else {}), **AFTER_SKIPS}
+
+def approved_task_arguments() -> dict[str, Any]:
+    """As `AFTER_SKIPS`, after the run's `approve`: an earlier skip also skips that task without a failure, so its answer is required."""
+    return {"approved_by": APPROVE, **AFTER_SKIPS}

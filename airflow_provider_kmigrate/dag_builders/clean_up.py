@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.plan import APPROVE
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan import APPROVE
 from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, cluster_dag
-from airflow_provider_kmigrate.dag_builders.task_docs import doc
-from airflow_provider_kmigrate.operators.approval import ApproveCleanUpOperator, asked_of
+from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
+from airflow_provider_kmigrate.operators.approval import ApproveCleanUpOperator, approval_arguments
 from airflow_provider_kmigrate.operators.migration import CleanUpOperator, LeftoversOperator
 
 _DOC = """\
@@ -30,11 +30,15 @@ Lists what migrations and rollbacks of cluster `{cluster_id}` have left behind, 
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_clean_up__<cluster>`, for manual runs."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
-    with cluster_dag(spec, "kmigrate_clean_up", text, doc, default_args=RETRIED) as dag:
-        left = LeftoversOperator(cluster_file=spec.path, task_id="leftovers", retries=0)
-        shown = "{{ ti.xcom_pull(task_ids='leftovers') }}"
-        asked = ApproveCleanUpOperator(task_id=APPROVE, left=shown, evidence_tasks=[left.task_id], **asked_of(spec))
+    with cluster_dag(spec, "kmigrate_clean_up", text, render_task_page, default_args=RETRIED) as dag:
+        leftovers = LeftoversOperator(cluster_file=spec.path, task_id="leftovers", retries=0)
+        leftovers_template = "{{ ti.xcom_pull(task_ids='leftovers') }}"
+        approval_task = ApproveCleanUpOperator(
+            task_id=APPROVE, left=leftovers_template, evidence_tasks=[leftovers.task_id], **approval_arguments(spec)
+        )
         chain(
-            left, asked, CleanUpOperator(cluster_file=spec.path, task_id="clean_up", listed_by=left.task_id, approved_by=APPROVE)
+            leftovers,
+            approval_task,
+            CleanUpOperator(cluster_file=spec.path, task_id="clean_up", listed_by=leftovers.task_id, approved_by=APPROVE),
         )
     return dag

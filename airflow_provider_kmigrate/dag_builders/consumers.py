@@ -7,15 +7,15 @@ its last sound state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
-from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, GroupWay
 from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.member.group_seen import MemberKind
+from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
@@ -23,13 +23,14 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     RETRIED,
     UNPAUSED,
     approval_param,
-    approved,
+    approved_task_arguments,
     cluster_dag,
 )
-from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
-from airflow_provider_kmigrate.operators.approval import ApproveGroupsRollbackOperator, asked_of
+from airflow_provider_kmigrate.dag_builders.task_docs import render_group_task_page
+from airflow_provider_kmigrate.operators.approval import ApproveCutoverOperator, ApproveGroupsRollbackOperator, approval_arguments
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
+    CutOverGroupOperator,
     GroupPlanOperator,
     GroupsDoneOperator,
     GroupStepOperator,
@@ -51,6 +52,8 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 | to_migrating | each instance restarts as a migrating consumer; the first one bakes | the group is stable |
 | mode_kafka | `migration/mode` says `kafka` | every member reports it and is settled |
 | to_kafka | each instance restarts as a Kafka consumer; the first one bakes | the group is stable |
+| approve | of a group that people cut over `by_hand`: an operator confirms that they are ready | answered |
+| cutover | of a group of `way: cutover`, instead of the three above: all instances stop, offsets are copied, the new version starts | every partition makes progress |
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
 
 A canary that makes its group worse is rolled back alone. `rollback_*` rolls the group back after a verdict of FAIL, or if the group does not
@@ -62,7 +65,7 @@ A group that was rolled back stops the later groups (K69) until the operator sta
 _ROLLBACK_DOC = """\
 ### {name}: roll consumer groups back
 
-Rolls consumer groups back from any state, instance by instance. Kafka consumers become migrating consumers again, the mode becomes
+Rolls consumer groups back from any state, instance by instance; a group of `way: cutover` at once, to `zookeeper_consumers` only. Kafka consumers become migrating consumers again, the mode becomes
 `zookeeper`, offsets that only Kafka has are copied, and migrating consumers become ZooKeeper consumers.
 
 | goal | the groups end with |
@@ -83,67 +86,96 @@ def build(spec: ClusterSpec) -> DAG | None:
         spec,
         "kmigrate_consumers",
         _DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(names)),
-        group_doc,
+        render_group_task_page,
         tags=["consumers"],
         schedule=spec.groups_schedule or None,
-        params={"wave": _wave(groups), "release_groups": _release_groups(names)},
+        params={
+            "wave": _wave_param(groups),
+            "release_groups": _release_groups_param(names),
+            **(
+                {"approve_cutover": approval_param(spec, "Confirm cutovers by hand beforehand", ASKED_WITH_PLAN)}
+                if any(group.by_hand for group in groups)
+                else {}
+            ),
+        },
         default_args=RETRIED,
     ) as dag:
         before: BaseOperator = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=names, retries=0)
         for group in groups:
-            first, last = _group(spec, group)
+            first, last = _build_group(spec, group)
             before.set_downstream(first)
             before = last
         before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
     return dag
 
 
-def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOperator]:
+def _build_group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOperator]:
     """One group's tasks; returns the first and the last of its chain."""
     with TaskGroup(group.name.replace(".", "_")):
         # the group before may have been skipped; a window skipped with it would not hold this group back
-        begin = [WindowSensor(task_id="window", window=group.window, **_given(spec, group))] if group.window else []
-        mode = SetModeOperator(
-            cluster_file=spec.path,
-            task_id="mode_kafka",
-            groups=[group.name],
-            mode=Mode.KAFKA,
-            wave=group.wave,
-            **AFTER_SKIPS,
-            **audit.begins(spec),
+        window_sensors = (
+            [WindowSensor(task_id="window", window=group.window, **_group_arguments(spec, group))] if group.window else []
         )
-        way = [
-            *begin,
-            CheckGroupOperator(task_id="check", **_given(spec, group)),
-            *_switched(spec, group, MemberKind.MIGRATING, Goal.ZOOKEEPER_CONSUMERS),
-            *_watched(spec, group, "mode_kafka", Goal.ZOOKEEPER_MODE, mode),
-            *_switched(spec, group, MemberKind.KAFKA, Goal.KAFKA_MODE),
-            *_watched(spec, group, "to_kafka", Goal.KAFKA_MODE),
-            GroupStepOperator(task_id="clean_up", step="clean up", deferrable=True, **_given(spec, group)),
+        group_tasks = [
+            *window_sensors,
+            CheckGroupOperator(task_id="check", **_group_arguments(spec, group)),
+            *(_cut_over(spec, group) if group.way is GroupWay.CUTOVER else _move_instances(spec, group)),
+            GroupStepOperator(task_id="clean_up", step="clean up", deferrable=True, **_group_arguments(spec, group)),
         ]
-        chain(*way)
-    return way[0], way[-1]
+        chain(*group_tasks)
+    return group_tasks[0], group_tasks[-1]
 
 
-def _given(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any]:
+def _move_instances(spec: ClusterSpec, group: GroupSpec) -> Iterator[BaseOperator]:
+    """One instance after another, as migrating consumers between."""
+    mode = SetModeOperator(
+        cluster_file=spec.path,
+        task_id="mode_kafka",
+        groups=[group.name],
+        mode=Mode.KAFKA,
+        wave=group.wave,
+        **AFTER_SKIPS,
+        **audit.start_time_arguments(spec),
+    )
+    yield from _switch_all_instances(spec, group, MemberKind.MIGRATING, Goal.ZOOKEEPER_CONSUMERS)
+    yield from _watch_and_audit(spec, group, "mode_kafka", Goal.ZOOKEEPER_MODE, mode)
+    yield from _switch_all_instances(spec, group, MemberKind.KAFKA, Goal.KAFKA_MODE)
+    yield from _watch_and_audit(spec, group, "to_kafka", Goal.KAFKA_MODE)
+
+
+def _cut_over(spec: ClusterSpec, group: GroupSpec) -> list[BaseOperator]:
+    """All instances at once; the step rolls itself back, the task beside it what the watch or the audit finds later."""
+    arguments = {**_group_arguments(spec, group), **audit.start_time_arguments(spec)}
+    tasks = _watch_and_audit(
+        spec, group, "cutover", Goal.ZOOKEEPER_CONSUMERS, CutOverGroupOperator(task_id="cutover", **arguments)
+    )
+    if not group.by_hand:
+        return tasks
+    asked = ApproveCutoverOperator(task_id="approve", group=group.name, seconds=group.switch_timeout, **approval_arguments(spec))
+    return [asked, *tasks]  # skipped where `check` is: the group has moved, or is of another wave
+
+
+def _group_arguments(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any]:
     """Arguments of each task of a group."""
     return {"cluster_file": spec.path, "group": group.name, "wave": group.wave, **AFTER_SKIPS}
 
 
-def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
+def _switch_all_instances(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
     """The switch of every instance, the first as a canary with an audit after it."""
     canary, *rest = group.instances
-    first = _switch(spec, group, canary.name, target, bake=True)
+    canary_switch = _switch_instance(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
-    compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # ZooKeeper consumers write no events
-    gate = audit.group_gate(spec, group.name, name, after=first.task_id, canary=compared, mixed=mixed)
+    compared, mixed = audit.canary_comparison(spec, group), target is MemberKind.MIGRATING  # ZooKeeper consumers write no events
+    gate = audit.group_gate(spec, group.name, name, after=canary_switch.task_id, canary=compared, mixed=mixed)
     if gate:
-        _rolls_back(spec, group, name, goal, [], gate=gate)
+        _add_group_rollback(spec, group, name, goal, [], gate=gate)
         chain(*gate)
-    return [first, *gate, *(_switch(spec, group, instance.name, target) for instance in rest)]
+    return [canary_switch, *gate, *(_switch_instance(spec, group, instance.name, target) for instance in rest)]
 
 
-def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKind, *, bake: bool = False) -> BaseOperator:
+def _switch_instance(
+    spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKind, *, bake: bool = False
+) -> BaseOperator:
     return SwitchInstanceOperator(
         task_id=f"to_{target}_{instance}".replace(".", "_"),
         instance=instance,
@@ -151,25 +183,25 @@ def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKi
         bake=bake,
         sync_for=group.switch_timeout + 1,
         deferrable=True,
-        **_given(spec, group),
-        **(audit.begins(spec) if bake else {}),
+        **_group_arguments(spec, group),
+        **(audit.start_time_arguments(spec) if bake else {}),
     )
 
 
-def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
+def _watch_and_audit(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
     """A `change` of the whole group, the watch and the audit after it, and the rollback from any of them.
 
     A watch that found something is not retried anyway; one whose worker died is, or its group would be rolled back for nothing.
     """
-    given = {**_given(spec, group), **audit.begins(spec)}
-    watch = GroupStepOperator(task_id=f"watch_{name}", step="watch group", deferrable=True, **given)
-    begun = [*change, watch][0]
-    gate = audit.group_gate(spec, group.name, name, after=begun.task_id)
-    _rolls_back(spec, group, name, goal, [*change, watch], gate=gate)
+    watch_arguments = {**_group_arguments(spec, group), **audit.start_time_arguments(spec)}
+    watch = GroupStepOperator(task_id=f"watch_{name}", step="watch group", deferrable=True, **watch_arguments)
+    first_task = [*change, watch][0]
+    gate = audit.group_gate(spec, group.name, name, after=first_task.task_id)
+    _add_group_rollback(spec, group, name, goal, [*change, watch], gate=gate)
     return [*change, watch, *gate]
 
 
-def _rolls_back(
+def _add_group_rollback(
     spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
 ) -> None:
     """A task outside the chain: it rolls back if one of `steps` found the group worse, or the audit in `gate` says FAIL.
@@ -177,17 +209,17 @@ def _rolls_back(
     An audit that failed because Spark was unavailable, or stayed INCONCLUSIVE, stops the chain and rolls nothing back, as in a
     migration.
     """
-    back = RollbackGroupsOperator(
+    rollback = RollbackGroupsOperator(
         cluster_file=spec.path,
         task_id=f"rollback_{name}",
         groups=[group.name],
         goal=goal,
         only_after=[task.task_id for task in steps],
-        verdict=audit.verdict_of(spec, f"{group.name}/{name}") if gate else "",
+        verdict=audit.verdict_path(spec, f"{group.name}/{name}") if gate else "",
         trigger_rule=TriggerRule.ONE_FAILED,
     )
     for task in (*steps, *gate):
-        task.set_downstream(back)
+        task.set_downstream(rollback)
 
 
 def build_rollback(spec: ClusterSpec) -> DAG | None:
@@ -199,7 +231,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         spec,
         "kmigrate_consumers_rollback",
         _ROLLBACK_DOC.format(name=spec.name),
-        group_doc,
+        render_group_task_page,
         tags=["consumers"],
         max_active_tasks=1,
         params=_rollback_params(spec, groups),
@@ -207,23 +239,23 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         **UNPAUSED,
     ) as dag:
         plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
-        approve = ApproveGroupsRollbackOperator(task_id="approve", **asked_of(spec, "plan"))
-        backs = [
+        approve = ApproveGroupsRollbackOperator(task_id="approve", **approval_arguments(spec, "plan"))
+        rollbacks = [
             RollbackGroupsOperator(
                 cluster_file=spec.path,
                 task_id=f"rollback_{name}".replace(".", "_"),
                 groups=[name],
                 priority_weight=weight,
-                **approved(),
+                **approved_task_arguments(),
             )
             for weight, name in enumerate(reversed(groups), 1)
         ]
         # no group waits for another one's failed rollback; but one acts at a time, since each task that acts fences the one before
-        chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
+        chain(plan, approve, rollbacks, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
     return dag
 
 
-def _wave(groups: Sequence[GroupSpec]) -> Param:
+def _wave_param(groups: Sequence[GroupSpec]) -> Param:
     waves = sorted({group.wave for group in groups})
     return Param(
         None,
@@ -233,19 +265,19 @@ def _wave(groups: Sequence[GroupSpec]) -> Param:
     )
 
 
-def _names(groups: Sequence[str], title: str, description: str) -> Param:
+def _group_names_param(groups: Sequence[str], title: str, description: str) -> Param:
     items = {"type": "string"}
     return Param(None, type=["null", "array"], items=items, examples=list(groups), title=title, description=description)
 
 
-def _release_groups(groups: Sequence[str]) -> Param:
+def _release_groups_param(groups: Sequence[str]) -> Param:
     text = "Groups that were rolled back and may migrate again. Any other group that was rolled back is refused (K69)."
-    return _names(groups, "Release groups", text)
+    return _group_names_param(groups, "Release groups", text)
 
 
 def _rollback_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
     return {
         "goal": Param(str(Goal.ZOOKEEPER_CONSUMERS), enum=[str(goal) for goal in Goal], title="Roll back to"),
-        "groups": _names(groups, "Only these groups", "Empty: all groups of the file."),
+        "groups": _group_names_param(groups, "Only these groups", "Empty: all groups of the file."),
         "approve_rollback": approval_param(spec, "Approve it beforehand", ASKED_WITH_PLAN),
     }

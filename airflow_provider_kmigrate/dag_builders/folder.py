@@ -14,8 +14,8 @@ from pathlib import Path
 from airflow.configuration import conf
 from airflow.sdk import DAG, get_parsing_context
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NotifierSpec
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import cluster_files, load, load_folder
 
@@ -48,38 +48,40 @@ def dags_of(folder: Path) -> dict[str, DAG]:
 
     A process that runs one task gets that task's DAG alone, from its own cluster file, if the file can be identified.
     """
-    wanted = get_parsing_context().dag_id
-    alone = _alone(folder, wanted) if wanted else None
-    return {alone.dag_id: alone} if alone else _by_id(load_folder(folder).specs if folder.is_dir() else ())
+    task_dag_id = get_parsing_context().dag_id
+    single_dag = _build_single_dag(folder, task_dag_id) if task_dag_id else None
+    return (
+        {single_dag.dag_id: single_dag} if single_dag else _build_all_dags(load_folder(folder).specs if folder.is_dir() else ())
+    )
 
 
 def check(folder: Path) -> None:
     """Raise one `SpecError` with all broken files: file, line and fix; and with good ones that this Airflow cannot serve."""
-    found = load_folder(folder) if folder.is_dir() else None
-    errors = [*found.errors, *filter(None, map(_unserved, found.specs))] if found else []
+    cluster_folder = load_folder(folder) if folder.is_dir() else None
+    errors = [*cluster_folder.errors, *filter(None, map(_missing_provider_error, cluster_folder.specs))] if cluster_folder else []
     if errors:
         raise SpecError("\n".join(map(str, errors)), (reason for error in errors for reason in error.reasons))
 
 
-def _by_id(specs: Iterable[ClusterSpec]) -> dict[str, DAG]:
-    dags = [_build(kind, spec) for spec in specs for kind in BUILDERS]
+def _build_all_dags(specs: Iterable[ClusterSpec]) -> dict[str, DAG]:
+    dags = [_build_dag(kind, spec) for spec in specs for kind in BUILDERS]
     return {dag.dag_id: dag for dag in dags if dag is not None}
 
 
-def _build(kind: str, spec: ClusterSpec) -> DAG | None:
+def _build_dag(kind: str, spec: ClusterSpec) -> DAG | None:
     module, function = BUILDERS[kind]
     builder: Callable[[ClusterSpec], DAG | None] = getattr(import_module(f"{__package__}.{module}"), function)
     return builder(spec)
 
 
-def _alone(folder: Path, dag_id: str) -> DAG | None:
+def _build_single_dag(folder: Path, dag_id: str) -> DAG | None:
     """The DAG built from its cluster's file alone; None if only all files together can identify it, or show that it is none."""
     kind, _, name = dag_id.partition("__")
-    spec = _named(folder, name) if kind in BUILDERS else None
-    return _build(kind, spec) if spec else None
+    spec = _find_cluster(folder, name) if kind in BUILDERS else None
+    return _build_dag(kind, spec) if spec else None
 
 
-def _named(folder: Path, name: str) -> ClusterSpec | None:
+def _find_cluster(folder: Path, name: str) -> ClusterSpec | None:
     """The cluster `name`, if exactly one file has that name and it is a good one, and no other file mentions its cluster id.
 
     The texts of the others are searched and not parsed: two files that claim one cluster are both refused (F04).
@@ -95,22 +97,17 @@ def _named(folder: Path, name: str) -> ClusterSpec | None:
     return spec if spec.name == name and claimed == [path] else None
 
 
-def _unserved(spec: ClusterSpec) -> SpecError | None:
+def _missing_provider_error(spec: ClusterSpec) -> SpecError | None:
     """F08: what this Airflow misses for the audits and the notifiers of the file."""
     spark = spec.audit is not None and find_spec("airflow.providers.apache.spark") is None
     missing = [f"{spec.path} has an `audit`, but Airflow's Spark provider is not installed."] if spark else []
-    missing += [
-        f"{spec.path} names notifier {each.notifier}, which this Airflow does not have."
-        for each in spec.notify
-        if not _exists(each)
-    ]
-    return SpecError.because(*(Reason("F08", text) for text in missing)) if missing else None
+    problems = (*(Reason("F08", text) for text in missing), *_find_notifier_problems(spec))
+    return SpecError.because(*problems) if problems else None
 
 
-def _exists(notifier: NotifierSpec) -> bool:
-    from airflow_provider_kmigrate.hooks.notify import notifier_class  # noqa: PLC0415  # only files that name notifiers need it
+def _find_notifier_problems(spec: ClusterSpec) -> tuple[Reason, ...]:
+    if not spec.notify:
+        return ()
+    from airflow_provider_kmigrate.notifications.check import find_notifier_problems  # noqa: PLC0415  # only files that name notifiers need it
 
-    try:
-        return bool(notifier_class(notifier))
-    except (ImportError, AttributeError, TypeError):
-        return False
+    return find_notifier_problems(spec, connections=False)

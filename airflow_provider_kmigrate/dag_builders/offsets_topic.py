@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow.sdk import DAG, Param
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.plan import EXPANSION, PlanStep
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, SINGLE, StepRow
 from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
-from airflow_provider_kmigrate.dag_builders.task_docs import expansion_doc
-from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, asked_of
+from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
+from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, approval_arguments
 from airflow_provider_kmigrate.operators.migration import RepairOffsetsOperator
 
 _DOC = """\
@@ -56,25 +56,34 @@ def build_repair(spec: ClusterSpec) -> DAG:
         title="Decisions",
         description='Which offset is right where commit times do not settle it: {"billing": {"orders-0": 111}}; null keeps it removed.',
     )
-    with cluster_dag(spec, "kmigrate_offsets_repair", text, expansion_doc, params={"decisions": decisions}) as dag:
+    with cluster_dag(
+        spec, "kmigrate_offsets_repair", text, partial(render_task_page, plan=SINGLE), params={"decisions": decisions}
+    ) as dag:
         RepairOffsetsOperator(task_id="repair", cluster_file=spec.path, retries=0)
     return dag
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_offsets_topic__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.EXPANSION`."""
+    """The DAG `kmigrate_offsets_topic__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.migration.plan.EXPANSION`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
-    approve = partial(ApproveExpansionOperator, **asked_of(spec, EXPANSION[0].full_id()))
-    with cluster_dag(spec, "kmigrate_offsets_topic", text, expansion_doc, params=_params(spec), default_args=RETRIED) as dag:
-        chain_plan(spec, EXPANSION, approve, _given, {})
+    approve = partial(ApproveExpansionOperator, **approval_arguments(spec, EXPANSION[0].full_id()))
+    with cluster_dag(
+        spec,
+        "kmigrate_offsets_topic",
+        text,
+        partial(render_task_page, plan=EXPANSION),
+        params=_expansion_params(spec),
+        default_args=RETRIED,
+    ) as dag:
+        chain_plan(spec, EXPANSION, approve, _step_arguments, {})
     return dag
 
 
-def _given(step: PlanStep, _node: int | None) -> dict[str, Any]:
+def _step_arguments(step: StepRow, _node: int | None) -> dict[str, Any]:
     return {"retries": 0} if step is EXPANSION[0] else {}
 
 
-def _params(spec: ClusterSpec) -> dict[str, Param]:
+def _expansion_params(spec: ClusterSpec) -> dict[str, Param]:
     return {
         "partitions": Param(
             None,

@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Param
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.plan import APPROVE, ROLLBACK, PlanStep, find
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan import APPROVE, ROLLBACK, StepRow, find_step
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     ASKED_WITH_PLAN,
@@ -16,12 +16,12 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     UNPAUSED,
     StageTasks,
     approval_param,
-    approved,
+    approved_task_arguments,
     chain_plan,
     cluster_dag,
 )
-from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
-from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator, asked_of
+from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
+from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator, approval_arguments
 
 _DOC = """\
 ### {name}: back to ZooKeeper
@@ -46,38 +46,38 @@ One at work must be over first; mark it as failed. A new run continues an interr
 continue instead.
 """
 
-_FIRST = find(ROLLBACK, "roll back broker", "to_migration")
+_FIRST = find_step(ROLLBACK, "roll back broker", "to_migration")
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
+    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.migration.plan.ROLLBACK`."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
-    approve = partial(ApproveRollbackOperator, **asked_of(spec, ROLLBACK[0].full_id()))
-    given: dict[str, Any] = {"params": _params(spec), "default_args": RETRIED, **UNPAUSED}
-    with cluster_dag(spec, "kmigrate_rollback", text, rollback_doc, **given) as dag:
-        chain_plan(spec, ROLLBACK, approve, partial(_given, spec), _around(spec))
+    approve = partial(ApproveRollbackOperator, **approval_arguments(spec, ROLLBACK[0].full_id()))
+    dag_arguments: dict[str, Any] = {"params": _rollback_params(spec), "default_args": RETRIED, **UNPAUSED}
+    with cluster_dag(spec, "kmigrate_rollback", text, partial(render_task_page, plan=ROLLBACK), **dag_arguments) as dag:
+        chain_plan(spec, ROLLBACK, approve, partial(_step_arguments, spec), _tasks_around_stages(spec))
         # `evidence` between them ends whatever the answer is
         dag.task_dict[APPROVE] >> dag.task_group.children["controller_failover"]
     return dag
 
 
-def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
-    last = [*audit.probe_ends(spec), *audit.rollback_gate(spec, after=_FIRST.full_id(spec.brokers[0].id))]
+def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
+    final_tasks = [*audit.probe_stop_tasks(spec), *audit.rollback_gate(spec, after=_FIRST.full_id(spec.brokers[0].id))]
     return {
         APPROVE: StageTasks(after=audit.rollback_evidence(spec)),
-        "to_migration": StageTasks(spark_jobs.hold(spec, "to_migration", required=False, **approved())),
+        "to_migration": StageTasks(spark_jobs.hold_tasks(spec, "to_migration", required=False, **approved_task_arguments())),
         # a job that does not resume must not leave the rollback unproven
-        ROLLBACK[-1].task: StageTasks(after=last, beside=spark_jobs.resume(spec, "to_zookeeper")),
+        ROLLBACK[-1].task: StageTasks(after=final_tasks, beside=spark_jobs.resume_tasks(spec, "to_zookeeper")),
     }
 
 
-def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any]:
+def _step_arguments(spec: ClusterSpec, step: StepRow, node: int | None) -> dict[str, Any]:
     if step.kind == "plan":
         return {"retries": 0}
-    return audit.begins(spec) if step == _FIRST and node == spec.brokers[0].id else {}
+    return audit.start_time_arguments(spec) if step == _FIRST and node == spec.brokers[0].id else {}
 
 
-def _params(spec: ClusterSpec) -> dict[str, Param]:
+def _rollback_params(spec: ClusterSpec) -> dict[str, Param]:
     skip_audit = Param(
         False,
         type="boolean",

@@ -12,9 +12,9 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, StopPoint
-from airflow_provider_kmigrate.core.gates import mover
-from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HoldPolicy, NodeSpec, StopPoint
+from airflow_provider_kmigrate.core.migration.gates import consumers_dag_id
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION, StepRow, find_step
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
@@ -24,15 +24,15 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     chain_plan,
     cluster_dag,
 )
-from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 from airflow_provider_kmigrate.operators.approval import (
     ApproveFinalizationOperator,
     ContinueOperator,
     RollbackStartedOperator,
     StartRollbackOperator,
-    asked_of,
+    approval_arguments,
 )
-from airflow_provider_kmigrate.operators.goal import END, end_at
+from airflow_provider_kmigrate.operators.goal import END, end_run_at_goal
 
 _GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 _DOC = """\
@@ -63,7 +63,7 @@ _GOALS = {
     StopPoint.FIRST_ROLL: "every broker in migration mode; the copy begins by itself",
 }
 _START_ROLLBACK = "start_rollback"
-_SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
+_SHOWN = {kind: find_step(MIGRATION, kind, group).full_id() for kind, group in (
     ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("rollback plan", "before_approval"),
     ("readiness", "before_approval"),
 )}  # fmt: skip
@@ -72,39 +72,50 @@ _EVIDENCE = f"""\
 * soak: {{{{ ti.xcom_pull(task_ids='{_SHOWN["soak"]}') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='{_EQUAL}') }}}}
 * dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
-* can we still go back:
+* is a rollback possible:
 
-{{{{ ti.xcom_pull(task_ids='{_SHOWN["readiness"]}') | indent(2, first=True) }}}}
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["readiness"]}') | as_markdown | indent(2, first=True) }}}}
 
 * the rollback, which becomes impossible after this step:
 
-{{{{ ti.xcom_pull(task_ids='{_SHOWN["rollback plan"]}') | indent(2, first=True) }}}}
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["rollback plan"]}') | as_markdown | indent(2, first=True) }}}}
 """
 _AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.MIGRATION`."""
-    soak, asked = timedelta(seconds=spec.policy.min_soak), "Leave it empty to be asked before the point of no return."
+    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.migration.plan.MIGRATION`."""
+    soak, if_left_empty = timedelta(seconds=spec.policy.min_soak), "Leave it empty to be asked before the point of no return."
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)
-    params = {"to": _goal_param(spec), "approve_finalization": approval_param(spec, "Approve finalization beforehand", asked)}
+    params = {
+        "to": _goal_param(spec),
+        "plan": Param(
+            None,
+            type=["null", "string"],
+            title="Only the plan that was reviewed",
+            description="The fingerprint that `kmigrate plan` shows. If something that decides what is done has changed since, the run is refused before it "
+            "changes anything, and again before each restart (H16). Leave it empty to run whatever the plan is now.",
+        ),
+        "approve_finalization": approval_param(spec, "Approve finalization beforehand", if_left_empty),
+    }
     kind = "kmigrate_zk_to_kraft"
-    with cluster_dag(spec, kind, text, partial(_page, spec), params=params, default_args=RETRIED) as dag:
-        chain_plan(spec, MIGRATION, partial(_approve, spec), partial(_given, spec), _around(spec))
+    with cluster_dag(spec, kind, text, partial(_render_page, spec), params=params, default_args=RETRIED) as dag:
+        chain_plan(
+            spec, MIGRATION, partial(_make_approval_task, spec), partial(_step_arguments, spec), _tasks_around_stages(spec)
+        )
         _stop_at_canary(dag, spec)
-        for point in _goals(spec):
-            for task in _ends(dag, spec, point):
-                task._post_execute_hook = partial(end_at, task, spec.path, point)  # noqa: SLF001 - BaseOperator's argument `post_execute`
+        if session_tasks := audit.session_tasks(spec):
+            chain(dag.task_group.children["backup"], *session_tasks)
     return dag
 
 
-def _goals(spec: ClusterSpec) -> list[StopPoint]:
+def _allowed_goals(spec: ClusterSpec) -> list[StopPoint]:
     """The stages behind which a run may end; without those at which a Spark job of the cluster file is held."""
     return [point for point in StopPoint if not spec.spark_jobs or point in {StopPoint.DUAL_WRITE, StopPoint.SOAK}]
 
 
 def _goal_param(spec: ClusterSpec) -> Param:
-    goals = _goals(spec)
+    goals = _allowed_goals(spec)
     return Param(
         END,
         enum=[END, *(str(point) for point in reversed(goals))],
@@ -115,101 +126,132 @@ def _goal_param(spec: ClusterSpec) -> Param:
     )
 
 
-def _ends(dag: DAG, spec: ClusterSpec, point: StopPoint) -> list[BaseOperator]:
-    """The tasks of which any, once it has succeeded, shows that a stage is over, with its audit and its Spark jobs."""
-    resumed = [task for task in dag.task_dict if task.startswith("resume_after_copy.")]
+def _goal_end_arguments(spec: ClusterSpec, point: StopPoint) -> dict[str, Any]:
+    """Arguments of each task of which any, once it has succeeded, shows that a stage is over, with its audit and its Spark jobs."""
+    return {"post_execute": partial(end_run_at_goal, spec.path, point)} if point in _allowed_goals(spec) else {}
+
+
+def _stage_end_arguments(spec: ClusterSpec, step: StepRow) -> dict[str, Any]:
+    """`_goal_end_arguments` of a step that ends a stage; of one that nothing follows in its stage."""
+    holds_jobs = any(job.hold is not HoldPolicy.NEVER for job in spec.spark_jobs)
     ends = {
-        StopPoint.FIRST_ROLL: [
-            f"audit_{_GATES[0]}.verdict" if spec.audit else find(MIGRATION, "registered", "first_roll").full_id()
-        ],
-        StopPoint.DUAL_WRITE: resumed or [find(MIGRATION, "equivalent", "copy").full_id()],
-        StopPoint.HYBRID: [find(MIGRATION, "roll", "second_roll").full_id(broker.id) for broker in spec.brokers],
-        StopPoint.SOAK: [_SHOWN["soak"]],
+        find_step(MIGRATION, "registered", "first_roll"): None if spec.audit else StopPoint.FIRST_ROLL,
+        find_step(MIGRATION, "equivalent", "copy"): None if holds_jobs else StopPoint.DUAL_WRITE,
+        find_step(MIGRATION, "roll", "second_roll"): StopPoint.HYBRID,
+        find_step(MIGRATION, "soak"): StopPoint.SOAK,
     }
-    return [dag.get_task(task) for task in ends[point]]  # type: ignore[misc]
+    point = ends.get(step)
+    return _goal_end_arguments(spec, point) if point else {}
 
 
 def _stop_at_canary(dag: DAG, spec: ClusterSpec) -> None:
     """Put the request between the first broker of the second roll and the next one, if the cluster file stops there."""
-    first = dag.get_task(_begun("roll", "second_roll", spec.brokers))
-    after = list(first.downstream_list)
-    skipped = f"`{first.task_id}` was skipped: another broker goes first, and none has restarted in this roll yet."
-    seen = f"{{{{ ti.xcom_pull(task_ids='{first.task_id}') or '{skipped}' }}}}"
-    for stop in _stop(spec, StopPoint.HYBRID, seen):
-        chain(first, stop, after)
+    first_broker_task = dag.get_task(_first_task_id("roll", "second_roll", spec.brokers))
+    next_tasks = list(first_broker_task.downstream_list)
+    skipped = f"`{first_broker_task.task_id}` was skipped: another broker goes first, and none has restarted in this roll yet."
+    outcome_template = f"{{{{ ti.xcom_pull(task_ids='{first_broker_task.task_id}') or '{skipped}' }}}}"
+    for stop in _stop_request_tasks(spec, StopPoint.HYBRID, outcome_template):
+        chain(first_broker_task, stop, next_tasks)
 
 
-def _page(spec: ClusterSpec, task: str) -> str:
+def _render_page(spec: ClusterSpec, task: str) -> str:
     """A task's page; if a group on ZooKeeper holds it up (G21), with a link to the DAG that migrates consumer groups."""
     if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
-        return doc(task)
-    return f"{doc(task)}\n\n[{mover(spec.name)}](/dags/{mover(spec.name)}) moves the consumer groups that use ZooKeeper."
+        return render_task_page(task, MIGRATION)
+    return f"{render_task_page(task, MIGRATION)}\n\n[{consumers_dag_id(spec.name)}](/dags/{consumers_dag_id(spec.name)}) moves the consumer groups that use ZooKeeper."
 
 
-def _around(spec: ClusterSpec) -> dict[str, StageTasks]:
-    probe = [*audit.probe_begins(spec), *audit.fingerprint(spec)]
-    first, second = _begun("roll", "first_roll", spec.brokers), _begun("roll", "second_roll", spec.brokers)
+def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
+    probe = [*audit.probe_start_tasks(spec), *audit.fingerprint_tasks(spec)]
+    first_roll_task, second_roll_task = (
+        _first_task_id("roll", "first_roll", spec.brokers),
+        _first_task_id("roll", "second_roll", spec.brokers),
+    )
     return {
-        "backup": StageTasks(spark_jobs.risks(spec)),
+        "backup": StageTasks(spark_jobs.risk_check_tasks(spec)),
         "first_roll": StageTasks(
-            [*probe, *spark_jobs.hold(spec, "first_roll")],
+            [*probe, *spark_jobs.hold_tasks(spec, "first_roll")],
             [
-                *spark_jobs.progress(spec, "first_roll"),
-                *audit.gate(spec, _GATES[0], after=first),
-                *_stop(spec, StopPoint.FIRST_ROLL),
+                *spark_jobs.progress_tasks(spec, "first_roll"),
+                *audit.step_gate(spec, _GATES[0], after=first_roll_task, at_end=_goal_end_arguments(spec, StopPoint.FIRST_ROLL)),
+                *_stop_request_tasks(spec, StopPoint.FIRST_ROLL),
             ],
         ),
         # the takeover in it may leave out the leaders that a held job waits for (G13)
-        "copy": StageTasks(after=[*spark_jobs.resume(spec, "copy"), *_stop(spec, StopPoint.DUAL_WRITE)]),
+        "copy": StageTasks(
+            after=[
+                *spark_jobs.resume_tasks(spec, "copy", **_goal_end_arguments(spec, StopPoint.DUAL_WRITE)),
+                *_stop_request_tasks(spec, StopPoint.DUAL_WRITE),
+            ]
+        ),
         "second_roll": StageTasks(
-            spark_jobs.hold(spec, "second_roll"),
+            spark_jobs.hold_tasks(spec, "second_roll"),
             [
-                *spark_jobs.progress(spec, "second_roll"),
-                *spark_jobs.resume(spec, "second_roll"),
-                *audit.gate(spec, _GATES[1], after=second, earlier=_GATES[:1]),
+                *spark_jobs.progress_tasks(spec, "second_roll"),
+                *spark_jobs.resume_tasks(spec, "second_roll"),
+                *audit.step_gate(spec, _GATES[1], after=second_roll_task, earlier=_GATES[:1]),
             ],
         ),
-        "soak": StageTasks(after=_stop(spec, StopPoint.SOAK)),
-        "before_approval": StageTasks(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
+        "soak": StageTasks(after=_stop_request_tasks(spec, StopPoint.SOAK)),
+        "before_approval": StageTasks(after=audit.step_gate(spec, _GATES[2], after=_first_task_id("soak"), earlier=_GATES[:2])),
         "finalize": StageTasks(
             after=[
-                *audit.probe_ends(spec),
-                *audit.gate(
-                    spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], advice=audit.FINALIZED
+                *audit.probe_stop_tasks(spec),
+                *audit.step_gate(
+                    spec,
+                    _GATES[3],
+                    after=_first_task_id("finalize", "", spec.controllers),
+                    earlier=_GATES[:3],
+                    advice=audit.FINALIZED,
                 ),
             ]
         ),
     }
 
 
-def _stop(spec: ClusterSpec, point: StopPoint, seen: str = "") -> list[BaseOperator]:
+def _stop_request_tasks(spec: ClusterSpec, point: StopPoint, outcome: str = "") -> list[BaseOperator]:
     """The request behind a stage at which the cluster file stops the migration; none if it does not."""
     if point not in spec.stop_after:
         return []
-    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, seen=seen, **asked_of(spec), **AFTER_SKIPS)]
+    return [ContinueOperator(task_id=f"stop_after_{point}", point=point, seen=outcome, **approval_arguments(spec), **AFTER_SKIPS)]
 
 
-def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
+def _first_task_id(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
     """The id of the first task of a step."""
-    return find(MIGRATION, kind, group).full_id(nodes[0].id if nodes else None)
+    return find_step(MIGRATION, kind, group).full_id(nodes[0].id if nodes else None)
 
 
-def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any]:
-    first = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
-    begins = audit.begins(spec) if first and step.kind in {"roll", "soak", "finalize"} else {}
-    shown = {"evidence": _EQUAL, "readiness": _SHOWN["readiness"], "verdict": _VERDICT if spec.audit else ""}
-    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown, "readiness": {"retries": 4}}
-    return {**more.get(step.kind, {}), **begins}
+def _step_arguments(spec: ClusterSpec, step: StepRow, node: int | None) -> dict[str, Any]:
+    is_first_node = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
+    start_time = audit.start_time_arguments(spec) if is_first_node and step.kind in {"roll", "soak", "finalize"} else {}
+    evidence_arguments = {"evidence": _EQUAL, "readiness": _SHOWN["readiness"], "verdict": _VERDICT if spec.audit else ""}
+    arguments_by_kind: dict[str, dict[str, Any]] = {
+        "preflight": {"retries": 0, "plan": "{{ params.plan or '' }}"},
+        "finalize": evidence_arguments,
+        "readiness": {"retries": 4},
+    }
+    arguments_by_kind["rollback plan"] = {"in_migration": True}
+    end_arguments = _stage_end_arguments(spec, step) if node is not None or step.each is None else {}
+    # each task that writes a file and restarts a node
+    plan_arguments = {"plan_task": find_step(MIGRATION, "preflight").full_id()} if step.each else {}
+    return {**arguments_by_kind.get(step.kind, {}), **plan_arguments, **start_time, **end_arguments}
 
 
-def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
+def _make_approval_task(spec: ClusterSpec, task_id: str) -> BaseOperator:
     """The request, and beside it the tasks that start the rollback if that is the answer."""
     evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
-    shown = [*_SHOWN.values(), *([_VERDICT] if spec.audit else [])]
-    asked = ApproveFinalizationOperator(
-        task_id=task_id, evidence=evidence, evidence_tasks=shown, rollback_task=_START_ROLLBACK, **asked_of(spec)
+    audit_task = f"audit_{_GATES[2]}.audit" if spec.audit else ""
+    evidence_tasks = [*_SHOWN.values(), *([_VERDICT, audit_task] if spec.audit else [])]
+    approval_task = ApproveFinalizationOperator(
+        task_id=task_id,
+        evidence=evidence,
+        evidence_tasks=evidence_tasks,
+        rollback_task=_START_ROLLBACK,
+        readiness_task=_SHOWN["readiness"],
+        audit_task=audit_task,
+        **approval_arguments(spec),
     )
-    given = {"cluster": spec.name, "cluster_file": spec.path, "answered_by": task_id, **AFTER_SKIPS}
-    starts = StartRollbackOperator(task_id=_START_ROLLBACK, **given)
-    chain(asked, starts, RollbackStartedOperator(task_id="rollback_started", **given))
-    return asked
+    rollback_arguments = {"cluster": spec.name, "cluster_file": spec.path, "answered_by": task_id, **AFTER_SKIPS}
+    start_rollback = StartRollbackOperator(task_id=_START_ROLLBACK, **rollback_arguments)
+    chain(approval_task, start_rollback, RollbackStartedOperator(task_id="rollback_started", **rollback_arguments))
+    return approval_task

@@ -23,7 +23,7 @@ from airflow.sdk import Connection as AirflowConnection
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_kmigrate.clients.settings import SshSettings
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema")
@@ -32,7 +32,7 @@ _LOGIN = 15  # seconds for the banner, for the login, and for the start of the p
 _DEAD = 10  # seconds without a sign of the machine's kernel, after which its connection is dead
 _END = 5.0  # seconds from the end of a program's output to its exit code
 _CHUNK = 65_536
-_STEP = 0.5  # seconds between two looks at stderr
+_STEP = 0.5  # seconds between two reads of stderr
 _SAID, _FLOOD = 16_384, 64  # bytes of it that are kept, and chunks that are read at once
 _INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that broke during the login a failed login
 _UNKNOWN, _KEY = "not found in known_hosts", "private key"
@@ -48,11 +48,11 @@ class SshPipe:
     def __init__(self, settings: SshSettings, host: str, argv: tuple[str, ...]) -> None:
         self.command = shlex.join(argv)
         self._said = b""
-        with _errors(settings.conn_id, host):
-            self._client = _hook(settings, host).get_conn()
+        with _translate_errors(settings.conn_id, host):
+            self._client = _make_hook(settings, host).get_conn()
             try:
-                _end_if_dead(self._client)
-                self._channel = _started(self._client, self.command)
+                _enable_tcp_keepalive(self._client)
+                self._channel = _start_program(self._client, self.command)
             except BaseException:
                 self._client.close()
                 raise
@@ -66,7 +66,7 @@ class SshPipe:
         deadline = time.monotonic() + timeout
         try:
             while data:
-                self._channel.settimeout(_left(deadline))
+                self._channel.settimeout(_seconds_left(deadline))
                 data = data[self._channel.send(data) :]
         except (paramiko.SSHException, EOFError) as error:
             raise OSError(f"{error}") from error
@@ -75,8 +75,8 @@ class SshPipe:
         """What the program printed, empty at its end. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
         while True:
-            self._listen()
-            self._channel.settimeout(min(_STEP, _left(deadline)))
+            self._read_stderr()
+            self._channel.settimeout(min(_STEP, _seconds_left(deadline)))
             try:
                 data: bytes = self._channel.recv(_CHUNK)
             except TimeoutError:
@@ -89,12 +89,12 @@ class SshPipe:
         """Its exit code, None if the connection broke, and the end of its stderr."""
         deadline = time.monotonic() + timeout
         while not self._channel.status_event.wait(_STEP) and time.monotonic() < deadline:
-            self._listen()
-        self._listen()
+            self._read_stderr()
+        self._read_stderr()
         code = self._channel.exit_status
         return None if code < 0 else code, self._said.decode(errors="replace")
 
-    def _listen(self) -> None:
+    def _read_stderr(self) -> None:
         """Read what is on stderr, and keep its end: unread, it takes the place of the answer in the connection's window."""
         for _ in range(_FLOOD):
             if not self._channel.recv_stderr_ready():
@@ -106,14 +106,14 @@ class SshPipe:
         self._client.close()
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """The seconds left; raises TimeoutError if none are."""
-    if (left := deadline - time.monotonic()) <= 0:
+    if (remaining := deadline - time.monotonic()) <= 0:
         raise TimeoutError
-    return left
+    return remaining
 
 
-def _hook(settings: SshSettings, host: str) -> SSHHook:
+def _make_hook(settings: SshSettings, host: str) -> SSHHook:
     """The hook for one node: its host, the connection's everything else. It asks no secrets backend again."""
     extra = settings.fields.get("extra") or "{}"
     connection = AirflowConnection(
@@ -134,7 +134,7 @@ def _hook(settings: SshSettings, host: str) -> SSHHook:
     return hook
 
 
-def _end_if_dead(client: paramiko.SSHClient) -> None:
+def _enable_tcp_keepalive(client: paramiko.SSHClient) -> None:
     """Have the kernel end the connection of a machine that died: ssh's own keepalive waits for TCP, some 15 minutes."""
     sock = client.get_transport().sock
     if isinstance(sock, socket.socket):  # a jump host's is a program's pipe
@@ -144,17 +144,17 @@ def _end_if_dead(client: paramiko.SSHClient) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
-def _started(client: paramiko.SSHClient, command: str) -> paramiko.Channel:
+def _start_program(client: paramiko.SSHClient, command: str) -> paramiko.Channel:
     """A channel with the program. paramiko waits for the answer to its start without end: then the connection is closed."""
     transport = client.get_transport()
-    with _at_most(_LOGIN, transport.close):
+    with _call_on_timeout(_LOGIN, transport.close):
         channel = transport.open_session(timeout=_LOGIN)
         channel.exec_command(command)
     return channel
 
 
 @contextlib.contextmanager
-def _at_most(seconds: float, end: Callable[[], None]) -> Iterator[None]:
+def _call_on_timeout(seconds: float, end: Callable[[], None]) -> Iterator[None]:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -165,34 +165,36 @@ def _at_most(seconds: float, end: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _errors(conn_id: str, host: str) -> Iterator[None]:
+def _translate_errors(conn_id: str, host: str) -> Iterator[None]:
     """What SSHHook and paramiko raise, as what it means for a node."""
-    where = f"{host} through connection {conn_id}"
+    host_and_connection = f"{host} through connection {conn_id}"
     try:
         yield
     except paramiko.BadHostKeyException as error:
-        seen = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
-        raise _refused(f"{where}: {seen}. Another machine may answer in its place.") from error
+        key_mismatch = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
+        raise _login_refusal(f"{host_and_connection}: {key_mismatch}. Another machine may answer in its place.") from error
     except paramiko.AuthenticationException as error:
         if any(word in str(error) for word in _INTERRUPTED):
-            raise _lost(host, error) from error
+            raise _connection_lost(host, error) from error
         remedy = "Correct login, key and password of the connection, or authorized_keys of that user on the machine."
-        raise _refused(f"{where}: it does not accept the login: {error} {remedy}") from error
+        raise _login_refusal(f"{host_and_connection}: it does not accept the login: {error} {remedy}") from error
     except (FileNotFoundError, PermissionError) as error:
-        raise _refused(f"{where}: {error}. Airflow's user needs that file on each worker and the triggerer.") from error
+        raise _login_refusal(
+            f"{host_and_connection}: {error}. Airflow's user needs that file on each worker and the triggerer."
+        ) from error
     except (paramiko.SSHException, EOFError, OSError) as error:
         if _UNKNOWN in str(error):
-            raise _refused(f"{where}: its host key is not known.") from error
+            raise _login_refusal(f"{host_and_connection}: its host key is not known.") from error
         if _KEY in str(error):
-            raise _refused(f"{where}: {error}. Correct the connection's key.") from error
-        raise _lost(host, error) from error
+            raise _login_refusal(f"{host_and_connection}: {error}. Correct the connection's key.") from error
+        raise _connection_lost(host, error) from error
     except (AirflowException, ValueError) as error:
         raise Refused.because(Reason("N03", f"connection {conn_id} cannot be used: {error}")) from error
 
 
-def _refused(text: str) -> Refused:
+def _login_refusal(text: str) -> Refused:
     return Refused.because(Reason("M06", text))
 
 
-def _lost(host: str, error: Exception) -> Unreachable:
+def _connection_lost(host: str, error: Exception) -> Unreachable:
     return Unreachable(f"{host}: no SSH connection: {error or type(error).__name__}")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
-from airflow_provider_kmigrate.core.agent import of_machine, of_node, summary
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.text import indented, printable
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.preflight.agent import find_machine_problems, find_node_problems, summary
+from airflow_provider_kmigrate.core.shared.text import indent_further_lines, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 
 _TOKEN = 0
@@ -28,10 +28,12 @@ class NodeCheck:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        said = printable(f"{self.what}: {self.seen}")
+        description = printable(f"{self.what}: {self.seen}")
         if not self.problems:
-            return f"ok    {said}"
-        return "\n".join((f"FAIL  {said.rstrip(': ')}", *(f"      {indented(text)}" for text in self.problems)))
+            return f"ok    {description}"
+        return "\n".join(
+            (f"FAIL  {description.rstrip(': ')}", *(f"      {indent_further_lines(text)}" for text in self.problems))
+        )
 
 
 def check_machine(
@@ -41,33 +43,39 @@ def check_machine(
     try:
         hello = connection.ask("hello")
     except KMigrateError as error:
-        yield NodeCheck(_named(nodes), problems=(str(error),))
+        yield NodeCheck(_describe_nodes(nodes), problems=(str(error),))
         return
-    machine = tuple(map(str, of_machine(hello, version, nodes)))
+    machine = tuple(map(str, find_machine_problems(hello, version, nodes)))
     for node in nodes:
         if (role := hello["roles"].get(node.role)) is None:
-            yield NodeCheck(_named([node]), problems=machine)
+            yield NodeCheck(_describe_nodes([node]), problems=machine)
             continue
-        yield _check_node(AgentHost(connection, cluster_id, clock), node, role, machine)
+        neighbours = [other for other in nodes if other is not node]
+        yield _check_node(AgentHost(connection, cluster_id, clock), node, role, machine, neighbours)
 
 
-def _named(nodes: Sequence[NodeSpec]) -> str:
+def _describe_nodes(nodes: Sequence[NodeSpec]) -> str:
     return f"{', '.join(node.name for node in nodes)} on {nodes[0].host}"
 
 
-def _check_node(host: AgentHost, node: NodeSpec, role: dict[str, Any], machine: tuple[str, ...]) -> NodeCheck:
+def _check_node(
+    host: AgentHost, node: NodeSpec, role: dict[str, Any], machine: tuple[str, ...], neighbours: Sequence[NodeSpec]
+) -> NodeCheck:
     problems, proven = list(machine), ["hello"]
     try:
-        seen = host.observe(node)
-        facts, skew = seen.facts, seen.clock_ahead or 0.0
-        problems += map(str, of_node(node, role, facts, skew))
-        _prove(host, node, facts, proven.append)
-        return NodeCheck(_named([node]), f"{summary(role, facts, skew)}; tried {', '.join(proven)}", tuple(problems))
+        observation = host.observe(node)
+        facts, skew = observation.facts, observation.clock_ahead or 0.0
+        problems += map(str, find_node_problems(node, role, facts, skew, neighbours))
+        _try_verbs(host, node, facts, proven.append)
+        if node.role is NodeRole.CONTROLLER and role["has_storage_tool"]:
+            host.try_tool(node)
+            proven.append("the storage tool")
+        return NodeCheck(_describe_nodes([node]), f"{summary(role, facts, skew)}; tried {', '.join(proven)}", tuple(problems))
     except KMigrateError as error:
-        return NodeCheck(_named([node]), f"tried {', '.join(proven)}", (*problems, str(error)))
+        return NodeCheck(_describe_nodes([node]), f"tried {', '.join(proven)}", (*problems, str(error)))
 
 
-def _prove(host: AgentHost, node: NodeSpec, facts: Mapping[str, Any], worked: Callable[[str], None]) -> None:
+def _try_verbs(host: AgentHost, node: NodeSpec, facts: Mapping[str, Any], worked: Callable[[str], None]) -> None:
     """Try each verb, and name those that `worked`. Raises `KMigrateError` for the first one that did not."""
     host.files(node)
     worked("facts")

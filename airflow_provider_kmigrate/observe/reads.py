@@ -24,10 +24,7 @@ from airflow_provider_kmigrate.clients import wire
 from airflow_provider_kmigrate.clients.hosts import HostObservation
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
-from airflow_provider_kmigrate.core import coordinator
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.coordinator import CoordinatorTopic
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     Cause,
     Controller,
@@ -41,6 +38,9 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     version_of,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.migration import coordinator
+from airflow_provider_kmigrate.core.migration.coordinator import CoordinatorTopic
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, WrongCluster
 
 Value = TypeVar("Value")
@@ -102,7 +102,7 @@ class Threads:
         self._lanes: dict[Lane, None] = {}  # lanes with waiting calls, in their order
         self._idle: list[SimpleQueue[_Job]] = []
 
-    def lane(self) -> Lane:
+    def open_lane(self) -> Lane:
         """A new lane for one caller's calls."""
         return Lane(self)
 
@@ -124,7 +124,7 @@ class Threads:
 
     def _dispatch(self) -> None:
         """Start each call that may run on a thread; the lane with the fewest running calls goes first."""
-        while (lane := self._next()) is not None:
+        while (lane := self._next_lane()) is not None:
             job = lane.waiting.popleft()
             if not lane.waiting:
                 del self._lanes[lane]
@@ -132,19 +132,19 @@ class Threads:
             if self._idle:
                 self._idle.pop().put(job)
             else:
-                Thread(target=self._work, args=(job,), name="kmigrate-observe", daemon=True).start()
+                Thread(target=self._run_jobs, args=(job,), name="kmigrate-observe", daemon=True).start()
 
-    def _next(self) -> Lane | None:
-        lane = min(self._lanes, key=lambda each: each.running, default=None)
+    def _next_lane(self) -> Lane | None:
+        lane = min(self._lanes, key=lambda candidate: candidate.running, default=None)
         if lane is None or lane.running >= self._most_of_a_lane:
             return None
         return lane if self._running < self._most or lane.running == 0 else None
 
-    def _work(self, job: _Job | None) -> None:
+    def _run_jobs(self, job: _Job | None) -> None:
         inbox: SimpleQueue[_Job] = SimpleQueue()
         while job is not None:
             self._carry_out(job, inbox)
-            job = self._received(inbox)
+            job = self._wait_for_job(inbox)
 
     def _carry_out(self, job: _Job, inbox: SimpleQueue[_Job]) -> None:
         deliver = job.run()
@@ -156,7 +156,7 @@ class Threads:
         finally:  # also if no thread can be started for the next call
             deliver()  # only now: a caller that waited for the result then finds this thread idle and needs no new one
 
-    def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
+    def _wait_for_job(self, inbox: SimpleQueue[_Job]) -> _Job | None:
         """The next call for this thread; None if none came within the idle time."""
         try:
             return inbox.get(timeout=self._ends_after)
@@ -201,7 +201,7 @@ class Questions:
         """Start a read in a thread; `patience` in seconds from now."""
         return Question(self._lane.submit(read, *arguments), reason, patience, time.monotonic() + patience)
 
-    def answer(self, question: Question[Value] | None, *, unsuccessful: str = "") -> Value | None:
+    def wait_for_answer(self, question: Question[Value] | None, *, unsuccessful: str = "") -> Value | None:
         """The answer, or None with a reason among the unknowns; None alone if there was no question.
 
         `unsuccessful`: why it is not waited for.
@@ -209,31 +209,31 @@ class Questions:
         if question is None:
             return None
         if unsuccessful and not question.future.done():
-            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, because {unsuccessful}"))
+            self._note_unknown(replace(question.reason, text=f"{question.reason.text}: not waited for, because {unsuccessful}"))
             return None
-        found, reason = self._result(question)
-        self._note(reason)
-        return found
+        answer, reason = self._wait_for_result(question)
+        self._note_unknown(reason)
+        return answer
 
-    def answers(self, questions: Mapping[Key, Question[Value]]) -> dict[Key, Value]:
+    def wait_for_answers(self, questions: Mapping[Key, Question[Value]]) -> dict[Key, Value]:
         """The answers of the questions that got one."""
-        found = {key: self.answer(question) for key, question in questions.items()}
-        return {key: answer for key, answer in found.items() if answer is not None}
+        answers = {key: self.wait_for_answer(question) for key, question in questions.items()}
+        return {key: answer for key, answer in answers.items() if answer is not None}
 
-    def any_answers(self, questions: Iterable[Question[Value]]) -> list[Value]:
+    def wait_for_any_answers(self, questions: Iterable[Question[Value]]) -> list[Value]:
         """The answers to one question put to several nodes; adds a reason only if no node answered."""
-        results = [self._result(question) for question in questions]
-        found = [answer for answer, _ in results if answer is not None]
-        if not found:
+        results = [self._wait_for_result(question) for question in questions]
+        answers = [answer for answer, _ in results if answer is not None]
+        if not answers:
             for _, reason in results[:1]:
-                self._note(reason)
-        return found
+                self._note_unknown(reason)
+        return answers
 
-    def _note(self, reason: Reason | None) -> None:
+    def _note_unknown(self, reason: Reason | None) -> None:
         if reason is not None:
             self.unknowns.append(reason)
 
-    def _result(self, question: Question[Value]) -> tuple[Value | None, Reason | None]:
+    def _wait_for_result(self, question: Question[Value]) -> tuple[Value | None, Reason | None]:
         try:
             return question.future.result(timeout=max(0.0, question.end - time.monotonic())), None
         except (WrongCluster, AuthenticationFailed):
@@ -268,22 +268,23 @@ class HostObservations:
         self._found: dict[NodeSpec, Future[HostObservation]] = {}
 
     def __call__(self, node: NodeSpec) -> HostObservation:
+        """What the node's machine shows, read once; a second caller waits for the first. Raises as the host does."""
         with self._lock:
-            is_first, found = node not in self._found, self._found.setdefault(node, Future())
+            is_first, future = node not in self._found, self._found.setdefault(node, Future())
         if is_first:
             try:
-                found.set_result(self._tools.host(node).observe(node))
+                future.set_result(self._tools.host(node).observe(node))
             except BaseException as error:  # noqa: BLE001 - the waiting caller gets it
-                found.set_exception(error)
-        return found.result()
+                future.set_exception(error)
+        return future.result()
 
 
-def process(observations: HostObservations, node: NodeSpec) -> Process:
+def read_process(observations: HostObservations, node: NodeSpec) -> Process:
     """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
-    found = observations(node).process()
-    if found.state is ProcessState.UNKNOWN:
+    host_process = observations(node).process()
+    if host_process.state is ProcessState.UNKNOWN:
         raise Unavailable("it does not report whether the node runs")
-    return found
+    return host_process
 
 
 _MIN_INSYNC = "min.insync.replicas"
@@ -307,96 +308,100 @@ class Reads:
         self._tools = tools
         self._uncertain: set[int] = set()
 
-    def broker(self, node: NodeSpec) -> BrokerAnswers:
+    def ask_broker(self, node: NodeSpec) -> BrokerAnswers:
         """Versions and metadata of one broker, and the seconds of its first answer."""
-        wire, asked = self._tools.wire(node), time.monotonic()
+        wire, asked_at = self._tools.wire(node), time.monotonic()
         versions = wire.api_versions()
-        seconds = time.monotonic() - asked
+        seconds = time.monotonic() - asked_at
         return BrokerAnswers(versions, wire.metadata(), seconds)
 
-    def witnesses(self) -> list[list[NodeSpec]]:
+    def choose_witnesses(self) -> list[list[NodeSpec]]:
         """Brokers to ask for the whole cluster, in groups of which one answer each is enough; those that failed last come last.
 
         Two groups if there are two brokers: an isolated broker keeps answering with what it last received.
         """
-        order = self._trusted_first()
+        order = self._order_by_trust()
         return [order[start::_WITNESSES] for start in range(min(_WITNESSES, len(order)))]
 
-    def partitions(self, candidates: Iterable[NodeSpec]) -> tuple[PartitionLeader, ...]:
+    def read_partitions(self, candidates: Iterable[NodeSpec]) -> tuple[PartitionLeader, ...]:
         """Every partition, from the first candidate that answers."""
-        return self._first(candidates, lambda node: self._tools.wire(node).partitions())
+        return self._ask_first(candidates, lambda node: self._tools.wire(node).partitions())
 
-    def min_insync(self, topics: Sequence[str]) -> dict[str, int]:
+    def read_min_insync(self, topics: Sequence[str]) -> dict[str, int]:
         """The value in force, from the first broker that answers; topics that it does not know are left out."""
-        found = self._first(self._trusted_first(), lambda node: self._tools.wire(node).topic_configs(_MIN_INSYNC, topics))
-        return {topic: int(value) for topic, value in found.items()}
+        configs = self._ask_first(self._order_by_trust(), lambda node: self._tools.wire(node).topic_configs(_MIN_INSYNC, topics))
+        return {topic: int(value) for topic, value in configs.items()}
 
-    def moving(self) -> tuple[str, ...]:
+    def read_reassignments(self) -> tuple[str, ...]:
         """Partitions that are being reassigned. In ZooKeeper mode only the controller knows them, so it is asked first."""
-        order = self._trusted_first()
-        controller = self._first(order, lambda node: self._tools.wire(node).metadata()).controller_id
+        order = self._order_by_trust()
+        controller = self._ask_first(order, lambda node: self._tools.wire(node).metadata()).controller_id
         candidates = sorted(order, key=lambda node: node.id != controller)
-        return self._first(candidates, lambda node: wire.reassignments(self._tools.wire(node)))
+        return self._ask_first(candidates, lambda node: wire.list_reassignments(self._tools.wire(node)))
 
-    def client_metrics(self) -> tuple[str, ...]:
+    def read_client_metrics(self) -> tuple[str, ...]:
         """The subscriptions' names. Only KRaft brokers list them; empty if every broker answers that it does not."""
-        for node in self._trusted_first():
+        for node in self._order_by_trust():
             names = self._tools.wire(node).client_metrics()
             if names is not None:
                 return names
         return ()
 
-    def counts(self, topic: CoordinatorTopic, node: NodeSpec) -> frozenset[int]:
+    def read_possible_counts(self, topic: CoordinatorTopic, node: NodeSpec) -> frozenset[int]:
         """The possible partition counts that this broker computes the topic's coordinators with; empty if the topic does not exist.
 
         The leaders are those that the broker itself knows. They and their epochs must not change while it is asked, or its answers
         prove nothing. That it does not use the topic's own count is reported only if `_SAMPLES` samples agree.
         """
         wire = self._tools.wire(node)
-        known = wire.leaders(topic.name)
-        if known is None:  # asking for a coordinator would create it
+        leaders_and_epochs = wire.leaders(topic.name)
+        if leaders_and_epochs is None:  # asking for a coordinator would create it
             return frozenset()
-        leaders = {partition: leader for partition, (leader, _) in known.items()}
+        leaders = {partition: leader for partition, (leader, _) in leaders_and_epochs.items()}
         names = coordinator.probe_groups(tuple(leaders[partition] for partition in sorted(leaders)))
-        found = set[frozenset[int]]()
+        samples = set[frozenset[int]]()
         for sample in range(_SAMPLES):
             time.sleep(_BETWEEN if sample else 0.0)
-            found.add(coordinator.possible_counts(wire.find_coordinators(names, topic.key_type), leaders))
-            if wire.leaders(topic.name) != known or len(found) > 1:
+            samples.add(coordinator.possible_counts(wire.find_coordinators(names, topic.key_type), leaders))
+            if wire.leaders(topic.name) != leaders_and_epochs or len(samples) > 1:
                 raise Unavailable(f"leaders of {topic.name} moved while {node.name} was read")
-            if any(len(known) in possible for possible in found):
+            if any(len(leaders_and_epochs) in possible for possible in samples):
                 break
-        possible = found.pop()
-        return possible if len(possible) < 2 else coordinator.narrowed(possible, len(known), self._registered(topic, node))
+        possible = samples.pop()
+        return (
+            possible
+            if len(possible) < 2
+            else coordinator.narrow_counts(possible, len(leaders_and_epochs), self._read_registered_count(topic, node))
+        )
 
-    def _registered(self, topic: CoordinatorTopic, node: NodeSpec) -> int | None:
+    def _read_registered_count(self, topic: CoordinatorTopic, node: NodeSpec) -> int | None:
         """The partitions that the topic had when the broker registered, or that the broker's own setting says if there was none yet.
 
         None if neither is reported, which proves nothing.
         """
         try:
-            found = self._tools.zk.partitions_at_registration(topic.name, node.id)
-            if found != 0:
-                return found
-            (setting,) = wire.broker_configs(self._tools.wire(node), node.id, [topic.setting])
+            count = self._tools.zk.partitions_at_registration(topic.name, node.id)
+            if count != 0:
+                return count
+            (setting,) = wire.describe_broker_configs(self._tools.wire(node), node.id, [topic.setting])
             return int(setting.value)
         except (KMigrateError, TypeError, ValueError):
             return None
 
-    def _trusted_first(self) -> list[NodeSpec]:
+    def _order_by_trust(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._uncertain, node.id))
 
-    def _first(self, candidates: Iterable[NodeSpec], read: Callable[[NodeSpec], Value]) -> Value:
-        return first_of(candidates, read, self._uncertain)
+    def _ask_first(self, candidates: Iterable[NodeSpec], read: Callable[[NodeSpec], Value]) -> Value:
+        return read_from_first(candidates, read, self._uncertain)
 
 
-def first_of(nodes: Iterable[NodeSpec], read: Callable[[NodeSpec], Value], uncertain: set[int] | None = None) -> Value:
+def read_from_first(nodes: Iterable[NodeSpec], read: Callable[[NodeSpec], Value], uncertain: set[int] | None = None) -> Value:
     """The answer of the first node that responds, else the last one's error; `uncertain` then has the ids of those that failed."""
     last: KMigrateError = Unavailable("there is no node to ask")
     failed = set[int]() if uncertain is None else uncertain
     for node in nodes:
         try:
-            found = read(node)
+            answer = read(node)
         except AuthenticationFailed:
             raise
         except KMigrateError as error:
@@ -404,11 +409,11 @@ def first_of(nodes: Iterable[NodeSpec], read: Callable[[NodeSpec], Value], uncer
             last = error
         else:
             failed.discard(node.id)
-            return found
+            return answer
     raise last
 
 
-ZOOKEEPER = Reason("U01", "ZooKeeper was not read", cause=Cause.UNREAD)
+ZOOKEEPER = Reason("U01", "ZooKeeper was not read", cause=Cause.UNREAD_ZOOKEEPER)
 PARTITIONS = Reason("U05", "No broker reported the partitions", cause=Cause.UNREAD)
 MIN_INSYNC = Reason("U05", "min.insync.replicas was not read", cause=Cause.UNREAD_SLOW)
 METRICS = Reason("U05", "Client-metrics subscriptions were not read", cause=Cause.UNREAD_SLOW)
@@ -424,32 +429,34 @@ OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREA
 """Slow reads, which `Observer.observe` does not repeat when it reads the rest again."""
 
 
-def broker(node: NodeSpec) -> Reason:
+def broker_reason(node: NodeSpec) -> Reason:
     """R01: this broker did not answer."""
-    return Reason("R01", f"{_named(node)} did not answer", cause=Cause.UNREAD_BROKER, node=node.name)
+    return Reason("R01", f"{_name_with_endpoint(node)} did not answer", cause=Cause.UNREAD_BROKER, node=node.name)
 
 
-def controller(node: NodeSpec) -> Reason:
+def controller_reason(node: NodeSpec) -> Reason:
     """G23: this controller did not answer."""
-    return Reason("G23", f"{_named(node)} did not answer", cause=Cause.UNREAD_CONTROLLER, node=node.name)
+    return Reason("G23", f"{_name_with_endpoint(node)} did not answer", cause=Cause.UNREAD_CONTROLLER, node=node.name)
 
 
-def host(cause: Cause, node: NodeSpec) -> Reason:
+def host_reason(cause: Cause, node: NodeSpec) -> Reason:
     """U04: the node's host did not report its process (`UNREAD_PROCESS`) or its files (`UNREAD_FILES`)."""
     return Reason("U04", f"The host of {node.name} did not answer", cause=cause, node=node.name)
 
 
-def quorum(node: NodeSpec) -> Reason:
+def quorum_reason(node: NodeSpec) -> Reason:
     """G20: no controller answered as the leader."""
-    return Reason("G20", f"No controller answered as the leader of the quorum, {_named(node)}", cause=Cause.NO_LEADER)
+    return Reason(
+        "G20", f"No controller answered as the leader of the quorum, {_name_with_endpoint(node)}", cause=Cause.NO_LEADER
+    )
 
 
-def coordinators(what: str, node: NodeSpec) -> Reason:
+def coordinators_reason(what: str, node: NodeSpec) -> Reason:
     """U05: this broker did not report its coordinators (`what`: of which topic), or its groups."""
-    return Reason("U05", f"{_named(node)} did not report {what}", cause=Cause.UNREAD_COORDINATORS, node=node.name)
+    return Reason("U05", f"{_name_with_endpoint(node)} did not report {what}", cause=Cause.UNREAD_COORDINATORS, node=node.name)
 
 
-def _named(node: NodeSpec) -> str:
+def _name_with_endpoint(node: NodeSpec) -> str:
     return f"{node.name.capitalize()} at {node.endpoint}"
 
 
@@ -464,36 +471,36 @@ class Answers:
     files: Mapping[NodeSpec, NodeFiles]
 
 
-def identify(spec: ClusterSpec, answers: Answers) -> str | None:
+def identify_cluster(spec: ClusterSpec, answers: Answers) -> str | None:
     """The cluster id that the brokers report, None if none did.
 
     Raises `WrongCluster` if any source reports another id than the spec.
     """
-    named = {f"{node.name} at {node.endpoint}": seen.metadata.cluster_id for node, seen in answers.brokers.items()}
-    reported = [found for found in named.values() if found]
+    reported_ids = {f"{node.name} at {node.endpoint}": answer.metadata.cluster_id for node, answer in answers.brokers.items()}
+    reported = [cluster_id for cluster_id in reported_ids.values() if cluster_id]
     if answers.zk is not None:
-        named["ZooKeeper's /cluster/id"] = answers.zk.cluster_id
-    for who, found in named.items():
-        if found and found != spec.cluster_id:
-            text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
+        reported_ids["ZooKeeper's /cluster/id"] = answers.zk.cluster_id
+    for source, cluster_id in reported_ids.items():
+        if cluster_id and cluster_id != spec.cluster_id:
+            text = f"{source} belongs to cluster {cluster_id}, the cluster file names {spec.cluster_id}."
             raise WrongCluster.because(Reason("I01", text))
     return reported[0] if reported else None
 
 
-def brokers(spec: ClusterSpec, answers: Answers) -> dict[int, Broker]:
+def build_brokers(spec: ClusterSpec, answers: Answers) -> dict[int, Broker]:
     """Every broker that the spec names, ZooKeeper has registered or a peer lists."""
     nodes = {node.id: node for node in spec.brokers}
-    listed = {number for seen in answers.brokers.values() for number in seen.metadata.broker_ids}
+    listed = {number for answer in answers.brokers.values() for number in answer.metadata.broker_ids}
     registered = set(answers.zk.broker_ids) if answers.zk else set()
-    return {number: _broker(number, nodes.get(number), answers) for number in sorted(nodes.keys() | listed | registered)}
+    return {number: _build_broker(number, nodes.get(number), answers) for number in sorted(nodes.keys() | listed | registered)}
 
 
-def controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
+def build_controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
     """Every controller of the spec."""
-    return {node.id: _controller(node, answers) for node in spec.controllers}
+    return {node.id: _build_controller(node, answers) for node in spec.controllers}
 
 
-def newest(witnesses: Iterable[tuple[PartitionLeader, ...]]) -> tuple[Partition, ...]:
+def merge_partitions(witnesses: Iterable[tuple[PartitionLeader, ...]]) -> tuple[Partition, ...]:
     """Merge the partitions from several brokers' caches into one sorted tuple.
 
     The higher leader epoch is newer. Within one epoch only the ISR changes, which Metadata does not number: a replica counts as
@@ -502,39 +509,39 @@ def newest(witnesses: Iterable[tuple[PartitionLeader, ...]]) -> tuple[Partition,
     best: dict[tuple[str, int], PartitionLeader] = {}
     for led in (led for witness in witnesses for led in witness):
         key = (led.partition.topic, led.partition.index)
-        best[key] = _newer(best[key], led) if key in best else led
+        best[key] = _merge_newer(best[key], led) if key in best else led
     return tuple(led.partition for _, led in sorted(best.items()))
 
 
-def state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
+def highest_state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
     """The highest controller_epoch of ZooKeeper's partition states; -1 if there is no state, None if one misses it."""
     epochs = [partition.controller_epoch for topic in topics.values() for partition in topic.partitions.values()]
-    known = [epoch for epoch in epochs if epoch is not None]
-    return max(known, default=-1) if len(known) == len(epochs) else None
+    known_epochs = [epoch for epoch in epochs if epoch is not None]
+    return max(known_epochs, default=-1) if len(known_epochs) == len(epochs) else None
 
 
-def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:
+def newest_quorum(quorums: Iterable[Quorum]) -> Quorum | None:
     """The newest of the quorums whose node believes it leads: an isolated leader may not know that it was replaced."""
     return max(quorums, key=lambda quorum: quorum.leader_epoch, default=None)
 
 
-def metadata_version(answers: Answers) -> str | None:
+def highest_metadata_version(answers: Answers) -> str | None:
     """The finalized metadata.version that controllers and KRaft brokers report; the highest, since it only grows."""
-    answered = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
+    answered = [*answers.controllers.values(), *(answer.versions for answer in answers.brokers.values())]
     levels = [versions.metadata_version for versions in answered if versions.metadata_version]
     return version_of(max(levels)) if levels else None
 
 
-def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
-    seen = answers.brokers.get(node) if node else None
+def _build_broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
+    answer = answers.brokers.get(node) if node else None
     listed_by = frozenset(peer.id for peer, other in answers.brokers.items() if number in other.metadata.broker_ids)
     broker = Broker(
         number,
-        mode=seen.versions.mode if seen else None,
+        mode=answer.versions.mode if answer else None,
         in_zookeeper=number in answers.zk.broker_ids if answers.zk else None,
         listed_by=listed_by if answers.brokers else None,
-        controller_id=seen.metadata.controller_id if seen else None,
-        answered_in=seen.seconds if seen else None,
+        controller_id=answer.metadata.controller_id if answer else None,
+        answered_in=answer.seconds if answer else None,
         named=node is not None,
         rack=next((other.metadata.racks[number] for other in answers.brokers.values() if number in other.metadata.racks), None),
     )
@@ -543,19 +550,21 @@ def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
     return replace(broker, process=answers.processes.get(node, Process()), files=answers.files.get(node, NodeFiles()))
 
 
-def _controller(node: NodeSpec, answers: Answers) -> Controller:
-    seen = answers.controllers.get(node)
+def _build_controller(node: NodeSpec, answers: Answers) -> Controller:
+    answer = answers.controllers.get(node)
     return Controller(
         node.id,
         process=answers.processes.get(node, Process()),
-        answers=seen is not None,
-        migration_flag=seen.migration_ready if seen else None,
+        answers=answer is not None,
+        migration_flag=answer.migration_ready if answer else None,
         files=answers.files.get(node, NodeFiles()),
     )
 
 
-def _newer(one: PartitionLeader, other: PartitionLeader) -> PartitionLeader:
-    if one.leader_epoch != other.leader_epoch:
-        return max(one, other, key=lambda led: led.leader_epoch)
-    both = set(one.partition.isr) & set(other.partition.isr)
-    return one._replace(partition=replace(one.partition, isr=tuple(number for number in one.partition.isr if number in both)))
+def _merge_newer(first: PartitionLeader, second: PartitionLeader) -> PartitionLeader:
+    if first.leader_epoch != second.leader_epoch:
+        return max(first, second, key=lambda led: led.leader_epoch)
+    both = set(first.partition.isr) & set(second.partition.isr)
+    return first._replace(
+        partition=replace(first.partition, isr=tuple(number for number in first.partition.isr if number in both))
+    )

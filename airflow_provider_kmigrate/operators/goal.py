@@ -8,23 +8,24 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from airflow_provider_kmigrate.core.cluster import StopPoint
+from airflow_provider_kmigrate.core.cluster_state.spec import StopPoint
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.hooks.step_context import acting
+from airflow_provider_kmigrate.utils.step_context import acting_context
 
 END: Final = "finalized"
 """The goal of a run that names no other."""
 
 
-def end_at(task: BaseOperator, cluster_file: str, point: StopPoint, context: Context, result: object = None) -> None:
-    """Free the cluster and skip everything behind `task`, which has succeeded, if `point` is the goal of the run.
+def end_run_at_goal(cluster_file: str, point: StopPoint, context: Context, result: object = None) -> None:
+    """Free the cluster and skip everything behind the task, which has succeeded, if `point` is the goal of the run: its `post_execute`.
 
     Killed, it leaves nothing: the task that is run again finds its own work done. Fails if the cluster cannot be freed.
     """
     if context["params"].get("to") != str(point):
         return
+    task: BaseOperator = context["task"]  # type: ignore[assignment]  # no mapped task has a goal
     try:
-        with acting(cluster_file, context, task.log.info) as step_context:
+        with acting_context(cluster_file, context, task.log.info) as step_context:
             step_context.fence.release()
             step_context.journal.write("goal", str(point), "The run has reached its goal; the cluster is free.")
     except KMigrateError as error:

@@ -2,60 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from airflow_provider_kmigrate.core import readiness
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.gates import MET
-from airflow_provider_kmigrate.core.migration.controllers import may_begin, too_old
-from airflow_provider_kmigrate.core.migration.waits import nothing_left, overdue, stage_of, what_is_left
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
-from airflow_provider_kmigrate.core.phase import where
-from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, after_approval
-from airflow_provider_kmigrate.core.readiness import Readiness
-from airflow_provider_kmigrate.core.rollback import NOTHING
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration.controllers import expired_audit_reason, may_begin_finalization
+from airflow_provider_kmigrate.core.migration.gates import MET
+from airflow_provider_kmigrate.core.migration.phase import position_of
+from airflow_provider_kmigrate.core.migration.plan import (
+    EXPANSION,
+    FINALIZE,
+    REMOVE,
+    Access,
+    is_last_of_plan,
+    required_answer_before,
+    row_of,
+)
+from airflow_provider_kmigrate.core.migration.readiness import Readiness
+from airflow_provider_kmigrate.core.migration.rollback import NOTHING, rollback_document
+from airflow_provider_kmigrate.core.migration.waits import (
+    deadline_key,
+    describe_leftover_work,
+    describe_nothing_left,
+    overdue_reasons,
+)
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, RESTS_ON, folder, require_rollback_possible
-from airflow_provider_kmigrate.operators.step import FINALIZE, REMOVE, ROLL_BACK, StepOperator
+from airflow_provider_kmigrate.links.pages import PreflightPageLink
+from airflow_provider_kmigrate.operators.step import ClusterOperator, StepOperator
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.catalog import STEPS, postponed, postponing, run_plan, run_rest, run_rollback, terms_of
+from airflow_provider_kmigrate.steps.catalog import (
+    find_node,
+    find_postponing_row,
+    parse_rollback_terms,
+    reason_to_postpone,
+    run_plan,
+    run_remaining_nodes,
+    run_rollback,
+)
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
+from airflow_provider_kmigrate.utils.step_context import JUDGED_AT, PLAN, RESTS_ON, require_rollback_possible, state_folder
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.watch import Alarms
+    from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan
+    from airflow_provider_kmigrate.core.migration.progress import StepProgress
+    from airflow_provider_kmigrate.core.monitoring.watch import Alarms
+    from airflow_provider_kmigrate.steps.prepare import Preflight
 
-IN_ONE_PROCESS = frozenset(
-    {
-        "finalize",
-        "restore flag",
-        "controller failover",
-        "equivalent after failover",
-        "handover",
-        "zookeeper leads",
-        "wipe",
-        "export offsets",
-        "delete groups",
-        "import offsets",
-        "verify offsets",
-    }
-)
-"""Steps that are never deferred: `controller failover` remembers the epoch before it, no time must pass while no controller is active,
-and the triggerer's machine need not have the backup with exported offsets.
-"""
-
-_ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind, EXPANSION[-1].kind}
-_FINALIZES = {step.kind for step in after_approval(MIGRATION)}
-_ROLLS_BACK = {step.kind for step in ROLLBACK} - {step.kind for step in MIGRATION}
 _TERMS = (
     "skip_failover",
     "accept_loss",
@@ -64,94 +67,174 @@ _TERMS = (
     "partitions",
     "undo",
 )  # of the conf of a run: a rollback's, an expansion's
-_OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 _SHOWN = 1_000  # characters of an error in a message
 _OBSERVING = "#e6e6fa"
 _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
 
 
-class MigrationStepOperator(StepOperator):
-    """Run one step of the migration or of the rollback, by its name in `core.plan`.
+class _PlanStepOperator(StepOperator):
+    """One step of a plan: on one node, or without `node` on whatever is left. The last step of a plan releases the cluster.
+
+    :param plan_task: id of the `PreflightOperator` of the same run. What has changed since its plan is logged before the step acts; if
+        the run's conf names the plan that was reviewed (`plan`), the task fails instead (H16).
+    """
+
+    _bound: BoundPlan | None = None
+
+    def __init__(self, *, plan_task: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan_task = plan_task
+
+    def _execute(self, context: Context, progress: StepProgress) -> Any:
+        if self.plan_task:
+            from airflow_provider_kmigrate.core.migration.plan_binding import parse_bound_plan
+
+            ti: Any = context["ti"]
+            self._bound = parse_bound_plan(context["params"].get("plan"), ti.xcom_pull(task_ids=self.plan_task, key=PLAN))
+        return super()._execute(context, progress)
+
+    def build_arguments(self, context: Context) -> dict[str, Any]:
+        """The run's terms."""
+        return _read_terms(context)
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Run the step, skip a postponed node, or without `node` run it on whatever is left."""
+        if self._bound:
+            from airflow_provider_kmigrate.steps.plan_binding import require_same_plan
+
+            role, number = row_of(self.kind).each, arguments.get("node")
+            node = None if role is None or number is None else find_node(step_context.spec, role, number)
+            require_same_plan(step_context, self.task_id, self._bound, node)
+        if arguments.get("node") is None and find_postponing_row(self.kind, arguments):
+            return run_remaining_nodes(step_context, self.kind, arguments)
+        if why := reason_to_postpone(step_context, self.kind, arguments):
+            raise AirflowSkipException(why)
+        decision = super().run_in(step_context, arguments)
+        if isinstance(decision, Done) and is_last_of_plan(self.kind):
+            step_context.fence.release()
+        return decision
+
+
+class MigrationStepOperator(_PlanStepOperator):
+    """Run one step of the migration or of the rollback, by its name in `core.migration.plan`.
 
     A node that the plan postpones (the ZooKeeper controller, the active KRaft controller) is skipped, and run by the task of the same step
     without a node. The last step of a plan releases the cluster for other runs. The params `skip_failover`,
     `accept_loss`, `accept_split_groups` and `leave_broker` of the run are a rollback's terms, `partitions` and `undo` an expansion's.
 
-    :param step: name of the step: a key of `steps.catalog.STEPS`.
+    :param step: name of the step: a `kind` of `core.migration.plan` with a `step`.
     :param step_kwargs: arguments of the step, such as `{"node": 1, "target": "kraft"}`; without `node` it is run on whatever is left.
         (templated)
     :param skip_if: name of a param of the run that skips this task.
+    :param approved_by: id of an approval task of the same run, whose answer must be `answer`.
+    :param answer: that answer; by default the one of the plan that has the step behind its approval.
     """
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "step_kwargs")
 
-    def __init__(self, *, step: str, step_kwargs: Mapping[str, Any] | None = None, skip_if: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        step: str,
+        step_kwargs: Mapping[str, Any] | None = None,
+        skip_if: str = "",
+        approved_by: str | None = None,
+        answer: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        row = row_of(step)
+        self.kind = step
         super().__init__(**kwargs)
-        if step not in STEPS:
-            raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
-        self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
-        self.over_waiting = step in _ROLLS_BACK
-        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
-        if "answer" not in kwargs:
-            self.answer = FINALIZE if step in _FINALIZES else ROLL_BACK
+        self.step_kwargs, self.skip_if, self.approved_by = _as_json_values(step_kwargs or {}), skip_if, approved_by
+        self.answer = answer or required_answer_before(step)
+        if answer and not approved_by:
+            raise ValueError(f"answer={answer!r} has no effect without approved_by.")
+        if approved_by and not self.answer:
+            raise ValueError(
+                f"Step {step!r} is behind no approval of a plan: answer must say which one {approved_by!r} must have got."
+            )
+        if row.each is None and "node" in self.step_kwargs:
+            raise ValueError(f"Step {step!r} is of the whole cluster, and step_kwargs names node {self.step_kwargs['node']!r}.")
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> Any:
         """Skip the task if the run's conf sets the param `skip_if`."""
         if self.skip_if and context["params"].get(self.skip_if):
             raise AirflowSkipException(f"The run's conf sets {self.skip_if}.")
         return super().execute(context)
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The step's arguments, and the run's terms."""
-        return {**_terms(context), **self.step_kwargs}
-
-    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        """Run the step, skip a postponed node, or without `node` run it on whatever is left."""
-        if arguments.get("node") is None and postponing(self.kind, arguments):
-            return run_rest(step_context, self.kind, arguments)
-        if why := postponed(step_context, self.kind, arguments):
-            raise AirflowSkipException(why)
-        decision = super().run_in(step_context, arguments)
-        if isinstance(decision, Done) and self.kind in _ENDS:
-            step_context.fence.release()
-        return decision
+        return {**super().build_arguments(context), **self.step_kwargs}
 
 
-class PreflightOperator(StepOperator):
+class PreflightOperator(ClusterOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
 
-    Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
-    (`preflight.page.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
-    behind this task is skipped, whatever its trigger rule, and the run ends well. If it is, but left a broker behind, a flag or an older file,
-    nothing is judged: the tasks behind this one do what is left.
+    Returns the findings: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
+    (`preflight.page.as_document`) is in `<folder>/preflight/<cluster>/`, of the newest run, and beside it the plan of the migration
+    (`core.migration.migration_plan`). If the cluster is finalized already, everything behind this task is skipped, whatever its trigger rule,
+    and the run ends well. If it is, but left a broker behind, a flag or an older file, nothing is judged: the tasks behind this one do what
+    is left.
 
     :param cluster_file: path of the cluster file. (templated)
+    :param plan: fingerprint of the plan that was reviewed; another plan is refused (H16). Empty: any. (templated)
     """
 
-    read_only = True
+    access = Access.WATCH
     ui_color = _OBSERVING
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "plan")
+    operator_extra_links = (*ClusterOperator.operator_extra_links, PreflightPageLink())
+    page = ""  # that the last try has written
+    _ti: Any
+
+    def __init__(self, *, plan: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Context) -> Any:
+        """Keep the task for its XCom."""
+        self._ti = context["ti"]
+        return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
-        from airflow_provider_kmigrate.preflight.page import write
-        from airflow_provider_kmigrate.steps.prepare import as_json, run_preflight
+        from airflow_provider_kmigrate.core.migration.migration_plan import require_reviewed_plan
+        from airflow_provider_kmigrate.preflight.page import write_report
+        from airflow_provider_kmigrate.preflight.plan_page import read_plan, write_plan
+        from airflow_provider_kmigrate.steps.prepare import finding_to_json, plan_from_here, run_preflight
         from airflow_provider_kmigrate.steps.run import observe_files
 
         view = observe_files(step_context, Fields.POSITION)
-        if done := nothing_left(view, step_context.spec):
+        if done := describe_nothing_left(view, step_context.spec):
             step_context.say(done)
-            behind = sorted(self.get_flat_relative_ids(upstream=False))
-            raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
-        if left := what_is_left(view, step_context.spec):
-            step_context.say(left)
-            return "[]"
-        place = folder() / "preflight" / step_context.spec.name
-        found = run_preflight(step_context, lambda result: self.log.info("The page with all findings: %s", write(result, place)))
-        return json.dumps([as_json(finding) for finding in found])
+            downstream_ids = sorted(self.get_flat_relative_ids(upstream=False))
+            raise DownstreamTasksSkipped(tasks=downstream_ids)  # type: ignore[no-untyped-call]
+        if remaining_work := describe_leftover_work(view, step_context.spec):
+            step_context.say(remaining_work)
+            return []
+        page_folder = state_folder() / "preflight" / step_context.spec.name
+
+        plan: dict[str, Any] = {}
+        plan_pages: list[Path] = []
+
+        def write_pages(result: Preflight) -> None:
+            self.page = str(write_report(result, page_folder))
+            self.log.info("The page with all findings: %s", self.page)
+            plan.update(plan_from_here(step_context, result))
+            self.status.store_plan(plan)
+            plan_pages.append(write_plan(plan, page_folder))
+            self.log.info("The plan, fingerprint %s: %s", plan["fingerprint"], plan_pages[-1])
+
+        findings = run_preflight(step_context, write_pages)
+        require_reviewed_plan(plan, self.plan, read_plan(page_folder, self.plan))
+        self._ti.xcom_push(
+            key=PLAN, value={"fingerprint": plan["fingerprint"], "page": str(plan_pages[-1]), "inputs": plan["inputs"]}
+        )
+        return [finding_to_json(finding) for finding in findings]
 
 
-class BackupOperator(StepOperator):
+class BackupOperator(ClusterOperator):
     """Save every broker's original properties file and ZooKeeper's tree, each verified by its hash.
 
     :param cluster_file: path of the cluster file. (templated)
@@ -166,24 +249,25 @@ class BackupOperator(StepOperator):
         return run_backup(step_context)
 
 
-class ProvisionControllersOperator(MigrationStepOperator):
+class ProvisionControllersOperator(_PlanStepOperator):
     """Write one controller's file, format its directory with the pinned cluster id, start it with the migration flag.
 
     :param controller: id of the controller. (templated)
     """
 
-    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "controller")
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "controller")
+    kind = "provision"
 
     def __init__(self, *, controller: int | str, **kwargs: Any) -> None:
-        super().__init__(**{"step": "provision", **kwargs})
+        super().__init__(**kwargs)
         self.controller = controller
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The step's arguments, with the controller."""
-        return {**super().arguments(context), "node": self.controller}
+        return {**super().build_arguments(context), "node": self.controller}
 
 
-class RollBrokerOperator(MigrationStepOperator):
+class RollBrokerOperator(_PlanStepOperator):
     """Restart one broker into a mode as soon as every partition can spare it, and wait until it is back in every ISR.
 
     The ZooKeeper controller is skipped while other brokers are left, since each of its restarts costs an election.
@@ -192,19 +276,20 @@ class RollBrokerOperator(MigrationStepOperator):
     :param broker: id of the broker; None: every broker that is left, the ZooKeeper controller last. (templated)
     """
 
-    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "target", "broker")
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "target", "broker")
+    kind = "roll"
     ui_color = _RESTARTING
 
     def __init__(self, *, target: BrokerMode | str, broker: int | str | None = None, **kwargs: Any) -> None:
-        super().__init__(**{"step": "roll", **kwargs})
+        super().__init__(**kwargs)
         self.target, self.broker = str(target), broker
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The step's arguments, with the broker and its mode."""
-        return {**super().arguments(context), "node": self.broker, "target": self.target}
+        return {**super().build_arguments(context), "node": self.broker, "target": self.target}
 
 
-class SoakOperator(MigrationStepOperator):
+class SoakOperator(_PlanStepOperator):
     """Keep the cluster in dual-write for `policy.min_soak` with every gate healthy; one unhealthy observation and the time begins again.
 
     From time to time the originals are read again: without them there is no rollback, and the soak fails. The healthy time is kept in the
@@ -213,15 +298,14 @@ class SoakOperator(MigrationStepOperator):
     :param cluster_file: path of the cluster file. (templated)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"step": "soak", **kwargs})
+    kind = "soak"
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> Any:
         """Check the backup first, then soak."""
-        self.meanwhile(context)
+        self.check_on_worker(context)
         return super().execute(context)
 
-    def meanwhile(self, context: Context) -> None:
+    def check_on_worker(self, context: Context) -> None:
         """Fail if this machine's backup allows no rollback any more; the triggerer's machine need not have the backup."""
         try:
             require_rollback_possible("soak in dual-write", self.cluster_file, context)
@@ -229,7 +313,7 @@ class SoakOperator(MigrationStepOperator):
             raise AirflowFailException(str(lost)) from None
 
 
-class FinalizeControllerOperator(MigrationStepOperator):
+class FinalizeControllerOperator(_PlanStepOperator):
     """Restart one controller without the migration flag; the active one is skipped while others are left. **No rollback is possible afterwards.**
 
     The approval may be days old: what it was given on is observed again before each restart.
@@ -240,18 +324,28 @@ class FinalizeControllerOperator(MigrationStepOperator):
         the first flag.
     :param verdict: id of the task that judged the audit. An audit cannot be repeated here, and must not be too old while every controller
         still has its flag.
+    :param approved_by: id of the `ApproveFinalizationOperator` of the same run; its answer must be `Finalize`.
     """
 
-    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "controller")
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "controller")
+    kind, answer = "finalize", FINALIZE
     ui_color = _FINAL
 
     def __init__(
-        self, *, controller: int | str | None = None, evidence: str = "", readiness: str = "", verdict: str = "", **kwargs: Any
+        self,
+        *,
+        controller: int | str | None = None,
+        evidence: str = "",
+        readiness: str = "",
+        verdict: str = "",
+        approved_by: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(**{"step": "finalize", **kwargs})
+        super().__init__(**kwargs)
         self.controller, self.evidence, self.readiness, self.verdict = controller, evidence, readiness, verdict
+        self.approved_by = approved_by
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The controller, and what the earlier tasks returned: evidence and verdict."""
         ti: Any = context["ti"]
         return {
@@ -266,26 +360,28 @@ class FinalizeControllerOperator(MigrationStepOperator):
 
         Asked again before each act, which a maintenance window may delay for hours.
         """
-        from airflow_provider_kmigrate.core.approval import fingerprint, still_holds
+        from airflow_provider_kmigrate.core.migration.approval import approval_valid, fingerprint
 
         approved, spec, judged_at = self.approval, step_context.spec, arguments["judged_at"]
         cluster = fingerprint(step_context.observer.observe(Fields.POSITION), spec.cluster_id)
         shown = approved and replace(approved.shown, cluster=cluster)
 
-        def or_refuse() -> str:
+        def refuse_if_outdated() -> str:
             now = step_context.clock.now()
             at = datetime.now(UTC)
-            held = still_holds(approved, shown, spec.approvers, at, rehearsal=spec.rehearsal) if shown else MET
-            if not held.met or too_old(judged_at, now):
-                require_gate(may_begin(step_context.observer.observe(Fields.POSITION), judged_at, now, *held.reasons))
+            validity = approval_valid(approved, shown, spec.approvers, at, rehearsal=spec.rehearsal) if shown else MET
+            if not validity.met or expired_audit_reason(judged_at, now):
+                require_gate(
+                    may_begin_finalization(step_context.observer.observe(Fields.POSITION), judged_at, now, *validity.reasons)
+                )
             return ""
 
-        or_refuse()
-        return super().run_in(replace(step_context, stopped=lambda: or_refuse() or step_context.stopped()), arguments)
+        refuse_if_outdated()
+        return super().run_in(replace(step_context, stopped=lambda: refuse_if_outdated() or step_context.stopped()), arguments)
 
 
-class RollbackPlanOperator(StepOperator):
-    """List what a rollback would do now, and check that it could; changes nothing. Returns the steps as Markdown, and what is kept and lost.
+class RollbackPlanOperator(ClusterOperator):
+    """List what a rollback would do now, and check that it could; changes nothing. Returns a document with the steps, and what is kept and lost.
 
     Refused if there is nothing to roll back, or if another run owns the cluster.
 
@@ -293,34 +389,29 @@ class RollbackPlanOperator(StepOperator):
     """
 
     ui_color = _OBSERVING
-    asks = True
 
     def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.in_migration, self.over_waiting = in_migration, not in_migration
+        self.in_migration = in_migration
+        self.access = Access.ASK if in_migration else Access.ASK_OVER_WAITING
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The terms of the rollback; none during a migration."""
-        return {} if self.in_migration else _terms(context)
+        return {} if self.in_migration else _read_terms(context)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """List a rollback's steps. Refuses (G35) terms without effect; outside a migration also if no step is left."""
         from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
 
-        terms = terms_of(step_context.spec, arguments)  # refuses what would not be followed
-        found = planned_in_migration(step_context) if self.in_migration else planned(step_context, terms)
-        if found is None:
-            return "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
-        steps, kept = found
-        if not steps and not self.in_migration:
+        terms = parse_rollback_terms(step_context.spec, arguments)  # refuses what would not be followed
+        rollback_plan = planned_in_migration(step_context) if self.in_migration else planned(step_context, terms)
+        if rollback_plan is not None and not rollback_plan[0] and not self.in_migration:
             raise Refused.because(NOTHING)
-        listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
-        opened = (_OPEN,) if self.in_migration else ()
-        return "\n\n".join((*opened, listed, *kept))
+        return rollback_document(rollback_plan, in_migration=self.in_migration)
 
 
-class ReadinessOperator(StepOperator):
-    """Judge from one observation whether a rollback is assured; changes nothing and takes no lock. Returns the verdict as Markdown.
+class ReadinessOperator(ClusterOperator):
+    """Judge from one observation whether a rollback is assured; changes nothing and takes no lock. Returns the verdict as a document.
 
     Leaves the verdict's hash as XCom `fingerprint`, and what it rests on as `rests_on`. Refused if an operator must act first; what may pass by itself is tried again as
     often as the task's `retries` say. A finalization that has happened already is no refusal.
@@ -329,31 +420,33 @@ class ReadinessOperator(StepOperator):
     """
 
     ui_color = _OBSERVING
-    read_only = in_one_process = True
+    access = Access.WATCH
     _ti: Any
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> Any:
         """Keep the task for its XComs."""
         self._ti = context["ti"]
         return super().execute(context)
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
-        """Judge once; returns the verdict as Markdown."""
+        """Judge once; returns the verdict as a document (`core.migration.readiness.to_document`)."""
         from airflow_provider_kmigrate.steps.waits import require_rollback_assured
 
-        verdict, now = require_rollback_assured(step_context), step_context.clock.now()
-        _show(self._ti, verdict, now)
-        return readiness.as_markdown(verdict, now)
+        verdict = require_rollback_assured(step_context, partial(self.status.offer_assessment, step_context))
+        now = step_context.clock.now()
+        return _push_readiness(self._ti, verdict, now)
 
 
-def _show(ti: Any, verdict: Readiness, now: float) -> None:
-    """Leave a verdict as XComs of a task: `readiness` as Markdown, its `fingerprint`, and what it rests on."""
-    ti.xcom_push(key="readiness", value=readiness.as_markdown(verdict, now))
-    ti.xcom_push(key="fingerprint", value=readiness.fingerprint(verdict))
+def _push_readiness(ti: Any, verdict: Readiness, now: float) -> dict[str, Any]:
+    """Leave a verdict as XComs of a task: `readiness` as a document, its `fingerprint`, and what it rests on. Returns the document."""
+    document = readiness.to_document(verdict, now)
+    ti.xcom_push(key="readiness", value=document)
+    ti.xcom_push(key="fingerprint", value=document["fingerprint"])
     ti.xcom_push(key=RESTS_ON, value=dict(verdict.evidence))
+    return document
 
 
-class RollbackOperator(StepOperator):
+class RollbackOperator(ClusterOperator):
     """Roll a cluster back to ZooKeeper from any phase before finalization, in one task and without asking.
 
     Both sides are compared before any controller is stopped and again before the handover. Killed and run again, it observes the
@@ -365,7 +458,7 @@ class RollbackOperator(StepOperator):
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
     ui_color = _RESTARTING
-    over_waiting = in_one_process = True
+    access = Access.ACT_OVER_WAITING
 
     def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -377,7 +470,7 @@ class RollbackOperator(StepOperator):
 
 
 class ExpansionPlanOperator(StepOperator):
-    """Check whether `__consumer_offsets` may be expanded, and list what would be done; changes nothing. Returns Markdown.
+    """Check whether `__consumer_offsets` may be expanded, and list what would be done; changes nothing. Returns a document with counts, groups and steps.
 
     Refused with names and the way on if not; also if another run owns the cluster. The run's params are those of `ExpandOffsetsTopicOperator`.
 
@@ -386,14 +479,13 @@ class ExpansionPlanOperator(StepOperator):
 
     kind = "expansion plan"
     ui_color = _OBSERVING
-    asks = in_one_process = True
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The run's terms."""
-        return _terms(context)
+        return _read_terms(context)
 
 
-class ExpandOffsetsTopicOperator(StepOperator):
+class ExpandOffsetsTopicOperator(ClusterOperator):
     """Expand `__consumer_offsets` in one task and without asking, so that no group is split or loses offsets (KIP-895).
 
     It waits until the groups that move are stopped, saves and deletes their offsets, expands the topic, restarts every broker, imports the
@@ -406,7 +498,6 @@ class ExpandOffsetsTopicOperator(StepOperator):
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "partitions")
     ui_color = _RESTARTING
-    in_one_process = True
 
     def __init__(self, *, partitions: int | str, undo: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -431,7 +522,6 @@ class RepairOffsetsOperator(StepOperator):
 
     template_fields: Sequence[str] = (*StepOperator.template_fields, "decisions")
     kind = "repair offsets"
-    in_one_process = True  # only this process knows the log that it read
 
     def __init__(self, *, decisions: Mapping[str, Mapping[str, int | None]] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -443,12 +533,12 @@ class RepairOffsetsOperator(StepOperator):
         step_context.fence.release()
         return done
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The decisions: this operator's, or the run's."""
         return {"decisions": self.decisions or context["params"].get("decisions") or {}}
 
 
-class WatchOperator(StepOperator):
+class WatchOperator(ClusterOperator):
     """Report where the cluster stands and whether a rollback is assured; fail on alarms, and on what does not pass by itself.
 
     Changes nothing and takes no lock. Nodes that do not respond or are out of ISRs, a rollback that is not assured and a
@@ -459,108 +549,119 @@ class WatchOperator(StepOperator):
     """
 
     ui_color = _OBSERVING
-    read_only = in_one_process = True
+    access = Access.WATCH
     _ti: Any
     _alarms: Alarms
     _spec: ClusterSpec
     _whole = False  # everything that alarms depend on was read
     _hidden: Sequence[Reason] = ()  # what follows from a cause that is reported
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> Any:
         """Watch once, and report each alarm that has begun or ended since the last watch."""
-        from airflow_provider_kmigrate.hooks.notify import kept_alarms
+        from airflow_provider_kmigrate.notifications.messages import load_alarms
 
         self._ti = context["ti"]
         self._spec = load(self.cluster_file)
-        self._alarms = kept_alarms(self._spec.name)
+        self._alarms = load_alarms(self._spec.name)
         try:
             text = super().execute(context)
         except AirflowFailException:  # `refused` has reported it
             raise
         except Exception as error:
             if self._ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
-                self._fail(context, error)
+                self._report_failure(context, error)
             raise
-        self._report(context, ())
+        self._report_alarms(context, ())
         return text
 
-    def refused(self, context: Context, error: KMigrateError) -> None:
+    def handle_refusal(self, context: Context, error: KMigrateError) -> None:
         """Report what the watch fails with."""
-        self._fail(context, error)
+        self._report_failure(context, error)
 
-    def _fail(self, context: Context, error: Exception) -> None:
+    def _report_failure(self, context: Context, error: Exception) -> None:
         """Report the reasons of an error. Without reasons it is the watch itself that fails (T09), and no alarm ends."""
         reasons = getattr(error, "reasons", ())
         self._whole = self._whole and bool(reasons)
         what = str(error)[:_SHOWN] if isinstance(error, KMigrateError) else f"{type(error).__name__}; its log has the error."
-        self._report(context, reasons or (Reason("T09", f"The watch failed before it could judge the cluster: {what}"),))
+        self._report_alarms(context, reasons or (Reason("T09", f"The watch failed before it could judge the cluster: {what}"),))
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Observe once, and judge alarms and deadlines."""
-        from airflow_provider_kmigrate.core.watch import has_no_controller, shows_alarms, standing_owner, without_controller
-        from airflow_provider_kmigrate.hooks.dag_runs import why_stands
-        from airflow_provider_kmigrate.hooks.notify import keep_alarms
-        from airflow_provider_kmigrate.steps.waits import Assessment, owner_of, run_watch
+        from airflow_provider_kmigrate.core.monitoring.watch import (
+            can_show_all_alarms,
+            has_no_controller,
+            no_controller_reasons,
+            stalled_owner_reasons,
+        )
+        from airflow_provider_kmigrate.notifications.messages import save_alarms
+        from airflow_provider_kmigrate.steps.waits import Assessment, read_owner, run_watch
+        from airflow_provider_kmigrate.utils.dag_runs import why_run_stalled
 
-        def more(found: Assessment) -> tuple[Reason, ...]:
-            view, now = found.view, found.acts.now
-            self._whole = shows_alarms(view)
-            alarms = self._alarms.at_stage(stage_of(where(view).phase, self._alarms.stage), now)
+        def find_alarm_reasons(assessment: Assessment) -> tuple[Reason, ...]:
+            view, now = assessment.view, assessment.acts.now
+            self._whole = can_show_all_alarms(view)
+            alarms = self._alarms.with_stage(deadline_key(position_of(view).phase, self._alarms.stage), now)
             self._alarms = alarms.with_controller(now, missing=has_no_controller(view))
-            keep_alarms(self._spec.name, self._alarms)  # a retry of this task must know since when
+            save_alarms(self._spec.name, self._alarms)  # a retry of this task must know since when
             since = self._alarms.no_controller_since
-            stage = overdue(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
+            stage = overdue_reasons(self._alarms.stage, self._alarms.stage_since, step_context.spec.deadlines, now)
             stage = tuple(replace(reason, certain=True) for reason in stage)
-            owner = owner_of(step_context)
+            owner = read_owner(step_context)
             if owner is not None:
-                why, certain = why_stands(self._ti, owner.run)
+                why, certain = why_run_stalled(self._ti, owner.run)
                 owner = replace(owner, why=why, certain=certain)
-            stands = standing_owner(owner, found.acts) if owner else ()
-            return (*stage, *stands, *without_controller(view, found.acts, now if since is None else since))
+            stands = stalled_owner_reasons(owner, assessment.acts) if owner else ()
+            return (*stage, *stands, *no_controller_reasons(view, assessment.acts, now if since is None else since))
 
-        def hides(reasons: Sequence[Reason]) -> None:
+        def set_hidden_reasons(reasons: Sequence[Reason]) -> None:
             self._hidden = tuple(reasons)
 
-        return run_watch(step_context, partial(_show, self._ti), more, hides)
+        return run_watch(
+            step_context,
+            partial(_push_readiness, self._ti),
+            find_alarm_reasons,
+            set_hidden_reasons,
+            partial(self.status.offer_assessment, step_context),
+        )
 
-    def _report(self, context: Context, seen: Sequence[Reason]) -> None:
+    def _report_alarms(self, context: Context, reasons: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""
-        from airflow_provider_kmigrate.hooks.notify import report_alarms
+        from airflow_provider_kmigrate.notifications.messages import report_alarms
 
-        report_alarms(context, self._spec, self._alarms.observe(seen, complete=self._whole, hidden=self._hidden), time.time())
+        report_alarms(context, self._spec, self._alarms.compare(reasons, complete=self._whole, hidden=self._hidden), time.time())
 
 
-class LeftoversOperator(StepOperator):
-    """List what migrations and rollbacks have left behind, as Markdown; changes nothing and takes no lock.
+class LeftoversOperator(ClusterOperator):
+    """List what migrations and rollbacks have left behind, as a document; changes nothing and takes no lock.
 
     :param cluster_file: path of the cluster file. (templated)
     """
 
     ui_color = _OBSERVING
-    read_only = in_one_process = True
+    access = Access.WATCH
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """List what is left."""
-        from airflow_provider_kmigrate.steps.clean_up import run_list
+        from airflow_provider_kmigrate.steps.clean_up import list_leftovers
 
-        return run_list(step_context)
+        return list_leftovers(step_context)
 
 
-class CleanUpOperator(StepOperator):
+class CleanUpOperator(ClusterOperator):
     """Remove what migrations and rollbacks have left behind, if it is exactly what `listed_by` returned; nothing else ever removes it.
 
     :param listed_by: id of the `LeftoversOperator` whose list was approved.
+    :param approved_by: id of the `ApproveCleanUpOperator` of the same run; its answer must be `Remove`.
     """
 
     ui_color = _RESTARTING
-    in_one_process = True
     answer = REMOVE
 
-    def __init__(self, *, listed_by: str, **kwargs: Any) -> None:
+    def __init__(self, *, listed_by: str, approved_by: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.listed_by = listed_by
+        self.listed_by, self.approved_by = listed_by, approved_by
 
-    def arguments(self, context: Context) -> dict[str, Any]:
+    def build_arguments(self, context: Context) -> dict[str, Any]:
         """The approved list."""
         return {"listed": context["ti"].xcom_pull(task_ids=self.listed_by)}
 
@@ -568,14 +669,14 @@ class CleanUpOperator(StepOperator):
         """Remove what the list names."""
         from airflow_provider_kmigrate.steps.clean_up import run_clean_up
 
-        return run_clean_up(step_context, str(arguments["listed"]))
+        return run_clean_up(step_context, arguments["listed"])
 
 
-def _terms(context: Context) -> dict[str, Any]:
+def _read_terms(context: Context) -> dict[str, Any]:
     params: Any = context.get("params") or {}
     return {name: params[name] for name in _TERMS if name in params}
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON values: a trigger gets them, too."""
     return {name: str(value) if isinstance(value, BrokerMode) else value for name, value in arguments.items()}

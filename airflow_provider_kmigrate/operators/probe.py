@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.hooks.connections import settings_of
-from airflow_provider_kmigrate.probe.probe import ProbeRuns, flows
+from airflow_provider_kmigrate.hooks.connections import ClusterHooks
+from airflow_provider_kmigrate.probe.probe import ProbeRuns, wait_for_flow
 from airflow_provider_kmigrate.spec import load
 
 
@@ -40,40 +40,40 @@ class ProbeOperator(BaseOperator):
         """Do it; a refusal fails the task without retries."""
         del context
         try:
-            return self.done()
+            return self.act_on_probe()
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
 
-    def runs(self) -> ProbeRuns:
+    def probe_runs(self) -> ProbeRuns:
         """The probe's runs, through the cluster's Kafka connection."""
-        return ProbeRuns(self.folder, settings_of(load(self.cluster_file)).kafka.properties)
+        return ProbeRuns(self.folder, ClusterHooks(load(self.cluster_file)).kafka.settings.properties)
 
     @abstractmethod
-    def done(self) -> str:
+    def act_on_probe(self) -> str:
         """Act; returns the sentence that says what is now so."""
 
 
 class StartProbeOperator(ProbeOperator):
     """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` if missing."""
 
-    def done(self) -> str:
+    def act_on_probe(self) -> str:
         """Start the probe's processes, unless they run."""
-        return f"The probe runs; its events: {self.runs().begin(self.run)}"
+        return f"The probe runs; its events: {self.probe_runs().begin(self.run)}"
 
 
 class CheckProbeOperator(ProbeOperator):
     """Check in the files, wherever this runs, that the probe's records are acknowledged and read; fail if they are not."""
 
-    def done(self) -> str:
+    def act_on_probe(self) -> str:
         """Check that records arrive and are committed."""
-        acked, committed = flows(Path(self.folder) / self.run / "events")
+        acked, committed = wait_for_flow(Path(self.folder) / self.run / "events")
         return f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed."
 
 
 class StopProbeOperator(ProbeOperator):
     """End every probe of the cluster, once its records were read; done at once if none runs."""
 
-    def done(self) -> str:
+    def act_on_probe(self) -> str:
         """Stop every probe of this cluster on this worker."""
-        ended = self.runs().end()
+        ended = self.probe_runs().end()
         return f"No probe of this cluster runs on this worker; checked: {', '.join(ended) or 'none'}."

@@ -11,22 +11,22 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HoldPolicy
-from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
-from airflow_provider_kmigrate.core.migration.waits import in_window, opens_at
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.phase import where
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HoldPolicy
+from airflow_provider_kmigrate.core.migration.phase import position_of
+from airflow_provider_kmigrate.core.migration.plan import ROLL_BACK
+from airflow_provider_kmigrate.core.migration.waits import next_window_opening, wait_for_window
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
+from airflow_provider_kmigrate.core.spark.job_risks import find_job_risks, leaderless_reasons
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.hooks.approval import demand_answer
-from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
-from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, stopped, watching
-from airflow_provider_kmigrate.operators.step import ROLL_BACK
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.run import refuse_if_on
+from airflow_provider_kmigrate.steps.run import refuse_if_kill_switch_on
 from airflow_provider_kmigrate.steps.spark_jobs import JobControl
+from airflow_provider_kmigrate.utils.approval import demand_answer
+from airflow_provider_kmigrate.utils.spark_jobs import make_job_control, make_log_reader
+from airflow_provider_kmigrate.utils.step_context import dag_run_name, make_finished_check, read_kill_switch, read_only_context
 
 
 class SparkJobOperator(BaseOperator):
@@ -54,8 +54,8 @@ class SparkJobOperator(BaseOperator):
         """Act on the job; a refusal fails the task without retries."""
         try:
             spec = load(self.cluster_file)
-            control = control_of(spec, self.job, self.log.info, finished_of(context), lambda: self._killed)
-            return self.run_in(control, spec, run_of(context))
+            control = make_job_control(spec, self.job, self.log.info, make_finished_check(context), lambda: self._killed)
+            return self.run_in(control, spec, dag_run_name(context))
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
 
@@ -101,33 +101,33 @@ class HoldSparkJobOperator(SparkJobOperator):
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
         """Skip if the policy wants no hold for this step; refuse (H05) while the kill switch is on."""
         policy = control.job.hold
-        risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
-        if not policy.wants(risky=risky):
+        risky = self._is_risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
+        if not policy.should_hold(risky=risky):
             raise AirflowSkipException(f"Job {self.job} is not held for this step: its policy is {policy}.")
-        refuse_if_on(spec.name, stopped(spec.name))
-        self._await_window(spec)
-        return control.hold(run, self.reason, logs_of(spec), needed=self.required)
+        refuse_if_kill_switch_on(spec.name, read_kill_switch(spec.name))
+        self._defer_until_window(spec)
+        return control.hold(run, self.reason, make_log_reader(spec), needed=self.required)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """Decide again, now that a window has opened."""
         del event
         return self.execute(context)
 
-    def _await_window(self, spec: ClusterSpec) -> None:
+    def _defer_until_window(self, spec: ClusterSpec) -> None:
         """Defer the task if the roll waits for its window: the job would stand still until then."""
         now = datetime.now(UTC)
-        opens = None if self.approved_by else opens_at(spec.windows, now)
+        opens = None if self.approved_by else next_window_opening(spec.windows, now)
         if opens is None:
             return
-        with watching(self.cluster_file) as step_context:
-            phase = where(step_context.observer.observe(Fields.POSITION)).phase
-        decision = in_window(Act(Verb.RESTART, self.reason), phase, spec.windows, now)
+        with read_only_context(self.cluster_file) as step_context:
+            phase = position_of(step_context.observer.observe(Fields.POSITION)).phase
+        decision = wait_for_window(Act(Verb.RESTART, self.reason), phase, spec.windows, now)
         if isinstance(decision, Wait):
             self.log.info("Job %s runs until %s. %s", self.job, opens, format_reasons(decision.reasons))
             self.defer(trigger=DateTimeTrigger(moment=opens), method_name="resume")
 
-    def _risky(self, control: JobControl) -> bool:
-        reasons = leaderless(control.job, _topics(self.cluster_file))
+    def _is_risky(self, control: JobControl) -> bool:
+        reasons = leaderless_reasons(control.job, _observe_topics(self.cluster_file))
         if reasons:
             self.log.info("The step is risky for job %s: %s", self.job, format_reasons(reasons))
         return bool(reasons)
@@ -144,7 +144,7 @@ class ResumeSparkJobOperator(SparkJobOperator):
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
         """Resume the job and wait for its progress; returns what is now so."""
-        return control.resume(run, logs_of(spec))
+        return control.resume(run, make_log_reader(spec))
 
 
 class SparkJobProgressOperator(SparkJobOperator):
@@ -159,7 +159,7 @@ class SparkJobProgressOperator(SparkJobOperator):
 
     def run_in(self, control: JobControl, _spec: ClusterSpec, _run: str) -> str:
         """Wait until the query makes progress; returns what is now so."""
-        return control.progress()
+        return control.wait_for_progress()
 
 
 class SparkJobRisksOperator(BaseOperator):
@@ -185,17 +185,17 @@ class SparkJobRisksOperator(BaseOperator):
         del context
         jobs = load(self.cluster_file).spark_jobs
         try:
-            found = risks(jobs, _topics(self.cluster_file))
+            job_risks = find_job_risks(jobs, _observe_topics(self.cluster_file))
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
-        for risk in found:
+        for risk in job_risks:
             self.log.warning("%s: job %s: %s", risk.severity, risk.job, risk.reason)
-        blocks = [f"{risk.job}: {risk.reason}" for risk in found if risk.severity is Severity.BLOCK]
+        blocks = [f"{risk.job}: {risk.reason}" for risk in job_risks if risk.severity is Severity.BLOCK]
         if blocks:
             raise AirflowFailException(" | ".join(blocks))
-        return f"{len(jobs)} Spark jobs, {len(found)} warnings."
+        return f"{len(jobs)} Spark jobs, {len(job_risks)} warnings."
 
 
-def _topics(cluster_file: str) -> ClusterView:
-    with watching(cluster_file) as step_context:
+def _observe_topics(cluster_file: str) -> ClusterView:
+    with read_only_context(cluster_file) as step_context:
         return step_context.observer.observe(Fields.PARTITIONS | Fields.MIN_INSYNC)

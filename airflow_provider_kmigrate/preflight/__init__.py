@@ -1,4 +1,1 @@
-"""The preflight report: one self-contained HTML file, and the same as JSON beside it.
-
-`kmigrate preflight CLUSTER.yaml` checks a cluster without Airflow. It only reads and takes no lock.
-"""
+"""The pages of a preflight and of a plan: each is one self-contained HTML file, and the same as JSON beside it."""

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
-from airflow_provider_kmigrate.core.text import date, duration, number, prose, safe
-from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
+from airflow_provider_kmigrate.core.shared.text import escape_html, format_date, format_duration, format_number, prose_to_html
+from airflow_provider_kmigrate.steps.prepare import Preflight, finding_to_json
 
 SCHEMA: Final = 1
 _HTML, _JSON = "preflight.html", "preflight.json"
@@ -31,9 +31,9 @@ class PreflightOutcome(StrEnum):
     READY = "READY"  # nothing blocks, nothing is unknown
 
 
-def outcome_of(found: Iterable[PreflightFinding]) -> PreflightOutcome:
+def judge_outcome(findings: Iterable[PreflightFinding]) -> PreflightOutcome:
     """The most severe finding decides."""
-    severities = {finding.severity for finding in found}
+    severities = {finding.severity for finding in findings}
     if Severity.BLOCK in severities:
         return PreflightOutcome.BLOCKED
     return PreflightOutcome.OPEN if Severity.UNKNOWN in severities else PreflightOutcome.READY
@@ -50,7 +50,7 @@ def as_document(result: Preflight) -> dict[str, Any]:
         "cluster_id": spec.cluster_id,
         "made_ms": int(time.time() * 1000),
         "took_s": round(result.took, 3),
-        "outcome": str(outcome_of(result.found)),
+        "outcome": str(judge_outcome(result.found)),
         "counts": counts,
         "seen": {
             "brokers": len(spec.brokers),
@@ -58,7 +58,7 @@ def as_document(result: Preflight) -> dict[str, Any]:
             "topics": None if partitions is None else len({partition.topic for partition in partitions}),
             "partitions": None if partitions is None else len(partitions),
         },
-        "findings": [as_json(finding) for finding in result.found],
+        "findings": [finding_to_json(finding) for finding in result.found],
         "unread": list(result.facts.environment.unread),
     }
 
@@ -83,76 +83,74 @@ _ABOUT = (
 )
 
 
-def write(result: Preflight, folder: Path) -> Path:
+def write_report(result: Preflight, folder: Path) -> Path:
     """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page."""
     atomic.make_folder(folder)
     facts, page = as_document(result), folder / _HTML
-    atomic.replace(page, render(facts).encode())
+    atomic.replace(page, render_page(facts).encode())
     atomic.replace(folder / _JSON, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return page
 
 
-def render(facts: Mapping[str, Any]) -> str:
+def render_page(facts: Mapping[str, Any]) -> str:
     """The page of a document; it names the file with the same facts, in the same folder."""
     template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
-    groups = (_group(severity, facts["findings"]) for severity in _GROUPS)
-    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _ABOUT))
-    return template.substitute(title=safe(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
+    groups = (_render_group(severity, facts["findings"]) for severity in _GROUPS)
+    body = "\n".join((_render_header(facts), _render_counts(facts), *groups, _render_unread(facts["unread"]), _ABOUT))
+    return template.substitute(title=escape_html(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
 
 
-def _header(facts: Mapping[str, Any]) -> str:
+def _render_header(facts: Mapping[str, Any]) -> str:
     outcome = PreflightOutcome(facts["outcome"])
     style = _STYLES[outcome]
     about = {
         "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",
-        "Observed at": date(facts["made_ms"]),
-        "In": duration(facts["took_s"] * 1000),
+        "Observed at": format_date(facts["made_ms"]),
+        "In": format_duration(facts["took_s"] * 1000),
     }
     return (
-        f'<header class="verdict {style}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<header class="verdict {style}"><h1>Preflight of {escape_html(facts["cluster"])}: ZooKeeper to KRaft</h1>'
         f'<p class="outcome"><span aria-hidden="true">{_SIGNS[style]}</span> {outcome}</p>'
-        f'<p class="headline">{_MEANING[outcome]}</p><dl class="facts">{_terms(about)}</dl></header>'
+        f'<p class="headline">{_MEANING[outcome]}</p><dl class="facts">{_render_terms(about)}</dl></header>'
     )
 
 
-def _numbers(facts: Mapping[str, Any]) -> str:
-    seen = facts["seen"]
-    shown = {
+def _render_counts(facts: Mapping[str, Any]) -> str:
+    observed_counts = facts["seen"]
+    figures = {
         "Blocking": facts["counts"]["block"],
         "Not known": facts["counts"]["not known"],
         "Warnings": facts["counts"]["warn"],
-        **{name.capitalize(): "not read" if count is None else number(count) for name, count in seen.items()},
+        **{name.capitalize(): "not read" if count is None else format_number(count) for name, count in observed_counts.items()},
     }
-    return f'<section id="counts"><h2>In figures</h2><dl class="numbers">{_terms(shown)}</dl></section>'
+    return f'<section id="counts"><h2>In figures</h2><dl class="numbers">{_render_terms(figures)}</dl></section>'
 
 
-def _terms(pairs: Mapping[str, object]) -> str:
-    return "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in pairs.items())
+def _render_terms(pairs: Mapping[str, object]) -> str:
+    return "".join(f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in pairs.items())
 
 
-def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
+def _render_group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
     style, title, meaning = _GROUPS[severity]
-    mine = [finding for finding in findings if finding["severity"] == severity]
-    if not mine:
+    group_findings = [finding for finding in findings if finding["severity"] == severity]
+    if not group_findings:
         return ""
-    articles = "".join(_finding(finding, style) for finding in mine)
+    articles = "".join(_render_finding(finding, style) for finding in group_findings)
     name = severity.replace(" ", "-")
-    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{articles}</section>'
+    return f'<section id="{name}"><h2>{title} ({len(group_findings)})</h2><p class="soft">{meaning}</p>{articles}</section>'
 
 
-def _finding(finding: Mapping[str, str], style: str) -> str:
+def _render_finding(finding: Mapping[str, str], style: str) -> str:
     parts = {"Why it matters": finding["why"], "What to do": finding["remedy"], "Source": finding["source"]}
-    lines = "".join(f'<p><span class="soft">{name}:</span> {prose(text)}</p>' for name, text in parts.items() if text)
-    sign = (
-        f'<span class="mark {style}"><span aria-hidden="true">{_SIGNS[style]}</span> <code>{safe(finding["code"])}</code></span>'
-    )
-    return f'<article class="finding"><h3>{sign} {safe(_sentence(finding["seen"]))}</h3>{lines}</article>'
+    lines = "".join(f'<p><span class="soft">{name}:</span> {prose_to_html(text)}</p>' for name, text in parts.items() if text)
+    sign = f'<span class="mark {style}"><span aria-hidden="true">{_SIGNS[style]}</span> <code>{escape_html(finding["code"])}</code></span>'
+    return f'<article class="finding"><h3>{sign} {escape_html(_as_sentence(finding["seen"]))}</h3>{lines}</article>'
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _unread(texts: Iterable[str]) -> str:
-    lines = "".join(f"<li>{safe(text)}</li>" for text in texts)
+def _render_unread(texts: Iterable[str]) -> str:
+    lines = "".join(f"<li>{escape_html(text)}</li>" for text in texts)
     return f'<section id="unread"><h2>What did not answer</h2><ul>{lines}</ul></section>' if lines else ""

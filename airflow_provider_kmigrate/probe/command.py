@@ -12,20 +12,20 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.probe.probe import RATE, Probe
-from airflow_provider_kmigrate.probe.stream import all_run
+from airflow_provider_kmigrate.probe.stream import are_all_running
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
-    arguments = _parser().parse_args(argv)
+    arguments = _build_parser().parse_args(argv)
     try:
-        return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), rate=arguments.rate))
+        return _VERBS[arguments.verb](Probe(arguments.dir, _read_properties(arguments), rate=arguments.rate))
     except KMigrateError as error:
         print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kmigrate probe", description=__doc__)
     parser.add_argument("verb", choices=tuple(_VERBS))
     parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
@@ -35,28 +35,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _properties(arguments: argparse.Namespace) -> dict[str, str]:
-    found = (files.read_object(arguments.properties) if arguments.properties else None) or {}
-    return {**found, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else found
+def _read_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    properties = (files.read_object(arguments.properties) if arguments.properties else None) or {}
+    return {**properties, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else properties
 
 
-def _status(probe: Probe) -> int:
-    found = probe.status()
-    for writer, process in found.items():
+def _print_status(probe: Probe) -> int:
+    processes = probe.status()
+    for writer, process in processes.items():
         print(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}")  # noqa: T201
-    return 0 if all_run(found) else 3
+    return 0 if are_all_running(processes) else 3
 
 
-def _verdict(probe: Probe) -> int:
+def _print_verdict(probe: Probe) -> int:
     findings, health = probe.evidence()
-    found: dict[str, Any] = as_dict(combine(findings, [health]))
-    print(json.dumps(found, indent=1))  # noqa: T201
-    return 0 if found["outcome"] == "PASS" else 3
+    verdict: dict[str, Any] = as_dict(combine(findings, [health]))
+    print(json.dumps(verdict, indent=1))  # noqa: T201
+    return 0 if verdict["outcome"] == "PASS" else 3
 
 
 _VERBS: Final = {
     "start": lambda probe: probe.start() or 0,
-    "status": _status,
+    "status": _print_status,
     "stop": lambda probe: probe.stop() or 0,
-    "verdict": _verdict,
+    "verdict": _print_verdict,
 }

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients.admin import error_of
-from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.events import model as events
 from airflow_provider_kmigrate.core.ledger import book
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
@@ -20,38 +20,38 @@ _EVERY_S = 2.0  # between two lists of partitions
 
 
 @contextmanager
-def kafka_calls(what: str) -> Iterator[None]:
+def kafka_calls(action: str) -> Iterator[None]:
     """Turn librdkafka's exceptions into ours."""
     try:
         yield
     except KafkaException as error:
-        raise error_of(error.args[0], what) from error
+        raise error_of(error.args[0], action) from error
     except TimeoutError as error:
-        raise TimedOut(f"{what}: no answer in time") from error
+        raise TimedOut(f"{action}: no answer in time") from error
 
 
-def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: float) -> None:
+def wait_for_leaders(admin: AdminClient, partition_counts: Mapping[str, int], timeout: float) -> None:
     """Wait until each topic has this many partitions, all with leaders; `TimedOut` after `timeout` s."""
     deadline = time.monotonic() + timeout
-    while not _has_leaders(admin, wanted):
+    while not _has_leaders(admin, partition_counts):
         if time.monotonic() > deadline:
-            raise TimedOut(f"not every partition of {len(wanted)} topics had a leader in time")
+            raise TimedOut(f"not every partition of {len(partition_counts)} topics had a leader in time")
         time.sleep(_POLL_S)
 
 
-def _has_leaders(admin: AdminClient, wanted: Mapping[str, int]) -> bool:
-    found = admin.list_topics(timeout=10.0).topics
+def _has_leaders(admin: AdminClient, partition_counts: Mapping[str, int]) -> bool:
+    topics = admin.list_topics(timeout=10.0).topics
     return all(
-        name in found
-        and len(found[name].partitions) >= count
-        and all(part.leader >= 0 for part in found[name].partitions.values())
-        for name, count in wanted.items()
+        name in topics
+        and len(topics[name].partitions) >= count
+        and all(part.leader >= 0 for part in topics[name].partitions.values())
+        for name, count in partition_counts.items()
     )
 
 
-def matches(patterns: Sequence[str], topic: str) -> bool:
+def matches_any(patterns: Sequence[str], topic: str) -> bool:
     """True if a subscription to these names and patterns holds the topic."""
-    return any(book.matches(pattern, topic) for pattern in patterns)
+    return any(book.subscription_matches(pattern, topic) for pattern in patterns)
 
 
 def partitions_of(
@@ -59,9 +59,9 @@ def partitions_of(
 ) -> tuple[events.TopicPartition, ...]:
     """Every partition of the topics, in order. Raises ours."""
     with kafka_calls("listing topics"):
-        found = client.list_topics(timeout=timeout).topics
-    names = sorted(name for name, topic in found.items() if matches(patterns, name) and topic.error is None)
-    return tuple(events.TopicPartition(name, index) for name in names for index in sorted(found[name].partitions))
+        topics = client.list_topics(timeout=timeout).topics
+    names = sorted(name for name, topic in topics.items() if matches_any(patterns, name) and topic.error is None)
+    return tuple(events.TopicPartition(name, index) for name in names for index in sorted(topics[name].partitions))
 
 
 class PartitionWatch(threading.Thread):

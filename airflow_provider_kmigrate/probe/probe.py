@@ -24,10 +24,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, of_facts
-from airflow_provider_kmigrate.core.cluster import PROBE_GROUP
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import ProcessState, Reason
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, findings_from_facts
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import PROBE_GROUP
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import PROPERTIES, Stream, StreamProgress, read_plan
@@ -41,22 +41,22 @@ _CONFIG: Final = {
 }
 
 
-def layout(racks: Mapping[int, str | None], leaders: Iterable[int]) -> list[list[int]]:
+def assign_replicas(racks: Mapping[int, str | None], leaders: Iterable[int]) -> list[list[int]]:
     """The replicas of each leader's partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
     ring = sorted(racks)
-    found = []
+    assignments = []
     for leader in leaders:
         at = ring.index(leader)
-        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:_REPLICAS])
-    return found
+        assignments.append([leader, *_order_by_rack([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:_REPLICAS])
+    return assignments
 
 
-def _spread(brokers: Sequence[int], racks: Mapping[int, str | None], used: set[str | None]) -> list[int]:
+def _order_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None], used: set[str | None]) -> list[int]:
     """First one broker of each unused rack, then the others."""
-    first, rest, seen = list[int](), list[int](), set(used)
+    first, rest, used_racks = list[int](), list[int](), set(used)
     for broker in brokers:
-        (rest if racks[broker] in seen else first).append(broker)
-        seen.add(racks[broker])
+        (rest if racks[broker] in used_racks else first).append(broker)
+        used_racks.add(racks[broker])
     return [*first, *rest]
 
 
@@ -69,31 +69,31 @@ def ensure_topic(properties: Mapping[str, str], name: str, timeout: float = 60.0
         admin = connect(properties)
         nodes = admin.describe_cluster(request_timeout=timeout).result(timeout).nodes
         racks = {node.id: node.rack for node in nodes}
-        led = _preferred(admin, name, timeout)
-        if led is None:
-            _create(admin, name, layout(racks, sorted(racks)), timeout)
-            led = sorted(racks)
-        missing = sorted(racks.keys() - set(led))
+        preferred_leaders = _read_preferred_leaders(admin, name, timeout)
+        if preferred_leaders is None:
+            _create_topic(admin, name, assign_replicas(racks, sorted(racks)), timeout)
+            preferred_leaders = sorted(racks)
+        missing = sorted(racks.keys() - set(preferred_leaders))
         if missing:
-            more = NewPartitions(name, len(led) + len(missing), replica_assignment=layout(racks, missing))
+            more = NewPartitions(name, len(preferred_leaders) + len(missing), replica_assignment=assign_replicas(racks, missing))
             admin.create_partitions([more], request_timeout=timeout)[name].result(timeout)
-        count = len(led) + len(missing)
+        count = len(preferred_leaders) + len(missing)
         wait_for_leaders(admin, {name: count}, timeout)
         return count
 
 
-def _preferred(admin: AdminClient, name: str, timeout: float) -> list[int] | None:
+def _read_preferred_leaders(admin: AdminClient, name: str, timeout: float) -> list[int] | None:
     """The preferred leader of each partition; None: there is no such topic."""
     try:
-        found = admin.describe_topics(TopicCollection([name]), request_timeout=timeout)[name].result(timeout)
+        topic = admin.describe_topics(TopicCollection([name]), request_timeout=timeout)[name].result(timeout)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
-    return [partition.replicas[0].id for partition in found.partitions]
+    return [partition.replicas[0].id for partition in topic.partitions]
 
 
-def _create(admin: AdminClient, name: str, replicas: list[list[int]], timeout: float) -> None:
+def _create_topic(admin: AdminClient, name: str, replicas: list[list[int]], timeout: float) -> None:
     config = {**_CONFIG, "min.insync.replicas": str(max(1, len(replicas[0]) - 1))}
     topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=config)
     try:
@@ -129,14 +129,14 @@ class ProbePlan:
         """The name of the only receiver: its group, then the run."""
         return (f"{GROUP}.0-{self.run}",)
 
-    def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
+    def describe_unowned(self, progress: StreamProgress, partitions: Iterable[TopicPartition]) -> str:
         """What is missing until the receiver has every partition; empty: nothing."""
-        found = tuple(found)
-        return seen.unowned(GROUP, found) if found else f"no broker shows topic {TOPIC}"
+        partitions = tuple(partitions)
+        return progress.describe_unowned(GROUP, partitions) if partitions else f"no broker shows topic {TOPIC}"
 
-    def unread(self, seen: StreamProgress) -> int:
+    def count_uncommitted(self, progress: StreamProgress) -> int:
         """The number of acknowledged offsets that are not committed."""
-        return seen.unread(GROUP, self.topics)
+        return progress.count_uncommitted(GROUP, self.topics)
 
 
 class Probe(Stream):
@@ -152,7 +152,7 @@ class Probe(Stream):
         self, folder: Path | str, properties: Mapping[str, str], *, rate: float = RATE, max_seconds: float = 24 * 3600.0
     ) -> None:
         super().__init__(folder, properties, ProbePlan(rate, max_seconds))
-        if self.begun:
+        if self.has_begun:
             self.plan = read_plan(self.folder, ProbePlan)
 
     def start(self, timeout: float = 90.0) -> None:
@@ -160,7 +160,7 @@ class Probe(Stream):
 
         Raises `Refused` if the folder holds a run that has ended, ours if the brokers refuse, `TimedOut` if no record flows.
         """
-        if self.begun:
+        if self.has_begun:
             self._refuse_ended()
             return
         self.plan = replace(self.plan, rate=self.plan.rate * ensure_topic(self._properties, TOPIC, timeout))
@@ -171,16 +171,16 @@ class Probe(Stream):
         (self.folder / PROPERTIES).unlink(missing_ok=True)
 
     def _refuse_ended(self) -> None:
-        found = self.status()
-        ended = [name for name, process in found.items() if process.state is ProcessState.STOPPED]
-        if ended or not found:
+        processes = self.status()
+        ended = [name for name, process in processes.items() if process.state is ProcessState.STOPPED]
+        if ended or not processes:
             text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started a process'}."
             raise Refused.because(Reason("Y05", text))
 
     def evidence(self) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
         """Findings and health for `core.audit.verdict.combine`. Raises `Refused` (Y01) if the folder holds no probe."""
         read_plan(self.folder, ProbePlan)
-        return of_facts(self.facts(), Level.PROBE)
+        return findings_from_facts(self.facts(), Level.PROBE)
 
 
 _MACHINE: Final = "machine"
@@ -201,9 +201,9 @@ class ProbeRuns:
         Raises `Refused` if this run's has ended (Y05) or runs on another machine (Y09), others as `Probe.start`.
         """
         folder = self._place / run
-        self._end(lambda other: other != folder)
+        self._end_runs(lambda other: other != folder)
         if self._machine_of(folder) != self._machine:
-            self._refuse(folder)
+            self._refuse_other_machine(folder)
         probe = Probe(folder, self._properties, max_seconds=_LONG)
         atomic.make_folder(folder)
         atomic.replace(folder / _MACHINE, self._machine.encode())  # first: a kill after it leaves a probe whose machine is known
@@ -215,12 +215,12 @@ class ProbeRuns:
 
     def end(self) -> tuple[str, ...]:
         """End every probe; returns their runs. Raises `Refused` (Y09) if one runs on another machine."""
-        return self._end(lambda _: True)
+        return self._end_runs(lambda _: True)
 
-    def _end(self, wanted: Callable[[Path], bool]) -> tuple[str, ...]:
-        there = sorted(plan.parent for plan in self._place.glob("*/plan.json"))
+    def _end_runs(self, should_end: Callable[[Path], bool]) -> tuple[str, ...]:
+        run_folders = sorted(plan.parent for plan in self._place.glob("*/plan.json"))
         ended = []
-        for folder in filter(wanted, there):
+        for folder in filter(should_end, run_folders):
             if self._machine_of(folder) == self._machine:
                 try:
                     Probe(folder, self._properties).stop()
@@ -230,13 +230,13 @@ class ProbeRuns:
                     continue
                 ended.append(folder.name)
             elif not has_ended(folder):
-                self._refuse(folder)
+                self._refuse_other_machine(folder)
         return tuple(ended)
 
     def _machine_of(self, folder: Path) -> str:
         return files.read(str(folder / _MACHINE)) or self._machine
 
-    def _refuse(self, folder: Path) -> NoReturn:
+    def _refuse_other_machine(self, folder: Path) -> NoReturn:
         text = f"The probe in {folder} runs on {self._machine_of(folder)}, but this machine is {self._machine}."
         text += f" Only there it can be stopped: python -m {__package__} stop --dir {folder} --properties FILE"
         raise Refused.because(Reason("Y09", text))
@@ -248,22 +248,22 @@ def has_ended(folder: Path) -> bool:
     return time.time() - newest > _SILENT_S
 
 
-def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
+def wait_for_flow(events: Path, patience: float = 60.0) -> tuple[int, int]:
     """Count acknowledged records and committed offsets, once both grow.
 
     Raises `Refused` (Y09) if they do not within `patience` seconds.
     """
     progress = StreamProgress(events)
-    before, deadline = _so_far(progress), time.monotonic() + patience
+    before, deadline = _read_counts(progress), time.monotonic() + patience
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        now = _so_far(progress)
+        now = _read_counts(progress)
         if now[0] > before[0] and now[1] > before[1]:
             return now
     text = f"The probe in {events} shows nothing new for {patience:g} s: {before[0]} records acknowledged, {before[1]} offsets committed."
     raise Refused.because(Reason("Y09", text))
 
 
-def _so_far(progress: StreamProgress) -> tuple[int, int]:
+def _read_counts(progress: StreamProgress) -> tuple[int, int]:
     progress.update()
     return progress.acked, sum(offset for offsets in progress.committed.values() for offset in offsets.values())

@@ -24,13 +24,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications import runs
-from airflow_provider_kmigrate.applications.assignment import place
+from airflow_provider_kmigrate.applications.assignment import topic_partition_of
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.clients.identity import librdkafka_properties
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
 from airflow_provider_kmigrate.probe.latency import LatencyRecorder
@@ -84,14 +85,14 @@ class Sender:
         self._due_here = 0
         self._refused: set[TopicPartition] = set()
         self._latency = LatencyRecorder(setup.events.parent)
-        producer = Producer({**DEFAULTS, **setup.properties, "client.id": setup.writer})
+        producer = Producer({**DEFAULTS, **librdkafka_properties(setup.properties), "client.id": setup.writer})
         self._producer = AuditedProducer(
             producer,
             FileSink(setup.events),
             writer=setup.writer,
             topics=setup.topics,
-            on_delivery=self._latency.delivered,
-            identify=_content,
+            on_delivery=self._latency.add_delivery_report,
+            identify=_unpack_message,
             each_latency=True,
             must_write=True,
         )
@@ -129,41 +130,43 @@ class Sender:
                 sent += 1
             next_tick += _TICK_S * max(1, -(-(now - next_tick) // _TICK_S))
             self._poll_until(next_tick)
-            self._latency.write()
+            self._latency.write_if_due()
 
     def _poll_until(self, deadline: float) -> None:
-        while (left := deadline - time.monotonic()) > 0:
-            self._producer.poll(max(left, 0.001))  # returns when it has served something; of less than 1 ms it makes a busy loop
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            self._producer.poll(
+                max(remaining_s, 0.001)
+            )  # returns when it has served something; of less than 1 ms it makes a busy loop
 
     def _send(self) -> None:
-        where = self._next_partition()
-        if where is None:
+        topic_partition = self._next_partition()
+        if topic_partition is None:
             return
         now_ms = self._producer.log.clock.now_ms()
-        value = runs.pack(self._name, self._numbers[where], now_ms, self._record_bytes)
+        value = runs.pack_content(self._name, self._numbers[topic_partition], now_ms, self._record_bytes)
         try:
-            self._producer.produce(where.topic, value, partition=where.partition, timestamp=now_ms)
+            self._producer.produce(topic_partition.topic, value, partition=topic_partition.partition, timestamp=now_ms)
         except BufferError:  # librdkafka's queue is full: it drains by acknowledgement or time-out, so this ends
             self._producer.poll(0.1)
         except KafkaException as error:  # a partition that its metadata does not know yet
-            self._refuse(where, error.args[0])
+            self._record_refusal(topic_partition, error.args[0])
         else:
-            self._numbers[where] += 1
+            self._numbers[topic_partition] += 1
 
-    def _refuse(self, where: TopicPartition, error: KafkaError) -> None:
-        if where not in self._refused:
-            self._refused.add(where)
-            self._producer.log.remark("producer-refused", f"{where.topic}-{where.partition}: {error.str()}")
+    def _record_refusal(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        if topic_partition not in self._refused:
+            self._refused.add(topic_partition)
+            self._producer.log.remark("producer-refused", f"{topic_partition.topic}-{topic_partition.partition}: {error.str()}")
 
     def _next_partition(self) -> TopicPartition | None:
         if self._due_here == 0:
             self._turn += 1
-            mine = self.mine(self._watch.partitions)
-            self._here, self._due_here = (mine[self._turn % len(mine)] if mine else None), _IN_A_ROW
+            selected = self.select_partitions(self._watch.partitions)
+            self._here, self._due_here = (selected[self._turn % len(selected)] if selected else None), _IN_A_ROW
         self._due_here -= 1
         return self._here
 
-    def mine(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+    def select_partitions(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
         """Those of the partitions that this sender feeds: all."""
         return partitions
 
@@ -172,12 +175,12 @@ class Sender:
         deadline = time.monotonic() + _FLUSH_S
         while len(self._producer) and time.monotonic() < deadline and not self._lifetime.abandoned:
             self._producer.flush(0.5)
-        left = len(self._producer)
-        return f"{left} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if left else ""
+        outstanding = len(self._producer)
+        return f"{outstanding} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if outstanding else ""
 
 
-def _content(message: Message) -> runs.Content | None:
-    return runs.unpack(message.value())
+def _unpack_message(message: Message) -> runs.Content | None:
+    return runs.unpack_content(message.value())
 
 
 RECEIVER_DEFAULTS: Final = {
@@ -210,11 +213,11 @@ class Receiver:
         self._committed: dict[TopicPartition, int] = {}
         fixed = {"group.id": group, "client.id": setup.writer, "partition.assignment.strategy": strategy}
         self._consumer = AuditedConsumer.of(
-            {**RECEIVER_DEFAULTS, **setup.properties, **fixed},
+            {**RECEIVER_DEFAULTS, **librdkafka_properties(setup.properties), **fixed},
             FileSink(setup.events),
             writer=setup.writer,
             batch_s=batch_s,
-            identify=_content,
+            identify=_unpack_message,
             must_write=True,
             connect=connect,
         )
@@ -223,7 +226,7 @@ class Receiver:
         """Receive until the end. Raises ours if librdkafka calls an error fatal."""
         reason = "it ended with an error"
         try:
-            self._consumer.subscribe(list(self._topics), on_revoke=self._revoked, on_lost=self._lost)
+            self._consumer.subscribe(list(self._topics), on_revoke=self._on_revoke, on_lost=self._on_lost)
             self._consume()
             reason = ""
         finally:
@@ -241,30 +244,34 @@ class Receiver:
             now = time.monotonic()
             if now >= next_commit:
                 next_commit = now + self._batch_s
-                self._commit()
+                self._commit_deliveries()
 
-    def _commit(self) -> None:
+    def _commit_deliveries(self) -> None:
         """Commit deliveries that are not committed yet. A refusal is recorded, and retried with the next batch."""
-        due = {where: offset for where, offset in self._consumer.positions().items() if self._committed.get(where) != offset}
+        due = {
+            topic_partition: offset
+            for topic_partition, offset in self._consumer.positions().items()
+            if self._committed.get(topic_partition) != offset
+        }
         if not due:
             return
         try:
             answer = self._consumer.commit(
-                offsets=[KafkaPartition(*where, offset) for where, offset in due.items()], asynchronous=False
+                offsets=[KafkaPartition(*topic_partition, offset) for topic_partition, offset in due.items()], asynchronous=False
             )
         except KafkaException:
             return
-        failed = {place(one) for one in answer or () if one.error is not None}
-        self._committed |= {where: offset for where, offset in due.items() if where not in failed}
+        failed = {topic_partition_of(partition) for partition in answer or () if partition.error is not None}
+        self._committed |= {topic_partition: offset for topic_partition, offset in due.items() if topic_partition not in failed}
 
-    def _revoked(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
-        self._commit()
-        self._lost(_, partitions)
+    def _on_revoke(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        self._commit_deliveries()
+        self._on_lost(_, partitions)
 
-    def _lost(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+    def _on_lost(self, _: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
         """Drop uncommitted deliveries: a commit would fail, or overwrite that of another member that owns the partitions already."""
-        for one in partitions:
-            self._committed.pop(place(one), None)
+        for partition in partitions:
+            self._committed.pop(topic_partition_of(partition), None)
 
 
 _CHECK_S = 1.0
@@ -280,7 +287,7 @@ class Lifetime:
         self._next_check = 0.0
         self._ended = False
 
-    def listen(self) -> Lifetime:
+    def listen_for_signals(self) -> Lifetime:
         """Take the signals; only a process's main thread may."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.end())
@@ -305,11 +312,11 @@ class Lifetime:
         return not self._folder.is_dir()
 
 
-def run(argv: Sequence[str], client: Callable[[Path, str], Sender | Receiver]) -> int:
+def run_client(argv: Sequence[str], make_client: Callable[[Path, str], Sender | Receiver]) -> int:
     """Run the client of a folder and a writer. Exit code 0: done; 1: it failed and says why."""
     folder, writer = argv
     try:
-        client(Path(folder), writer).run()
+        make_client(Path(folder), writer).run()
     except KMigrateError as error:
         print(f"{writer} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
         return 1
@@ -322,14 +329,14 @@ def setup_of(folder: Path, writer: str, topics: tuple[str, ...], max_seconds: fl
     if not properties.get("bootstrap.servers"):
         raise Refused.because(Reason("Y01", f"There is no bootstrap.servers in {folder / PROPERTIES}."))
     events = folder / "events"
-    return Setup(events, writer, properties, topics, Lifetime(events, max_seconds).listen())
+    return Setup(events, writer, properties, topics, Lifetime(events, max_seconds).listen_for_signals())
 
 
-def _client(folder: Path, writer: str) -> Sender | Receiver:
+def _make_client(folder: Path, writer: str) -> Sender | Receiver:
     plan = read_plan(folder, ProbePlan)
     setup = setup_of(folder, writer, plan.topics, plan.max_seconds)
     return Sender(setup, rate=plan.rate) if writer in plan.senders() else Receiver(setup, group=GROUP)
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], _client))
+    sys.exit(run_client(sys.argv[1:], _make_client))

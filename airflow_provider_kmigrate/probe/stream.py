@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, Reading, read_events
+from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, FolderEvents, read_events
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import connect, read_marks
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Commit,
     Event,
@@ -36,9 +37,8 @@ from airflow_provider_kmigrate.core.events import (
     WriterRole,
 )
 from airflow_provider_kmigrate.core.ledger import Facts, balance
-from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.probe.kafka_calls import matches, partitions_of
+from airflow_provider_kmigrate.probe.kafka_calls import matches_any, partitions_of
 
 _SCHEMA: Final = 2
 _PLAN: Final = "plan.json"
@@ -64,46 +64,50 @@ class StreamProgress:
     def update(self) -> StreamProgress:
         """Read the events since the last call; returns itself."""
         for event in self._reader.read().events:
-            self._take(event)
+            self._add_event(event)
         return self
 
-    def _take(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         match event:
             case Start():
                 self.started.add(event.stamp.writer)
             case Ack():
-                self._ack(event)
+                self._add_ack(event)
             case Ownership():
-                self._own(event)
+                self._add_ownership(event)
             case Commit(ok=True):
-                for at in event.offsets:
-                    self.committed[event.group][TopicPartition(at.topic, at.partition)] = at.offset
+                for position in event.offsets:
+                    self.committed[event.group][TopicPartition(position.topic, position.partition)] = position.offset
 
-    def _ack(self, event: Ack) -> None:
+    def _add_ack(self, event: Ack) -> None:
         self.acked += event.count
         self.producing.add(event.stamp.writer)
-        where = TopicPartition(event.topic, event.partition)
-        self.ends[where] = max(self.ends.get(where, 0), event.last + 1)
+        topic_partition = TopicPartition(event.topic, event.partition)
+        self.ends[topic_partition] = max(self.ends.get(topic_partition, 0), event.last + 1)
 
-    def _own(self, event: Ownership) -> None:
-        for where in event.partitions:
-            owners = self.owners[event.group][where]
+    def _add_ownership(self, event: Ownership) -> None:
+        for topic_partition in event.partitions:
+            owners = self.owners[event.group][topic_partition]
             if event.change is OwnershipChange.ACQUIRED:
                 owners.add(event.member)
             else:
                 owners.discard(event.member)
 
-    def unowned(self, group: str, wanted: Iterable[TopicPartition]) -> str:
+    def describe_unowned(self, group: str, partitions: Iterable[TopicPartition]) -> str:
         """What is missing until some member of the group owns each of these partitions; empty: nothing."""
-        wanted = set(wanted)
-        missing = sorted(where for where in wanted if not self.owners[group][where])
-        first = ", ".join(where.name for where in missing[:5])
-        return f"{len(missing)} of {len(wanted)} partitions of group {group} have no owner ({first})" if missing else ""
+        partitions = set(partitions)
+        missing = sorted(topic_partition for topic_partition in partitions if not self.owners[group][topic_partition])
+        first = ", ".join(topic_partition.name for topic_partition in missing[:5])
+        return f"{len(missing)} of {len(partitions)} partitions of group {group} have no owner ({first})" if missing else ""
 
-    def unread(self, group: str, topics: Sequence[str]) -> int:
+    def count_uncommitted(self, group: str, topics: Sequence[str]) -> int:
         """The number of acknowledged offsets of the topics that the group has not committed."""
         committed = self.committed[group]
-        return sum(max(0, end - committed.get(where, 0)) for where, end in self.ends.items() if matches(topics, where.topic))
+        return sum(
+            max(0, end - committed.get(topic_partition, 0))
+            for topic_partition, end in self.ends.items()
+            if matches_any(topics, topic_partition.topic)
+        )
 
 
 class ProcessPlan(Protocol):
@@ -121,10 +125,10 @@ class ProcessPlan(Protocol):
     def receivers(self) -> tuple[str, ...]:
         """The writers of the processes that receive."""
 
-    def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
+    def describe_unowned(self, progress: StreamProgress, partitions: Iterable[TopicPartition]) -> str:
         """What is missing until the receivers share these partitions, which some broker shows now; empty: nothing."""
 
-    def unread(self, seen: StreamProgress) -> int:
+    def count_uncommitted(self, progress: StreamProgress) -> int:
         """The number of acknowledged offsets that are not committed."""
 
 
@@ -137,20 +141,20 @@ def read_plan(folder: Path | str, make: Callable[..., P]) -> P:
     if values is None:
         raise Refused.because(Reason("Y01", f"There is no probe in {folder}."))
     if (schema := values.pop("schema", None)) != _SCHEMA:
-        raise _unreadable(f"It has schema {schema!r}; this release reads {_SCHEMA}.")
+        raise _unreadable_plan(f"It has schema {schema!r}; this release reads {_SCHEMA}.")
     try:
         return make(**values)
     except (KeyError, TypeError) as error:
-        raise _unreadable(f"It is damaged: {error!r}.") from error
+        raise _unreadable_plan(f"It is damaged: {error!r}.") from error
 
 
-def _unreadable(why: str) -> Refused:
+def _unreadable_plan(why: str) -> Refused:
     return Refused.because(Reason("Y01", f"The plan of a probe cannot be read. {why}"))
 
 
-def all_run(found: Mapping[str, Process]) -> bool:
+def are_all_running(processes: Mapping[str, Process]) -> bool:
     """True if there are processes, and all of them run."""
-    return bool(found) and all(process.state is ProcessState.RUNNING for process in found.values())
+    return bool(processes) and all(process.state is ProcessState.RUNNING for process in processes.values())
 
 
 class Stream:
@@ -168,7 +172,7 @@ class Stream:
         self._given = dict(properties)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """True if the folder holds a stream already."""
         return (self.folder / _PLAN).exists()
 
@@ -186,15 +190,17 @@ class Stream:
         deadline, senders = time.monotonic() + timeout, self.plan.senders()
         try:
             self._spawn(self.plan.receivers())
-            self._wait(self._unsettled(), deadline)
+            self._wait_until_met(self._make_unsettled_check(), deadline)
             self._spawn(senders)
-            self._wait(lambda seen: _without("acknowledgement", set(senders) - seen.producing), deadline)
+            self._wait_until_met(
+                lambda progress: _describe_missing("acknowledgement", set(senders) - progress.producing), deadline
+            )
         except BaseException:
-            self._end(self._processes(), 0.0)
+            self._end_processes(self._list_processes(), 0.0)
             raise
 
     def _prepare(self) -> None:
-        if self.begun:
+        if self.has_begun:
             raise Refused.because(Reason("Y01", f"{self.folder} already holds a probe."))
         atomic.make_folder(self.events)
         atomic.replace(self.folder / PROPERTIES, json.dumps(self._given).encode())
@@ -202,11 +208,11 @@ class Stream:
         writers = (*self.plan.senders(), *self.plan.receivers())
         self._write_control("begin", lambda log: log.write(Expect(log.stamp(), writers)))
 
-    def _write_control(self, what: str, say: Callable[[EventLog], None]) -> None:
+    def _write_control(self, what: str, write_events: Callable[[EventLog], None]) -> None:
         """Write statements, each by a writer of its own, so that a killed caller leaves no record without its stop."""
         log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
         log.write(Start(log.stamp(), WriterRole.CONTROL))
-        say(log)
+        write_events(log)
         log.close(clean=True)
 
     def _spawn(self, writers: Iterable[str]) -> None:
@@ -216,32 +222,32 @@ class Stream:
             process.define(Launch(argv, env={"PYTHONPATH": str(Path(airflow_provider_kmigrate.__file__).parents[1])}))
             process.start()
 
-    def _processes(self, writers: Iterable[str] | None = None) -> list[NodeProcess]:
-        there = {path.parent.name: path.parent for path in sorted(self.folder.glob("processes/*/launch.json"))}
-        return [NodeProcess(there[name]) for name in (there if writers is None else writers) if name in there]
+    def _list_processes(self, writers: Iterable[str] | None = None) -> list[NodeProcess]:
+        folders = {path.parent.name: path.parent for path in sorted(self.folder.glob("processes/*/launch.json"))}
+        return [NodeProcess(folders[name]) for name in (folders if writers is None else writers) if name in folders]
 
     def status(self) -> dict[str, Process]:
         """The processes, by writer; nothing before the first start."""
-        return {process.folder.name: process.find() for process in self._processes()}
+        return {process.folder.name: process.find() for process in self._list_processes()}
 
     def progress(self) -> StreamProgress:
         """A reader of the events; nothing is read before its first `update`."""
         return StreamProgress(self.events)
 
-    def _unsettled(self) -> Callable[[StreamProgress], str]:
+    def _make_unsettled_check(self) -> Callable[[StreamProgress], str]:
         plan, admin = self.plan, connect(self._properties)
 
-        def unsettled(seen: StreamProgress) -> str:
-            waiting = _without("start", set(plan.receivers()) - seen.started)
+        def describe_unsettled(progress: StreamProgress) -> str:
+            missing = _describe_missing("start", set(plan.receivers()) - progress.started)
             # Again each time: a broker may not know yet of topics that were created a moment ago.
-            return waiting or plan.unowned(seen, partitions_of(admin, plan.topics))
+            return missing or plan.describe_unowned(progress, partitions_of(admin, plan.topics))
 
-        return unsettled
+        return describe_unsettled
 
-    def _wait(self, unmet: Callable[[StreamProgress], str], deadline: float) -> None:
+    def _wait_until_met(self, describe_unmet: Callable[[StreamProgress], str], deadline: float) -> None:
         progress = self.progress()
-        while what := unmet(progress.update()):
-            ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
+        while what := describe_unmet(progress.update()):
+            ended = [process for process in self._list_processes() if process.find().state is ProcessState.STOPPED]
             if ended:
                 raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")
             if time.monotonic() > deadline:
@@ -255,33 +261,33 @@ class Stream:
         not end on SIGTERM is killed, which the ledger shows too.
         """
         ran = any(process.state is not ProcessState.STOPPED for process in self.status().values())
-        self._end(self._processes(self.plan.senders()), _STOP_SENDER_S)
+        self._end_processes(self._list_processes(self.plan.senders()), _STOP_SENDER_S)
         if ran:
             self._write_control("end", self._note_extents)
-            self._drain(time.monotonic() + drain)
-        self._end(self._processes(self.plan.receivers()), _STOP_RECEIVER_S)
+            self._wait_until_read(time.monotonic() + drain)
+        self._end_processes(self._list_processes(self.plan.receivers()), _STOP_RECEIVER_S)
 
     def _note_extents(self, log: EventLog) -> None:
         try:
-            topics = {where.topic for where in partitions_of(connect(self._properties), self.plan.topics)}
+            topics = {topic_partition.topic for topic_partition in partitions_of(connect(self._properties), self.plan.topics)}
             marks = read_marks(self._properties, topics)
         except KMigrateError as error:  # the ledger does with less
             log.remark("control-no-extents", str(error))
             return
-        for where, mark in sorted(marks.items()):
+        for topic_partition, mark in sorted(marks.items()):
             if mark.unread:
-                log.remark("control-no-extents", f"{where.name}: {mark.unread}")
+                log.remark("control-no-extents", f"{topic_partition.name}: {mark.unread}")
             else:
-                log.write(LogExtent(log.stamp(), *where, mark.start, mark.end, mark.compacted))
+                log.write(LogExtent(log.stamp(), *topic_partition, mark.start, mark.end, mark.compacted))
 
-    def _drain(self, deadline: float) -> None:
-        progress, receivers = self.progress(), self._processes(self.plan.receivers())
-        while self.plan.unread(progress.update()) and time.monotonic() < deadline:
+    def _wait_until_read(self, deadline: float) -> None:
+        progress, receivers = self.progress(), self._list_processes(self.plan.receivers())
+        while self.plan.count_uncommitted(progress.update()) and time.monotonic() < deadline:
             if all(process.find().state is ProcessState.STOPPED for process in receivers):
                 return
             time.sleep(_POLL_S)
 
-    def _end(self, processes: Iterable[NodeProcess], grace: float) -> None:
+    def _end_processes(self, processes: Iterable[NodeProcess], grace: float) -> None:
         """Send SIGTERM to all, and SIGKILL after `grace` seconds to those still running."""
         pids = [(process, process.signal(signal.SIGTERM if grace else signal.SIGKILL)) for process in processes]
         deadline = time.monotonic() + grace
@@ -290,15 +296,15 @@ class Stream:
                 process.signal(signal.SIGKILL)
                 process.wait_gone(pid, _KILLED_S)
 
-    def reading(self) -> Reading:
+    def read_all_events(self) -> FolderEvents:
         """All events so far, and the lines that could not be read as events."""
         return read_events(self.events)
 
     def facts(self) -> Facts:
         """The ledger of all events so far; complete only after `stop`."""
-        reading = self.reading()
+        reading = self.read_all_events()
         return balance(reading.events, refused=reading.refused)
 
 
-def _without(what: str, writers: set[str]) -> str:
+def _describe_missing(what: str, writers: set[str]) -> str:
     return f"no {what} of {', '.join(sorted(writers))}" if writers else ""

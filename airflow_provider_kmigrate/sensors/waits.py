@@ -11,18 +11,18 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
-from airflow_provider_kmigrate.core.decision import Wait
-from airflow_provider_kmigrate.core.groups.move import moved
-from airflow_provider_kmigrate.core.groups.scan import other_wave
-from airflow_provider_kmigrate.core.migration.waits import is_open
-from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.decision import Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
+from airflow_provider_kmigrate.core.groups.move import has_left_zookeeper
+from airflow_provider_kmigrate.core.groups.scan import is_other_wave
+from airflow_provider_kmigrate.core.migration.waits import is_window_open
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
-from airflow_provider_kmigrate.hooks.spark_jobs import stored
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT, watching
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps import waits
-from airflow_provider_kmigrate.steps.catalog import group_of
+from airflow_provider_kmigrate.steps.catalog import find_group
 from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.utils.spark_jobs import read_verdict
+from airflow_provider_kmigrate.utils.step_context import JUDGED_AT, read_only_context
 
 
 class _Rescheduled(BaseSensorOperator):
@@ -30,8 +30,10 @@ class _Rescheduled(BaseSensorOperator):
 
     ui_color = "#d9f2e3"
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+    def __init__(
+        self, *, mode: str = "reschedule", poke_interval: float = 30.0, timeout: float = 21_600.0, **kwargs: Any
+    ) -> None:
+        super().__init__(mode=mode, poke_interval=poke_interval, timeout=timeout, **kwargs)
 
     def on_kill(self) -> None:
         """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
@@ -59,7 +61,7 @@ class ClusterQuietSensor(_Rescheduled):
         """Observe once. A refusal fails the sensor at once; everything else is waited for."""
         del context
         try:
-            with watching(self.cluster_file, self.log.info) as step_context:
+            with read_only_context(self.cluster_file, self.log.info) as step_context:
                 decision = waits.decide_whether_jobs_may_begin(step_context, self.quiet_for)
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
@@ -93,7 +95,7 @@ class AuditVerdictSensor(_Rescheduled):
     def poke(self, context: Context) -> PokeReturnValue:
         """Read the verdict once, and push the time at which it was judged (XCom `JUDGED_AT`)."""
         try:
-            document = stored(self.path, self.conn_id)
+            document = read_verdict(self.path, self.conn_id)
         except Unavailable as error:
             self.log.warning("Could not read whether there is a verdict; trying again. %s", error)
             return PokeReturnValue(is_done=False)
@@ -132,30 +134,40 @@ class WindowSensor(_Rescheduled):
 
     template_fields: Sequence[str] = ("cluster_file", "group", "window")
 
-    def __init__(self, *, cluster_file: str, group: str, window: str, wave: int = 0, **kwargs: Any) -> None:
-        super().__init__(**{"poke_interval": 60.0, "timeout": 7 * 86_400.0, **kwargs})
+    def __init__(
+        self,
+        *,
+        cluster_file: str,
+        group: str,
+        window: str,
+        wave: int = 0,
+        poke_interval: float = 60.0,
+        timeout: float = 7 * 86_400.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.cluster_file, self.group, self.window, self.wave = cluster_file, group, window, wave
 
     def poke(self, context: Context) -> bool:
         """True in the window. Skips another wave's run, and a group that has left ZooKeeper."""
-        if other_wave(context["params"].get("wave"), self.wave):
+        if is_other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run does not move wave {self.wave}.")
         try:
-            group_of(load(self.cluster_file), self.group)
+            find_group(load(self.cluster_file), self.group)
         except Refused as error:
             raise AirflowFailException(str(error)) from None
-        if is_open(self.window, datetime.now(UTC)):
+        if is_window_open(self.window, datetime.now(UTC)):
             return True
-        if self._moved():
+        if self._has_moved():
             raise AirflowSkipException(f"{self.group} has left ZooKeeper already.")
         return False
 
-    def _moved(self) -> bool:
+    def _has_moved(self) -> bool:
         """True if the group has left ZooKeeper; false if that is unknown."""
         try:
-            with watching(self.cluster_file, self.log.info) as step_context:
+            with read_only_context(self.cluster_file, self.log.info) as step_context:
                 groups = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
-                return moved(groups.get(self.group), group_of(step_context.spec, self.group))
+                return has_left_zookeeper(groups.get(self.group), find_group(step_context.spec, self.group))
         except KMigrateError as error:
             self.log.info("Could not read whether %s is left to move; trying again. %s", self.group, error)
             return False

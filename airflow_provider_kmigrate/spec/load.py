@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from airflow_provider_kmigrate.core.cluster import (
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import (
     ApproverSpec,
     AuditSpec,
     CanarySpec,
@@ -30,10 +31,20 @@ from airflow_provider_kmigrate.core.cluster import (
     NotifierSpec,
     Policy,
     SparkJobSpec,
+    SparkSpec,
+    simplify_path,
 )
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.preflight.first_file import MARK, MARKED_VALUES, find_marks
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.checks import Loc, Problem, check, dotted, problems_of, spec_error
+from airflow_provider_kmigrate.spec.checks import (
+    Loc,
+    Problem,
+    find_problems,
+    format_location,
+    list_problems,
+    spec_error,
+    without_consequences,
+)
 from airflow_provider_kmigrate.spec.model import (
     DEFAULT_DRIVER,
     Audit,
@@ -43,6 +54,7 @@ from airflow_provider_kmigrate.spec.model import (
     GroupSection,
     Hosts,
     Instance,
+    Spark,
     SparkJob,
     with_defaults,
 )
@@ -60,12 +72,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: ARG002 - always deep
         """Keys are text, as written; repeated ones are kept for `Document`."""
-        seen: dict[str, yaml.Node] = {}
+        first_keys: dict[str, yaml.Node] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 key.tag = f"{_TAG}str"
-                if seen.setdefault(key.value, key) is not key:
-                    self.repeated.append((key, seen[key.value]))
+                if first_keys.setdefault(key.value, key) is not key:
+                    self.repeated.append((key, first_keys[key.value]))
         return super().construct_mapping(node, deep=True)
 
 
@@ -83,22 +95,22 @@ class Document:
         try:
             self._root: yaml.Node | None = loader.get_single_node()
             self.data: Any = None if self._root is None else loader.construct_document(self._root)
-            self.problems = [_duplicate(key, first) for key, first in loader.repeated]
+            self.problems = [_duplicate_key_problem(key, first_key) for key, first_key in loader.repeated]
         finally:
             loader.dispose()
 
-    def line(self, loc: Loc) -> int:
+    def find_line(self, loc: Loc) -> int:
         """The line (from 1) of the key or list item at `loc`, or of its nearest parent that exists."""
         node, line = self._root, 1
         for part in loc:
-            key, node = _child(node, part)
+            key, node = _find_child(node, part)
             if key is None:
                 break
             line = key.start_mark.line + 1
         return line
 
 
-def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+def _find_child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
     if isinstance(node, yaml.MappingNode):
         for key, value in reversed(node.value):  # merged keys come first, the file's own win
             if key.value == part:
@@ -108,13 +120,13 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
     return None, None
 
 
-def _duplicate(key: yaml.Node, first: yaml.Node) -> Problem:
+def _duplicate_key_problem(key: yaml.Node, first_key: yaml.Node) -> Problem:
     loc, line = (key.value,), key.start_mark.line + 1
-    found = f"the key {dotted(loc)} for the second time (first in line {first.start_mark.line + 1})"
+    found = f"the key {format_location(loc)} for the second time (first in line {first_key.start_mark.line + 1})"
     return Problem("F04", loc, found, expected="each key once", fix="remove one of the two", line=line)
 
 
-def _syntax(error: Exception, text: str) -> Problem:
+def _syntax_problem(error: Exception, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     before = mark.line if mark else text.count("\n", 0, getattr(error, "position", None) or 0)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or f"a {type(error).__name__}"
@@ -137,28 +149,30 @@ class _Loaded:
 
 def load(path: str | Path) -> ClusterSpec:
     """One cluster file; raises `SpecError` with all its problems."""
-    return _read(Path(path)).spec
+    return _read_file(Path(path)).spec
 
 
 def loads(text: str, path: str = "") -> ClusterSpec:
     """The same from text; `path` names the source in messages and in the result."""
-    return _parse(text, path).spec
+    return _parse_text(text, path).spec
 
 
 def load_folder(folder: str | Path) -> Folder:
     """Every `*.yaml` and `*.yml` directly in `folder`, by name; files that claim one cluster are all errors, none of them is chosen."""
     if not Path(folder).is_dir():
-        return Folder((), (spec_error(str(folder), [_unreadable(NotADirectoryError("no such folder"))]),))
+        return Folder((), (spec_error(str(folder), [_unreadable_file_problem(NotADirectoryError("no such folder"))]),))
     loaded: list[_Loaded] = []
     errors: list[SpecError] = []
     for path in cluster_files(folder):
         try:
-            loaded.append(_read(path))
+            loaded.append(_read_file(path))
         except SpecError as error:
             errors.append(error)
-    clashes = {each.spec.path: found for each in loaded if (found := list(_clashes(each, loaded)))}
-    errors += [spec_error(path, found) for path, found in clashes.items()]
-    return Folder(tuple(each.spec for each in loaded if each.spec.path not in clashes), tuple(errors))
+    clashes = {
+        loaded_file.spec.path: problems for loaded_file in loaded if (problems := list(_find_clashes(loaded_file, loaded)))
+    }
+    errors += [spec_error(path, problems) for path, problems in clashes.items()]
+    return Folder(tuple(loaded_file.spec for loaded_file in loaded if loaded_file.spec.path not in clashes), tuple(errors))
 
 
 def cluster_files(folder: str | Path) -> list[Path]:
@@ -168,65 +182,92 @@ def cluster_files(folder: str | Path) -> list[Path]:
 
 def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
     """Warnings about what is allowed but unwise."""
+    return tuple(Reason(code, f"{spec.path}: {text}") for code, text in _unwise(spec))
+
+
+_SHORT_SOAK = 60.0  # seconds
+
+
+def _unwise(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
     count = len(spec.controllers)
     if count == 1:
-        why = "While it restarts, or if its disk is lost, there is no controller."
+        yield "W3", "1 controller. While it restarts, or if its disk is lost, there is no controller."
     elif count % 2 == 0:
-        why = f"They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority)."
-    else:
-        return ()
-    return (Reason("W3", f"{spec.path}: {count} controller{'s' if count > 1 else ''}. {why}"),)
+        yield (
+            "W3",
+            f"{count} controllers. They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority).",
+        )
+    if spec.policy.min_soak < _SHORT_SOAK and not spec.rehearsal:
+        yield "W28", f"policy.min_soak is {spec.policy.min_soak:g} s."
 
 
-def _read(path: Path) -> _Loaded:
+def _read_file(path: Path) -> _Loaded:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise spec_error(str(path), [_unreadable(error)]) from error
-    return _parse(text, str(path))
+        raise spec_error(str(path), [_unreadable_file_problem(error)]) from error
+    return _parse_text(text, str(path))
 
 
-def _parse(text: str, path: str) -> _Loaded:
+def _parse_text(text: str, path: str) -> _Loaded:
     name = path or "cluster file"
     try:
         document = Document(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise spec_error(name, [_syntax(error, text)]) from None  # PyYAML's own text quotes the file, which may hold secrets
-    found = [*check(document.data, document.line)]
-    file = None
+        raise spec_error(
+            name, [_syntax_problem(error, text)]
+        ) from None  # PyYAML's own text quotes the file, which may hold secrets
+    file, own_problems = None, list[Problem]()
     try:
         file = ClusterFile.model_validate(document.data)
     except ValidationError as error:
-        found += problems_of(error)
-    problems = [*document.problems, *(replace(each, line=document.line(each.loc)) for each in found)]
+        own_problems = list_problems(error, document.data)
+    new_problems = own_problems + without_consequences(find_problems(document.data, document.find_line), own_problems)
+    marks = list(_find_mark_problems(document.data))
+    marked = {problem.loc for problem in marks}
+    new_problems = [  # what follows from a mark, such as two nodes with the same one, is none
+        *marks,
+        *(problem for problem in new_problems if problem.loc not in marked and MARK not in problem.found),
+    ]
+    problems = [*document.problems, *(replace(problem, line=document.find_line(problem.loc)) for problem in new_problems)]
     if problems or file is None:
         raise spec_error(name, problems)
-    return _Loaded(_spec(file, path), document)
+    return _Loaded(_build_spec(file, path), document)
 
 
-def _unreadable(error: Exception) -> Problem:
+def _find_mark_problems(data: Any) -> Iterator[Problem]:
+    """What `kmigrate init` could not know and the operator has not written yet."""
+    for loc in find_marks(data):
+        expected = MARKED_VALUES.get(str(loc[-1]), "a value")
+        yield Problem("F04", loc, f"the mark {MARK} of `kmigrate init`", expected=expected, fix=f"write {expected} in its place")
+
+
+def _unreadable_file_problem(error: Exception) -> Problem:
     found = f"{getattr(error, 'strerror', None) or error}"
-    return Problem("F00", (), found, expected="a readable UTF-8 file", fix="check the path and its permissions")
+    fix = "save it as UTF-8" if isinstance(error, UnicodeError) else "check the path and its permissions"
+    return Problem("F00", (), found, expected="a readable UTF-8 file", fix=fix)
 
 
-def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
+def _find_clashes(loaded_file: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
     for key in ("name", "cluster_id"):
-        value = getattr(one.spec, key)
-        others = [other.spec.path for other in loaded if other is not one and getattr(other.spec, key) == value]
+        value = getattr(loaded_file.spec, key)
+        others = [other.spec.path for other in loaded if other is not loaded_file and getattr(other.spec, key) == value]
         if others:
             found = f"{value}, which {', '.join(others)} also has"
             fix = "remove or rename the copy; until then kmigrate uses none of these files"
-            yield Problem("F04", (key,), found, expected="one file for each cluster", fix=fix, line=one.document.line((key,)))
+            yield Problem(
+                "F04", (key,), found, expected="one file for each cluster", fix=fix, line=loaded_file.document.find_line((key,))
+            )
 
 
-def _spec(file: ClusterFile, path: str) -> ClusterSpec:
+def _build_spec(file: ClusterFile, path: str) -> ClusterSpec:
     return ClusterSpec(
         name=file.name,
         cluster_id=file.cluster_id,
         zookeeper_conn_id=file.zookeeper.conn_id,
         kafka_conn_id=file.kafka.conn_id,
-        brokers=tuple(_node(file.hosts, broker, NodeRole.BROKER) for broker in file.brokers),
-        controllers=tuple(_node(file.hosts, controller, NodeRole.CONTROLLER) for controller in file.controllers),
+        brokers=tuple(_build_node(file.hosts, broker, NodeRole.BROKER) for broker in file.brokers),
+        controllers=tuple(_build_node(file.hosts, controller, NodeRole.CONTROLLER) for controller in file.controllers),
         policy=Policy(**file.policy.model_dump()),
         controller_listener=file.quorum.listener.upper(),  # as Kafka takes the names of listeners
         controller_security=file.quorum.security_protocol,
@@ -234,15 +275,17 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         controller_conn_id=file.quorum.conn_id or "",
         unverified=frozenset(name for name in ("zookeeper", "kafka", "quorum") if not getattr(file, name).verify_hostname),
         controller_properties=file.quorum.properties,
+        stage_properties={section: keys for section, keys in file.stage_properties.model_dump().items() if keys},
         kafka_release=file.kafka_release or "",
         path=path,
-        groups=tuple(map(_group, file.groups)),
+        groups=tuple(map(_build_group, file.groups)),
+        later_groups=file.later_groups,
         groups_schedule=file.groups_schedule or "",
         group_progress=GroupProgressSpec(**file.group_progress.model_dump()),
-        spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
-        audit=_audit(file.audit) if file.audit else None,
+        spark_jobs=tuple(SparkJobSpec(**_keys_with_values(job)) for job in file.spark_jobs),
+        audit=_build_audit(file.audit) if file.audit else None,
         approvers=ApproverSpec(**file.approvers.model_dump()) if file.approvers else None,
-        notify=tuple(NotifierSpec(each.notifier, each.arguments) for each in file.notify),
+        notify=tuple(NotifierSpec(notifier.notifier, notifier.arguments) for notifier in file.notify),
         runbook_url=(file.runbook_url or "").rstrip("/"),
         controller_metrics=file.controller_metrics or "",
         rehearsal=file.rehearsal,
@@ -252,37 +295,38 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
     )
 
 
-def _group(group: GroupSection) -> GroupSpec:
-    given = _written(group)
-    switch, webhook = given.pop("switch"), given.pop("webhook", "")
-    instances = tuple(_instance(instance, switch, webhook) for instance in given.pop("instances"))
-    return GroupSpec(instances=instances, **given)
+def _build_group(group: GroupSection) -> GroupSpec:
+    group_keys = _keys_with_values(group)
+    switch, webhook = group_keys.pop("switch"), group_keys.pop("webhook", "")
+    instances = tuple(_build_instance(instance, switch, webhook) for instance in group_keys.pop("instances"))
+    return GroupSpec(instances=instances, **group_keys)
 
 
-def _instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> InstanceSpec:
+def _build_instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> InstanceSpec:
     """An instance's own setting replaces the group's as a whole: its webhook does not join the group's command."""
-    own = _written(instance)
+    own_keys = _keys_with_values(instance)
     if not (instance.switch or instance.webhook):
-        own |= {"switch": switch, "webhook": webhook}
-    return InstanceSpec(**own)
+        own_keys |= {"switch": switch, "webhook": webhook}
+    return InstanceSpec(**own_keys)
 
 
-def _audit(audit: Audit) -> AuditSpec:
+def _build_audit(audit: Audit) -> AuditSpec:
     canary = CanarySpec(**audit.canary.model_dump()) if audit.canary else None
-    return AuditSpec(**{**_written(audit), "canary": canary})
+    return AuditSpec(**{**_keys_with_values(audit), "canary": canary, "spark": SparkSpec(**_keys_with_values(audit.spark))})
 
 
-def _written(section: SparkJob | Audit | GroupSection | Instance) -> dict[str, Any]:
+def _keys_with_values(section: SparkJob | Audit | Spark | GroupSection | Instance) -> dict[str, Any]:
     """The keys that have a value; the others keep the defaults of the core."""
     return {key: value for key in type(section).model_fields if (value := getattr(section, key)) is not None}
 
 
-def _node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
-    hosts = HostSpec(**{"driver": DEFAULT_DRIVER, **with_defaults(_given(defaults), _given(node))})
-    return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir)
+def _build_node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
+    host_keys = {"driver": DEFAULT_DRIVER, **with_defaults(_explicit_host_keys(defaults), _explicit_host_keys(node))}
+    hosts = HostSpec(**host_keys | ({"properties": simplify_path(host_keys["properties"])} if "properties" in host_keys else {}))
+    return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir and simplify_path(node.log_dir))
 
 
-def _given(hosts: Hosts) -> dict[str, Any]:
+def _explicit_host_keys(hosts: Hosts) -> dict[str, Any]:
     """The host keys that the user wrote here."""
     keys = hosts.model_fields_set & Hosts.model_fields.keys()
     return {key: value for key in keys if (value := getattr(hosts, key)) is not None}

@@ -1,7 +1,7 @@
 """The cluster file as pydantic sees it: sections, keys, types and ranges, and the kinds of values in them.
 
 `checks` holds what one key says about another. A field's description is what a message calls "expected" and what an editor shows;
-its first example is the fix. `reference` makes the page docs/cluster-file.md of it: every key, with its default.
+its first example is the fix, so that of a switch is its safe side. `reference` makes the page docs/cluster-file.md of it: every key, with its default.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from airflow_provider_kmigrate.core.cluster import (
+from airflow_provider_kmigrate.core.cluster_state.spec import (
     ApproverSpec,
     AuditSpec,
     CanarySpec,
     GroupProgressSpec,
     GroupSpec,
+    GroupWay,
     HoldPolicy,
     NodeRole,
     Policy,
     SparkJobSpec,
+    SparkSpec,
     StopPoint,
 )
 
@@ -53,7 +55,7 @@ PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{
 _PLACEHOLDERS = {"connect": ("id", "host", "properties"), "switch": ("group", "instance", "host", "kind")}
 
 
-def seconds(value: object) -> object:
+def parse_seconds(value: object) -> object:
     """Seconds of `24h`, `1h30m`, `500ms`, `5` or `0.3`; anything else is passed to pydantic, which refuses it."""
     if isinstance(value, str) and re.fullmatch(_DURATION, value):
         parts = re.findall(r"([0-9.]+)(ms|s|m|h|d)?", value)
@@ -61,14 +63,14 @@ def seconds(value: object) -> object:
     return value
 
 
-def _number(value: object) -> object:
+def _parse_number(value: object) -> object:
     """Numbers with a point, which the file's reader leaves as text; `true` is no 1."""
     if isinstance(value, bool):
         return str(value)
     return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value) else value
 
 
-def _words(value: object, info: ValidationInfo) -> object:
+def _split_command(value: object, info: ValidationInfo) -> object:
     """A command as an argument list; a string is split as a POSIX shell would, and no shell ever runs it."""
     if isinstance(value, str):
         try:
@@ -76,28 +78,28 @@ def _words(value: object, info: ValidationInfo) -> object:
         except ValueError as error:
             raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"a command with {str(error).lower()}"}) from error
     if isinstance(value, list):
-        known = _PLACEHOLDERS[info.field_name or ""]
+        known_placeholders = _PLACEHOLDERS[info.field_name or ""]
         for name in PLACEHOLDER.findall(" ".join(str(word) for word in value)):
-            if name not in known:
-                listed = ", ".join(f"{{{each}}}" for each in known)
+            if name not in known_placeholders:
+                listed = ", ".join(f"{{{placeholder}}}" for placeholder in known_placeholders)
                 raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{{{name}}}", "expected": f"only {listed}"})
     return value
 
 
-def _property(value: object) -> object:
+def _property_as_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _schedule(value: object) -> object:
+def _check_schedule(value: object) -> object:
     """A cron expression that Airflow accepts; a wrong one would remove all DAGs of the file."""
     fields = value.split() if isinstance(value, str) else []
-    cron = len(fields) == len(_CRON) and all(map(_in_range, fields, _CRON))
+    cron = len(fields) == len(_CRON) and all(map(_is_valid_cron_field, fields, _CRON))
     if value is None or value in _PRESETS or cron:
         return value
     raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{str(value)[:40]!r}, which is no schedule"})
 
 
-def _moment(value: object) -> object:
+def _check_moment(value: object) -> object:
     """A day and a time of UTC."""
     if isinstance(value, str) and re.fullmatch(_MOMENT, value):
         with suppress(ValueError):
@@ -111,7 +113,7 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _in_range(field: str, limits: tuple[int, int]) -> bool:
+def _is_valid_cron_field(field: str, limits: tuple[int, int]) -> bool:
     """One field of cron: `*`, numbers, ranges, lists and steps; no names."""
     for part in field.split(","):
         match = re.fullmatch(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([1-9][0-9]?))?", part)
@@ -135,17 +137,17 @@ _DURATION_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string
 _COMMAND_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 
 Duration = Annotated[
-    float, Field(ge=0, allow_inf_nan=False, strict=True), BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)
+    float, Field(ge=0, allow_inf_nan=False, strict=True), BeforeValidator(parse_seconds), WithJsonSchema(_DURATION_SCHEMA)
 ]
 Interval = Annotated[
-    float, Field(gt=0, allow_inf_nan=False, strict=True), BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)
+    float, Field(gt=0, allow_inf_nan=False, strict=True), BeforeValidator(parse_seconds), WithJsonSchema(_DURATION_SCHEMA)
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
-Command = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_words), WithJsonSchema(_COMMAND_SCHEMA)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
-Margin = Annotated[float, Field(gt=1, le=100, allow_inf_nan=False), BeforeValidator(_number)]
-Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "pattern": _MOMENT})]
-Schedule = Annotated[str, BeforeValidator(_schedule)]
+Command = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_split_command), WithJsonSchema(_COMMAND_SCHEMA)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_parse_number)]
+Margin = Annotated[float, Field(gt=1, le=100, allow_inf_nan=False), BeforeValidator(_parse_number)]
+Moment = Annotated[str, BeforeValidator(_check_moment), WithJsonSchema({"type": "string", "pattern": _MOMENT})]
+Schedule = Annotated[str, BeforeValidator(_check_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
 Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$")]
@@ -153,7 +155,8 @@ ConnectionId = Annotated[str, Field(pattern=r"^[\w.\-]+$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$", max_length=100)]  # becomes a part of task ids
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
-Properties = Annotated[dict[str, Annotated[str, BeforeValidator(_property), Field(min_length=0)]], or_default({})]
+Memory = Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")]
+Properties = Annotated[dict[str, Annotated[str, BeforeValidator(_property_as_text), Field(min_length=0)]], or_default({})]
 
 
 _GROUP = GroupSpec("", ())
@@ -165,7 +168,8 @@ class Instance(Section):
     name: Name = key("the name of its members: consumer.id, client.id or, without those, its host's name", "billing-0")
     host: HostName = key("the host that replaces {host} in its command", "app0.example.org", default="")
     switch: Command = key(
-        "a command that restarts the instance as {kind} (zookeeper, migrating or kafka) and exits with 0 once it has restarted",
+        "a command that restarts the instance as {kind} (zookeeper, migrating or kafka; in a cutover zookeeper, stopped or kafka) and "
+        "exits with 0 once it has restarted or stopped",
         "ssh {host} sudo billing-as {kind}",
         default=(),
     )
@@ -175,9 +179,14 @@ class Instance(Section):
 
 
 class GroupSection(Section):
-    """One consumer group that moves off ZooKeeper, instance by instance."""
+    """One consumer group that moves off ZooKeeper, instance by instance or by a cutover."""
 
     name: Name = key("the group's id (it becomes a part of task ids)", "billing")
+    way: GroupWay = key(
+        "migrating: instance by instance, as migrating consumers; cutover: all stop, offsets are copied, the new version starts",
+        "cutover",
+        default=_GROUP.way,
+    )
     instances: tuple[Instance, ...] = key(
         "a list of every process that consumes in the group, the canary first",
         [{"name": "billing-0", "host": "app0"}],
@@ -191,7 +200,7 @@ class GroupSection(Section):
     )
     webhook_tls: StrictBool = key(
         "true, or false to confirm that the webhooks of this group are called over http, without TLS",
-        False,
+        True,
         default=_GROUP.webhook_tls,
     )
     wave: Count = key("a whole number from 1; later waves wait for earlier ones", 1, default=_GROUP.wave)
@@ -204,6 +213,16 @@ class GroupSection(Section):
     )
     switch_timeout: Interval = key(
         "how long a restarted instance may take until it consumes, above 0, as seconds or 5m", "5m", default=_GROUP.switch_timeout
+    )
+    quiet: Interval = key(
+        "how long no client may own, commit or be registered in a cutover before offsets are copied, above 0, as seconds or 5s",
+        "5s",
+        default=_GROUP.quiet,
+    )
+    by_hand: StrictBool = key(
+        "true if people stop and start the instances of a cutover: they confirm it in Airflow, and the task's log says when; then no `switch`",
+        False,
+        default=_GROUP.by_hand,
     )
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection with the environment of the commands", "prod_apps", default=None
@@ -280,6 +299,35 @@ class Canary(Section):
     settle: Duration = key("how long after the switch nothing is measured, as seconds or 10s", "10s", default=_CANARY.settle)
 
 
+_SPARK = SparkSpec()
+
+
+class Spark(Section):
+    """How the audits' jobs are submitted to Spark; the rest is that of the Spark connection and the site."""
+
+    properties: Properties = key(
+        "Spark properties of the jobs, values as text, without secrets", {"spark.executor.instances": "2"}, default_factory=dict
+    )
+    driver_memory: Memory = key("the heap of Spark's driver, a whole number with m or g", "3g", default=_SPARK.driver_memory)
+    executor_memory: Memory | None = key("the heap of each executor, a whole number with m or g", "2g", default=None)
+    deploy_mode: Literal["client", "cluster"] | None = key(
+        "where the driver runs: client (on the worker) or cluster; not set: as the connection says", "client", default=None
+    )
+    archives: tuple[Location, ...] = key(
+        "a list of absolute paths or URIs of archives with a Python environment for the executors, as venv-pack makes them",
+        ["/opt/kmigrate-spark.tar.gz#environment"],
+        default=(),
+    )
+    image: str | None = key(
+        "the container image of driver and executors on Kubernetes", "registry.example.org/kmigrate-spark:4.2.0", default=None
+    )
+    kafka_options: Properties = key(
+        "options of Spark's Kafka source beside those from the connection to Kafka, values as text, secrets only by reference",
+        {"kafka.sasl.mechanism": "GSSAPI"},
+        default_factory=dict,
+    )
+
+
 _AUDIT = AuditSpec("", "")
 Finding: TypeAlias = Literal["lost", "diverged", "stored_twice", "commit_gap", "redelivered", "reordered", "double_owned"]
 
@@ -289,7 +337,8 @@ class Audit(Section):
 
     conn_id: ConnectionId = key("the id of Airflow's Spark connection", "spark_default")
     result: FilePath = key(
-        "the absolute path of a folder for results that workers and Spark's driver share", "/var/lib/kmigrate/audit"
+        "the absolute path of a folder for results that workers, Spark's driver and its executors share",
+        "/var/lib/kmigrate/audit",
     )
     events: tuple[FilePath, ...] = key(
         "a list of absolute paths: files or folders of event lines (*.jsonl)", ["/var/lib/kmigrate/events"], default=()
@@ -334,7 +383,7 @@ class Audit(Section):
     )
     allow: tuple[Finding, ...] = key(
         "a list of findings that are shown but do not fail the audit: lost, diverged, stored_twice, commit_gap, redelivered, reordered or double_owned",
-        ["redelivered"],
+        [],
         default=(),
     )
     environment: FilePath | None = key(
@@ -359,6 +408,11 @@ class Audit(Section):
         True,
         default=_AUDIT.probe,
     )
+    session: StrictBool = key(
+        "true or false: whether a migration's audits share one Spark application, which runs as long as the migration; false: each is a job",
+        True,
+        default=_AUDIT.session,
+    )
     offsets_history: StrictBool = key(
         "true or false: whether the DAG kmigrate_audit also reads all of __consumer_offsets, and finds commits that are in two of its partitions",
         True,
@@ -370,6 +424,9 @@ class Audit(Section):
         default=None,
     )
     max_lag: Interval = key("how far behind running clients may be, above 0, as seconds or 1m", "60s", default=_AUDIT.max_lag)
+    spark: Annotated[Spark, or_default({})] = key(
+        "a mapping about how the audits' jobs are submitted to Spark", {"driver_memory": "4g"}, default_factory=Spark
+    )
 
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
@@ -379,16 +436,16 @@ CONNECT = (
 )
 
 
-def _verify_hostname() -> Any:
+def _verify_hostname_key() -> Any:
     expected = "true, or false to confirm that its connection accepts any host name in the servers' certificates (B9f)"
-    return key(expected, False, default=True)
+    return key(expected, True, default=True)
 
 
 class ConnectionSection(Section):
     """Which Airflow connection holds the address and the secrets."""
 
     conn_id: ConnectionId = key("the id of an Airflow connection", "prod_zk")
-    verify_hostname: StrictBool = _verify_hostname()
+    verify_hostname: StrictBool = _verify_hostname_key()
 
 
 class Hosts(Section):
@@ -454,7 +511,7 @@ class QuorumSection(Section):
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection with the controller listener's TLS and SASL", "prod_controllers", default=None
     )
-    verify_hostname: StrictBool = _verify_hostname()
+    verify_hostname: StrictBool = _verify_hostname_key()
     listener: str = key("the controllers' listener name", "CONTROLLER", default="CONTROLLER", pattern=r"^[A-Za-z0-9_.\-]+$")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = key(
         "the controller listener's protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", "SASL_SSL", default="PLAINTEXT"
@@ -462,6 +519,29 @@ class QuorumSection(Section):
     properties: Properties = key(
         "keys for every controller's server.properties, values as text, secrets only by reference",
         {"num.io.threads": "8"},
+        default_factory=dict,
+    )
+
+
+class StageSection(Section):
+    """Keys for the files of one stage alone, over all others. For what differs between ZooKeeper and KRaft mode, such as an authorizer's class and settings; an empty class takes the file's away. A rollback restores the brokers' own files."""
+
+    broker_migration: Properties = key(
+        "keys for brokers in migration mode, values as text, secrets only by reference",
+        {"com.example.rules.source": "both"},
+        default_factory=dict,
+    )
+    broker_kraft: Properties = key(
+        "the same for brokers in KRaft mode", {"authorizer.class.name": "com.example.KRaftRules"}, default_factory=dict
+    )
+    controller_migration: Properties = key(
+        "the same for controllers until the finalization",
+        {"authorizer.class.name": "com.example.KRaftRules"},
+        default_factory=dict,
+    )
+    controller_final: Properties = key(
+        "the same for controllers from the finalization on",
+        {"authorizer.class.name": "com.example.KRaftRules"},
         default_factory=dict,
     )
 
@@ -549,8 +629,8 @@ class Notifier(Section):
         pattern=r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$",
     )
     arguments: Annotated[dict[str, Any], or_default({})] = key(
-        "its arguments, without secrets; templates may use kmigrate.title, kmigrate.text and kmigrate.links",
-        {"to": "ops@example.org", "subject": "{{ kmigrate.title }}", "html_content": "{{ kmigrate.text }}"},
+        "its arguments, without secrets; templates may use kmigrate.title, kmigrate.text, kmigrate.links and kmigrate.html (both as the body of a mail)",
+        {"to": "ops@example.org", "subject": "{{ kmigrate.title }}", "html_content": "{{ kmigrate.html }}"},
         default_factory=dict,
     )
 
@@ -575,10 +655,10 @@ class ClusterFile(Section):
     zookeeper: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_zk"})
     kafka: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_kafka"})
     kafka_release: str | None = key(
-        "the Kafka release that every broker runs; brokers report only its first two numbers",
+        "the release that every broker runs, of Kafka or of Confluent Platform (7.9.2-ccs); brokers report only Kafka's first two numbers",
         "3.9.2",
         default=None,
-        pattern=r"^\d+\.\d+\.\d+$",
+        pattern=r"^(cp-)?\d+\.\d+\.\d+(-ccs|-ce)?$",
     )
     hosts: Annotated[Hosts, or_default({})] = key("a mapping of defaults for all nodes", {"driver": "agent"}, default=Hosts())
     brokers: tuple[BrokerSection, ...] = key("a list of every broker of the cluster", [{"id": 0, "host": "kafka0"}], min_length=1)
@@ -590,10 +670,21 @@ class ClusterFile(Section):
     quorum: Annotated[QuorumSection, or_default({})] = key(
         "a mapping about the controllers' listener", {"listener": "CONTROLLER"}, default=QuorumSection()
     )
+    stage_properties: Annotated[StageSection, or_default({})] = key(
+        "a mapping of keys for the files of one stage alone",
+        {"broker_kraft": {"authorizer.class.name": "com.example.KRaftRules"}},
+        default=StageSection(),
+    )
     policy: Annotated[PolicySection, or_default({})] = key("a mapping of limits", {"min_soak": "24h"}, default=PolicySection())
     groups: Annotated[tuple[GroupSection, ...], or_default(())] = key(
         "a list of consumer groups that move off ZooKeeper coordination",
         [{"name": "billing", "switch": "ssh {host} sudo billing-as {kind}", "instances": [{"name": "billing-0"}]}],
+        default=(),
+    )
+    later_groups: Annotated[tuple[str, ...], or_default(())] = key(
+        "a list of consumer groups that may still use ZooKeeper when the first roll begins; they work until the last broker leaves "
+        "ZooKeeper mode, and its restart waits for them (G21)",
+        ["legacy-report"],
         default=(),
     )
     groups_schedule: Schedule | None = key(
@@ -637,7 +728,7 @@ class ClusterFile(Section):
         pattern=r"^https?://[^\s@#{}]*(?:\{(?:host|id)\}[^\s@#{}]*)+$",
     )
     rehearsal: StrictBool = key(
-        "true for a cluster that may be lost: the conf of a run may then approve beforehand", True, default=False
+        "true for a cluster that may be lost: the conf of a run may then approve beforehand", False, default=False
     )
     windows: Annotated[tuple[Window, ...], or_default(()), BeforeValidator(_as_list)] = key(
         "a list of daily times in UTC in which a restart of the migration may begin; a rollback may always begin one",
@@ -700,13 +791,15 @@ has an example. Keys in **bold** are required. Times are seconds, or text such a
 """
 
 
-def reference() -> str:
+def render_reference() -> str:
     """The page as Markdown."""
-    return "\n".join([_HEAD, *_section("", ClusterFile)])
+    return "\n".join([_HEAD, *_render_section("", ClusterFile)])
 
 
-def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
-    inner = {name: found for name, field in model.model_fields.items() if (found := _below(field)) is not None}
+def _render_section(path: str, model: type[BaseModel]) -> Iterator[str]:
+    subsections = {
+        name: subsection for name, field in model.model_fields.items() if (subsection := _find_subsection(field)) is not None
+    }
     yield f"## {f'`{path}`' if path else 'At the top'}\n"
     yield f"{(model.__doc__ or '').strip()}\n"
     if issubclass(model, Node):
@@ -714,48 +807,48 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
     yield "| key | default | example | what |\n| --- | --- | --- | --- |"
     for name, field in model.model_fields.items():
         if not (issubclass(model, Node) and name in Hosts.model_fields):
-            yield _row(name, field, f"{path}.{name}".lstrip(".") if name in inner else "")
+            yield _render_row(name, field, f"{path}.{name}".lstrip(".") if name in subsections else "")
     yield ""
-    for name, below in inner.items():
-        yield from _section(f"{path}.{name}".lstrip("."), below)
+    for name, below in subsections.items():
+        yield from _render_section(f"{path}.{name}".lstrip("."), below)
 
 
-def _row(name: str, field: FieldInfo, below: str) -> str:
+def _render_row(name: str, field: FieldInfo, below: str) -> str:
     title = f"**`{name}`**" if field.is_required() else f"`{name}`"
     what = (field.description or "").replace("|", "\\|")
-    default = "" if field.is_required() or below else _default(field)
-    example = f"`{_shown(field.examples[0])}`" if field.examples else ""
+    default = "" if field.is_required() or below else _render_default(field)
+    example = f"`{_value_as_text(field.examples[0])}`" if field.examples else ""
     if below:
         example = f"[below](#{below.replace('.', '')})"
     return f"| {title} | {default} | {'' if example == default else example} | {what} |"
 
 
-def _below(field: FieldInfo) -> type[BaseModel] | None:
-    found = section(field.annotation)
-    return None if found is ConnectionSection else found
+def _find_subsection(field: FieldInfo) -> type[BaseModel] | None:
+    subsection = find_section_model(field.annotation)
+    return None if subsection is ConnectionSection else subsection
 
 
-def _default(field: FieldInfo) -> str:
+def _render_default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value in (None, (), {}, ""):
         return ""
-    timed = any(isinstance(each, BeforeValidator) and each.func is seconds for each in field.metadata)
-    return f"`{_time(value) if timed else _shown(value)}`"
+    timed = any(isinstance(validator, BeforeValidator) and validator.func is parse_seconds for validator in field.metadata)
+    return f"`{_format_duration(value) if timed else _value_as_text(value)}`"
 
 
-def _shown(value: Any) -> str:
+def _value_as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _time(value: float) -> str:
+def _format_duration(value: float) -> str:
     """As one would write it: 86400 is 24h, 90 is 90s, 0.2 is 200ms."""
     units = (("h", 3600.0), ("m", 60.0), ("s", 1.0))
-    unit, size = next((each for each in units if value >= each[1] and value % each[1] == 0), ("ms", 0.001))
+    unit, size = next((unit_size for unit_size in units if value >= unit_size[1] and value % unit_size[1] == 0), ("ms", 0.001))
     return f"{value / size:g}{unit}"
 
 
-def section(annotation: object) -> type[BaseModel] | None:
+def find_section_model(annotation: object) -> type[BaseModel] | None:
     """The model of a key's value, or of a list's items; None if there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for found in map(section, get_args(annotation)) if found), None)
+    return next((model for model in map(find_section_model, get_args(annotation)) if model), None)

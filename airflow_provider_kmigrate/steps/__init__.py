@@ -1,0 +1,1 @@
+"""The steps of the plans: each observes, has `core` decide, and acts."""

@@ -30,19 +30,8 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients import atomic, znodes
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.zookeeper import topics_of
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
-from airflow_provider_kmigrate.core.files.properties import (
-    RenderFacts,
-    broker_properties,
-    compare,
-    controller_properties,
-    diff,
-    parse,
-)
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.clients.zookeeper import read_topics
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BackupFacts,
     ClusterView,
     Inventory,
@@ -52,7 +41,18 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     StoredKind,
 )
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
+from airflow_provider_kmigrate.core.node_files.properties import (
+    RenderFacts,
+    compare_properties,
+    diff_properties,
+    parse_properties,
+    render_broker_file,
+    render_controller_file,
+)
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.observe import stored
 
@@ -81,12 +81,12 @@ class KeptTree:
         """The names below a znode, sorted; none if it is absent."""
         return sorted(self._names.get(path, ()))
 
-    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Name and data of those children of a folder that exist."""
-        found = ((name, self.read(f"{folder}/{name}")) for name in names)
-        return ((name, znode[0]) for name, znode in found if znode is not None)
+        named_znodes = ((name, self.read(f"{folder}/{name}")) for name in names)
+        return ((name, znode[0]) for name, znode in named_znodes if znode is not None)
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that exists, with the names below it, sorted."""
         return ((path, self.children(path)) for path in paths if path in self._data)
 
@@ -104,33 +104,33 @@ class BackupStore:
 
     def keep_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original unless one exists; returns its SHA-256. Refuses one with other settings; comments do not count."""
-        if self._manifest().get(_name(node)) is None:
+        if self._read_manifest().get(_original_name(node)) is None:
             return self.replace_original(node, text)
-        known = self.original(node)
-        if keys := tuple(change.key for change in diff(known, text)):
-            raise Refused.because(edited(node, keys, self.path(node)))
-        return files.sha256(known)
+        original = self.read_original(node)
+        if keys := tuple(change.key for change in diff_properties(original, text)):
+            raise Refused.because(edited_file_reason(node, keys, self.original_path(node)))
+        return files.sha256(original)
 
     def replace_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original, replacing an earlier one; returns its SHA-256."""
-        self._write(_name(node), text.encode(files.ENCODING))
+        self._write(_original_name(node), text.encode(files.ENCODING))
         return files.sha256(text)
 
-    def original(self, node: NodeSpec) -> str:
+    def read_original(self, node: NodeSpec) -> str:
         """The original's text; its hash is checked."""
-        return self._read(_name(node)).decode(files.ENCODING)
+        return self._read_verified(_original_name(node)).decode(files.ENCODING)
 
-    def digest(self, node: NodeSpec) -> str:
+    def read_digest(self, node: NodeSpec) -> str:
         """The SHA-256 of a broker's original, which is read."""
-        return _digest(self._read(_name(node)))
+        return _hash_bytes(self._read_verified(_original_name(node)))
 
-    def path(self, node: NodeSpec) -> Path:
+    def original_path(self, node: NodeSpec) -> Path:
         """The path of a broker's original."""
-        return self.folder / _name(node)
+        return self.folder / _original_name(node)
 
     def keep_written(self, node: NodeSpec, text: str) -> None:
         """Record the hash of a file before it replaces a node's: that of a killed run may be on either side of its write."""
-        self._write_list(node, [*self._written(node), files.sha256(text)])
+        self._write_list(node, [*self._read_list(node), files.sha256(text)])
 
     def confirm_written(self, node: NodeSpec, text: str) -> None:
         """Record that this file is the node's: from now on no other one is."""
@@ -141,20 +141,20 @@ class BackupStore:
 
         While an installation was begun and not confirmed, also the one before it; of an earlier release, which confirmed none, any.
         """
-        return digest in {line.partition(" ")[0] for line in self._written(node)}
+        return digest in {line.partition(" ")[0] for line in self._read_list(node)}
 
-    def stamp(self, node: NodeSpec) -> object:
+    def change_stamp(self, node: NodeSpec) -> object:
         """What changes if a file is stored or installed: comparing again costs a rendering, and observations are frequent."""
-        return tuple(_changed_at(path) for path in (self._list(node), self.folder / "manifest.json"))
+        return tuple(_file_stamp(path) for path in (self._list_path(node), self.folder / "manifest.json"))
 
-    def _written(self, node: NodeSpec) -> list[str]:
-        return (self._bytes(self._list(node)) or b"").decode().splitlines()
+    def _read_list(self, node: NodeSpec) -> list[str]:
+        return (self._read_bytes(self._list_path(node)) or b"").decode().splitlines()
 
     def _write_list(self, node: NodeSpec, lines: list[str]) -> None:
-        if lines != self._written(node):
-            atomic.replace(self._list(node), "".join(f"{line}\n" for line in lines).encode())
+        if lines != self._read_list(node):
+            atomic.replace(self._list_path(node), "".join(f"{line}\n" for line in lines).encode())
 
-    def _list(self, node: NodeSpec) -> Path:
+    def _list_path(self, node: NodeSpec) -> Path:
         return self.folder / f"{node.role}-{node.id}.written"
 
     def keep_version(self, version: str) -> None:
@@ -163,27 +163,27 @@ class BackupStore:
 
     def version(self) -> str:
         """The metadata version that controllers are formatted with and brokers in migration mode speak."""
-        return self._read(_VERSION).decode()
+        return self._read_verified(_VERSION).decode()
 
     def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]], *, once: bool = False) -> int:
         """Store ZooKeeper's tree as it is now; returns the number of znodes. `once`: a tree that was stored earlier stays."""
-        if once and _TREE in self._manifest():
-            return len(self._read(_TREE).splitlines())
-        return self._keep(_TREE, nodes)
+        if once and _TREE in self._read_manifest():
+            return len(self._read_verified(_TREE).splitlines())
+        return self._write_znodes(_TREE, nodes)
 
-    def inventory(self) -> Inventory:
+    def read_inventory(self) -> Inventory:
         """All metadata of the stored tree. Raises `Refused` (O01) if it is missing or altered, `Failed` if a znode is malformed."""
-        tree = KeptTree(self._read(_TREE).decode())
+        tree = KeptTree(self._read_verified(_TREE).decode())
         owner = tree.read("/migration")
-        copied = znodes.migration(*owner) if owner else None
+        copied = znodes.parse_migration(*owner) if owner else None
         late = copied is not None and not (isinstance(copied, Migration) and copied.metadata_offset <= 0)
         at = (self.folder / _TREE).stat().st_mtime
-        return Inventory(at, topics_of(tree), {kind: stored.read(tree, kind) for kind in StoredKind}, late)
+        return Inventory(at, read_topics(tree), {kind: stored.read_kind(tree, kind) for kind in StoredKind}, late)
 
     def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
         """Store what a handover is about to delete, under the token of its run; returns the file's path."""
         name = f"handover-{token}.jsonl"
-        self._keep(name, znodes.items())
+        self._write_znodes(name, znodes.items())
         return self.folder / name
 
     def keep_repair(self, plan: Mapping[str, object], token: int) -> Path:
@@ -192,7 +192,7 @@ class BackupStore:
         self._write(name, json.dumps(plan, indent=1).encode())
         return self.folder / name
 
-    def _keep(self, name: str, nodes: Iterable[tuple[str, bytes | None]]) -> int:
+    def _write_znodes(self, name: str, nodes: Iterable[tuple[str, bytes | None]]) -> int:
         lines = [
             json.dumps({"path": path, "data": None if data is None else base64.b64encode(data).decode()}) for path, data in nodes
         ]
@@ -202,35 +202,37 @@ class BackupStore:
     def keep_export(self, partitions: int, export: Mapping[str, Any]) -> Path:
         """Store the offsets of an expansion to so many partitions in two files, each with its SHA-256; returns the first's path."""
         body = json.dumps(export, indent=1).encode()
-        first, second = self._exports(partitions)
+        first, second = self._export_paths(partitions)
         for path in (first, second):
             atomic.make_folder(path.parent, _PRIVATE)
-            atomic.replace(path, f"sha256 {_digest(body)}\n".encode() + body)
+            atomic.replace(path, f"sha256 {_hash_bytes(body)}\n".encode() + body)
         return first
 
-    def export(self, partitions: int) -> dict[str, Any]:
+    def read_export(self, partitions: int) -> dict[str, Any]:
         """The one of the two files with the higher `number`: they differ if a task was killed between them.
 
         Raises `Refused` (O10) unless both are as they were written.
         """
-        found = {path: self._export(path) for path in self._exports(partitions)}
-        good = [each for each in found.values() if each is not None]
-        if len(good) < len(found):
-            bad, intact = (summarize(path for path, each in found.items() if (each is None) is lost) for lost in (True, False))
+        exports = {path: self._read_export_file(path) for path in self._export_paths(partitions)}
+        good = [content for content in exports.values() if content is not None]
+        if len(good) < len(exports):
+            bad, intact = (
+                summarize(path for path, content in exports.items() if (content is None) is lost) for lost in (True, False)
+            )
             text = f"The export {bad} is missing or was altered. {f'Intact: {intact}.' if intact else 'No copy is intact.'}"
             raise Refused.because(Reason("O10", text))
         return max(good, key=lambda export: int(export["number"]))
 
-    def _exports(self, partitions: int) -> tuple[Path, Path]:
+    def _export_paths(self, partitions: int) -> tuple[Path, Path]:
         name = f"offsets-topic-{partitions}.json"
         return self.folder / name, self.folder / "copy" / name
 
-    def _export(self, path: Path) -> dict[str, Any] | None:
-        head, _, body = (self._bytes(path) or b"").partition(b"\n")
-        if head != f"sha256 {_digest(body)}".encode():
+    def _read_export_file(self, path: Path) -> dict[str, Any] | None:
+        head, _, body = (self._read_bytes(path) or b"").partition(b"\n")
+        if head != f"sha256 {_hash_bytes(body)}".encode():
             return None
-        found: dict[str, Any] = read_json(body)
-        return found
+        export: dict[str, Any] = read_json(body)
+        return export
 
     def prove_writable(self) -> None:
         """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""
@@ -245,22 +247,22 @@ class BackupStore:
 
     def verify(self) -> tuple[str, ...]:
         """Read every file and compare it with its hash; returns the verified names. Raises `Refused` at the first mismatch."""
-        names = tuple(sorted(self._manifest()))
+        names = tuple(sorted(self._read_manifest()))
         for name in names:
-            self._read(name)
+            self._read_verified(name)
         return names
 
-    def _manifest(self) -> dict[str, str]:
+    def _read_manifest(self) -> dict[str, str]:
         path = self.folder / "manifest.json"
-        if (data := self._bytes(path)) is None:
+        if (data := self._read_bytes(path)) is None:
             return {}
         try:
             hashes: dict[str, str] = read_json(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
-            raise _lost(path, "was altered") from error
+            raise _lost_file_refusal(path, "was altered") from error
         return hashes
 
-    def _bytes(self, path: Path) -> bytes | None:
+    def _read_bytes(self, path: Path) -> bytes | None:
         """The file's bytes, None if it does not exist. Raises `Refused` if it is unreadable, such as another user's."""
         try:
             return path.read_bytes()
@@ -273,63 +275,67 @@ class BackupStore:
     def _write(self, name: str, data: bytes) -> None:
         """Replace a file. The manifest names both hashes meanwhile: a process killed in between leaves a file that one of them proves."""
         atomic.make_folder(self.folder, _PRIVATE)
-        known, digest = self._manifest().get(name), _digest(data)
-        if known not in {None, digest}:
-            self._note(name, f"{known} {digest}")
+        old_digest, digest = self._read_manifest().get(name), _hash_bytes(data)
+        if old_digest not in {None, digest}:
+            self._note_digest(name, f"{old_digest} {digest}")
         atomic.replace(self.folder / name, data)
-        self._note(name, digest)
+        self._note_digest(name, digest)
 
-    def _note(self, name: str, digest: str) -> None:
-        document = {"version": 1, "cluster": self._cluster, "files": {**self._manifest(), name: digest}}
+    def _note_digest(self, name: str, digest: str) -> None:
+        document = {"version": 1, "cluster": self._cluster, "files": {**self._read_manifest(), name: digest}}
         atomic.replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
 
-    def _read(self, name: str) -> bytes:
-        known = self._manifest().get(name)
+    def _read_verified(self, name: str) -> bytes:
+        known_digests = self._read_manifest().get(name)
         path = self.folder / name
-        data = self._bytes(path)
-        if known is None or data is None:
-            raise _lost(path, "is missing")
-        if _digest(data) not in known.split():
-            raise _lost(path, "was altered")
+        data = self._read_bytes(path)
+        if known_digests is None or data is None:
+            raise _lost_file_refusal(path, "is missing")
+        if _hash_bytes(data) not in known_digests.split():
+            raise _lost_file_refusal(path, "was altered")
         return data
 
 
-def _changed_at(path: Path) -> tuple[int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
-def _lost(path: Path, how: str) -> Refused:
+def _lost_file_refusal(path: Path, how: str) -> Refused:
     return Refused.because(Reason("O01", f"The backup {path} {how}."))
 
 
-def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
+def edited_file_reason(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
     """O03: a broker's file that was edited since the backup was made."""
     text = f"The properties of {node.name} were edited after the backup: {', '.join(keys)}. The original is {original}."
     return Reason("O03", text)
 
 
-def _name(node: NodeSpec) -> str:
+def _original_name(node: NodeSpec) -> str:
     return f"{node.role}-{node.id}.properties"
 
 
-def _digest(data: bytes) -> str:
+def _hash_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
+def render_file(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
     """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
-    original = backup.original(node if node.role is NodeRole.BROKER else spec.brokers[0])
+    return render_from(spec, backup, node, stage, backup.read_original(node if node.role is NodeRole.BROKER else spec.brokers[0]))
+
+
+def render_from(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage, original: str) -> str:
+    """The file of a stage that this original leads to; of a controller: the first broker's."""
     facts = RenderFacts.of(spec, backup.version())
     if node.role is NodeRole.BROKER:
-        return broker_properties(original, stage, facts)
-    return controller_properties(original, node, stage, facts)
+        return render_broker_file(original, stage, facts)
+    return render_controller_file(original, node, stage, facts)
 
 
-def edits(
+def find_edits(
     spec: ClusterSpec, backup: BackupStore, node: NodeSpec, keys: Mapping[str, str], digest: str | None
 ) -> tuple[PropertyChange, ...]:
     """How a node's file, by its keys and its SHA-256, differs from the one that kmigrate installed, or before that from its original.
@@ -344,7 +350,7 @@ def edits(
         return ()
     if node.role is NodeRole.BROKER and stage not in {FileStage.MIGRATION, FileStage.KRAFT}:
         stage = FileStage.ZOOKEEPER
-    return compare(parse(text_of(spec, backup, node, stage or FileStage.ZOOKEEPER)), keys)
+    return compare_properties(parse_properties(render_file(spec, backup, node, stage or FileStage.ZOOKEEPER)), keys)
 
 
 def compare_files(spec: ClusterSpec, backup: BackupStore, view: ClusterView) -> ClusterView:
@@ -352,23 +358,25 @@ def compare_files(spec: ClusterSpec, backup: BackupStore, view: ClusterView) -> 
     brokers, controllers = dict(view.brokers), dict(view.controllers)
     for node in spec.nodes():
         if node.role is NodeRole.BROKER and node.id in brokers:
-            brokers[node.id] = replace(brokers[node.id], files=_compared(spec, backup, node, brokers[node.id].files))
+            brokers[node.id] = replace(brokers[node.id], files=_compare_with_backup(spec, backup, node, brokers[node.id].files))
         elif node.role is NodeRole.CONTROLLER and node.id in controllers:
-            controllers[node.id] = replace(controllers[node.id], files=_compared(spec, backup, node, controllers[node.id].files))
+            controllers[node.id] = replace(
+                controllers[node.id], files=_compare_with_backup(spec, backup, node, controllers[node.id].files)
+            )
     return replace(view, brokers=brokers, controllers=controllers)
 
 
-def _compared(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, seen: NodeFiles) -> NodeFiles:
-    if seen.properties is None:
-        return seen
-    stamp, kept = backup.stamp(node), backup.compared.get((node, seen.sha256))
-    if kept is not None and kept[0] == stamp and seen.sha256 is not None:
-        return replace(seen, edited=kept[1])
+def _compare_with_backup(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, node_files: NodeFiles) -> NodeFiles:
+    if node_files.properties is None:
+        return node_files
+    stamp, cached = backup.change_stamp(node), backup.compared.get((node, node_files.sha256))
+    if cached is not None and cached[0] == stamp and node_files.sha256 is not None:
+        return replace(node_files, edited=cached[1])
     with suppress(Refused):  # `rollback_prerequisites` has the reason
-        found = edits(spec, backup, node, seen.properties, seen.sha256)
-        backup.compared[node, seen.sha256] = stamp, found
-        return replace(seen, edited=found)
-    return seen
+        changes = find_edits(spec, backup, node, node_files.properties, node_files.sha256)
+        backup.compared[node, node_files.sha256] = stamp, changes
+        return replace(node_files, edited=changes)
+    return node_files
 
 
 def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
@@ -379,19 +387,19 @@ def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iter
     reasons: list[Reason] = []
     for node in brokers:
         try:
-            text_of(spec, backup, node, FileStage.ZOOKEEPER)
+            render_file(spec, backup, node, FileStage.ZOOKEEPER)
         except Refused as refused:
             reasons += [replace(reason, node=node.name) for reason in refused.reasons]
     return tuple(reasons)
 
 
-def backup_facts(spec: ClusterSpec, backup: BackupStore) -> BackupFacts:
+def read_backup_facts(spec: ClusterSpec, backup: BackupStore) -> BackupFacts:
     """What the backup holds for a rollback, as this process finds it; tries to write into its folder."""
     originals: dict[int, str] = {}
     unwritable: tuple[Reason, ...] = ()
     for node in spec.brokers:
         with suppress(Refused):  # `rollback_prerequisites` has the reason
-            originals[node.id] = backup.digest(node)
+            originals[node.id] = backup.read_digest(node)
     try:
         backup.prove_writable()
     except Refused as refused:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import readiness
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, unreadable_stores
-from airflow_provider_kmigrate.core.migration import controllers, waits
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, NextAction, Reading, Verb
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration import controllers, readiness, waits
 from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
-from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
-from airflow_provider_kmigrate.core.phase import ended
+from airflow_provider_kmigrate.core.migration.phase import migration_has_ended
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, update_moved_since
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, unreadable_store_reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.nodes import (
-    apply,
+    apply_verb,
+    build_note_deletions,
     forget_unflagged,
-    install,
+    install_file,
     note_unflagged,
-    notes_deleted,
     refuse_if_rollback_lost,
     start,
 )
@@ -46,24 +45,24 @@ class ProvisionController(NodeStep):
         if act.verb in {Verb.RESTART, Verb.REFLAG}:
             forget_unflagged(context, self.node.id)
         if act.verb is Verb.RESTART:
-            apply(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
+            apply_verb(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
             return
         if act.verb is not Verb.START:
-            install(context, self.node, FileStage.CONTROLLER_MIGRATION)
+            install_file(context, self.node, FileStage.CONTROLLER_MIGRATION)
         if act.verb is Verb.PROVISION:
-            self._forget(context)
+            self._forget_old_notes(context)
             host = context.tools.host(self.node)
-            if (unreadable := unreadable_stores(self.node.name, host.files(self.node))) is not None:
+            if (unreadable := unreadable_store_reason(self.node.name, host.files(self.node))) is not None:
                 raise Refused.because(unreadable)  # seen only now that its file names them
             host.format_storage(self.node, self._cluster_id, context.backup.version(), context.fence.token)
         if act.verb is not Verb.REWRITE:
             start(context, self.node)
 
-    def _forget(self, context: StepContext) -> None:
+    def _forget_old_notes(self, context: StepContext) -> None:
         """Delete notes of an earlier migration that was cleaned up by hand: they would make the first broker wait for the last."""
-        left = notes_deleted(context) if context.tools.zk.read("/migration") is None else []
-        if left:
-            context.tools.zk.commit(left, holding=context.fence)
+        deletions = build_note_deletions(context) if context.tools.zk.read("/migration") is None else []
+        if deletions:
+            context.tools.zk.commit(deletions, holding=context.fence)
             context.say("Removed the notes of an earlier migration's brokers: a new migration begins with these controllers.")
 
 
@@ -85,21 +84,20 @@ class FinalizeController(NodeStep):
         self._approved = approved or ApprovedState()
         self._originals = Fields.BACKUP if self._approved.rests_on else Fields(0)  # their hashes are part of it
         self._moved: MovedSince | None = None
-        self._began: float | None = None  # when this process observed first
         self._over = False
 
-    def expensive_fields(self, view: ClusterView) -> Fields:
-        """What both sides store, before the first controller loses its flag."""
-        before = self._moved.old if self._moved else view
-        self._began = view.taken_at if self._began is None else self._began
-        compares = controllers.compares_before_finalizing(view, before, self.node.id, self._began)
-        return readiness.fields_of(waits.FINALIZE_CHECKS) | self._originals if compares else Fields(0)
+    def next_action(self, view: ClusterView, first: ClusterView, read: Reading) -> NextAction[None]:
+        """What both sides store is read before the first controller loses its flag."""
+        before = self._moved.earlier if self._moved else view
+        compares = controllers.compares_before_finalizing(view, before, self.node.id, first.taken_at)
+        needed_fields = readiness.fields_of(waits.FINALIZE_CHECKS) | self._originals if compares else Fields(0)
+        return self.read_fields_first(needed_fields) if needed_fields & ~read.fields else super().next_action(view, first, read)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Restart the controller without its flag, or wait."""
-        self._over = ended(view)
-        self._moved = moved_since(self._moved, view, first)
-        return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved, first.taken_at)
+        self._over = migration_has_ended(view)
+        self._moved = update_moved_since(self._moved, view, first)
+        return controllers.decide_finalize(view, self._moved.earlier, self.node.id, self._approved, first.taken_at)
 
     def act(self, context: StepContext, act: Act) -> None:
         """Take the flag away. Before the restart: refuse if the rollback is lost, and note that the finalization has begun."""
@@ -109,4 +107,4 @@ class FinalizeController(NodeStep):
         if act.verb is Verb.RESTART and not self._over:
             refuse_if_rollback_lost(self.name, context.spec, context.backup, context.journal)
             note_unflagged(context, self.node.id)
-        apply(context, self.node, FileStage.CONTROLLER_FINAL, act.verb)
+        apply_verb(context, self.node, FileStage.CONTROLLER_FINAL, act.verb)

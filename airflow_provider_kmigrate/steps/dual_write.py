@@ -5,36 +5,49 @@ The states are raised above the partition epochs that brokers remember of KRaft;
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.gates import unidentified
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Verb
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
+from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.migration.gates import unidentified_reasons
 from airflow_provider_kmigrate.core.migration.recovery import (
     CONTROLLER_DOWN_FIELDS,
-    StalledDualWrite,
     may_recover,
-    recover_dual_write,
 )
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import apply, install, ours, start
+from airflow_provider_kmigrate.steps.nodes import apply_verb, directories_are_ours, install_file, start
 from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
 
-def raise_states(context: StepContext) -> None:
-    """Raise the states' versions. Continues without permission: a leader that the brokers ignore can be restarted."""
+class StatesKept(Failed):
+    """Partition states still name brokers that do not answer."""
+
+
+def raise_states(context: StepContext, unresponsive: Collection[int] = ()) -> None:
+    """Raise the states' versions. Continues without permission: a leader that the brokers ignore can be restarted.
+
+    `unresponsive`: brokers that are taken out of the states' ISRs. Without permission to do that it raises `StatesKept`.
+    """
     from airflow_provider_kmigrate.clients.partition_states import raise_versions  # noqa: PLC0415  # each task of a roll would import it
 
     try:
-        count, times = raise_versions(context.tools.zk, context.fence)
+        written = raise_versions(context.tools.zk, context.fence, unresponsive)
     except (AuthenticationFailed, Changed) as error:
-        context.say(f"Could not raise all partition states above KRaft's partition epochs: {error}")
+        text = f"Could not raise all partition states above KRaft's partition epochs: {error}"
+        if unresponsive:
+            raise StatesKept(f"Brokers {join_ids(unresponsive)} do not answer and stay in their ISRs. {text}") from error
+        context.say(text)
         return
-    context.say(f"Wrote {count} partition states again unchanged, {times} times, so that they exceed KRaft's partition epochs.")
+    context.say(
+        f"Wrote {written.states} partition states again, {written.times} times, so that they exceed KRaft's partition epochs; "
+        f"{f'{written.without} of them without broker {join_ids(unresponsive)}' if unresponsive else 'all unchanged'}."
+    )
 
 
 def elect_again(context: StepContext) -> None:
@@ -55,75 +68,51 @@ def elect_again(context: StepContext) -> None:
         context.say("Another controller was elected in the meantime; it has read the states.")
 
 
-REPAIRS = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
-"""The verbs of `DualWriteRepair`."""
 _BEING_MADE = 5.0  # seconds within which a topic under creation is complete
 
 
-class DualWriteRepair:
-    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.migration.recovery` decides."""
-
-    def __init__(self, recoveries: int = 0) -> None:
-        self.stalled = StalledDualWrite(recoveries)
-        self.more_fields = Fields(0)  # what the next observation must read beside the step's own fields
-
-    def decide(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or the recovery that replaces it."""
-        down = rollback.still_down(view) if self.stalled.times else None  # none was stopped before the first recovery
-        decision, self.stalled, self.more_fields = recover_dual_write(view, decision, self.stalled, down)
-        return decision
-
-    def repair_difference(self, view: ClusterView, refusal: Refuse) -> Decision:
-        """The refusal because of a lasting difference, or the recovery that replaces it."""
-        self.stalled, decision = self.stalled.repair_difference(view, refusal)
-        return decision
-
-    def forget_decision(self) -> None:
-        """Forget the recovery that was decided last: another process performs it."""
-        self.stalled = self.stalled.withdrawn()
-
-    def act(self, context: StepContext, name: str, act: Act) -> bool:
-        """Perform the act and return True if it is one of `REPAIRS`. `name`: the step's."""
-        match act.verb:
-            case Verb.START_CONTROLLER:
-                start_what_is_down(context, name)
-            case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
-                recover(context, name, act.verb)
-            case _:
-                return False
-        return True
+def repair_dual_write(context: StepContext, name: str, act: Act) -> bool:
+    """Perform the act and return True if it is one of `recovery.REPAIRS`. `name`: the step's."""
+    match act.verb:
+        case Verb.START_CONTROLLER:
+            start_down_controller(context, name)
+        case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
+            recover_dual_write(context, name, act.verb)
+        case _:
+            return False
+    return True
 
 
-def recover(context: StepContext, name: str, verb: Verb) -> None:
+def recover_dual_write(context: StepContext, name: str, verb: Verb) -> None:
     """Complete partly created topics in ZooKeeper, then fail over the controller if `verb` asks for it. `name`: the step's.
 
     Raises `Failed` if a topic stays incomplete: a failover would then stop a moving dual-write without recovering it.
     """
-    _complete(context, name)
+    _complete_topics(context, name)
     if verb is Verb.CONTROLLER_FAILOVER:
-        fail_over(context, name)
+        fail_over_controller(context, name)
 
 
-def _complete(context: StepContext, name: str) -> None:
-    from airflow_provider_kmigrate.clients.partition_states import missing_states  # noqa: PLC0415  # each task of a roll would import it
+def _complete_topics(context: StepContext, name: str) -> None:
+    from airflow_provider_kmigrate.clients.partition_states import find_missing_states  # noqa: PLC0415  # each task of a roll would import it
 
-    found = missing_states(context.tools.zk)
-    if found:
+    missing = find_missing_states(context.tools.zk)
+    if missing:
         context.clock.sleep(_BEING_MADE)
-        found = tuple(path for path in missing_states(context.tools.zk) if path in found)
-    if not found:
+        missing = tuple(path for path in find_missing_states(context.tools.zk) if path in missing)
+    if not missing:
         context.say("ZooKeeper holds every topic with all its partitions.")
         return
-    made = sum(_created(context, path) for path in found)
-    left = tuple(path for path in missing_states(context.tools.zk) if path in found)
-    text = f"Created {made} missing partition-state znodes; each new controller failed on them"
-    context.say(f"{text}. KRaft will overwrite them ({summarize(found)}).")
-    if left:
-        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be created: {summarize(left)}."
+    created = sum(_create_state(context, path) for path in missing)
+    still_missing = tuple(path for path in find_missing_states(context.tools.zk) if path in missing)
+    text = f"Created {created} missing partition-state znodes; each new controller failed on them"
+    context.say(f"{text}. KRaft will overwrite them ({summarize(missing)}).")
+    if still_missing:
+        text = f"{len(still_missing)} partitions have no state in ZooKeeper, and it could not be created: {summarize(still_missing)}."
         raise Failed(f"{name}: {text} No failover was made: every controller would fail on them.")
 
 
-def _created(context: StepContext, path: str) -> int:
+def _create_state(context: StepContext, path: str) -> int:
     from airflow_provider_kmigrate.clients.partition_states import create_states  # noqa: PLC0415  # each task of a roll would import it
 
     try:
@@ -132,7 +121,7 @@ def _created(context: StepContext, path: str) -> int:
         return 0
 
 
-def fail_over(context: StepContext, name: str) -> None:
+def fail_over_controller(context: StepContext, name: str) -> None:
     """Restart the active controller with the migration flag in its file, so that another one is elected.
 
     The gate is checked again first: since the decision every state may have been read. Then nothing is done.
@@ -140,23 +129,23 @@ def fail_over(context: StepContext, name: str) -> None:
     view = context.observer.observe(Fields.CONTROLLERS | Fields.QUORUM | Fields.CLIENT_METRICS)
     leader = next((node for node in context.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
     gate = may_recover(view)
-    gate = ours(context, name, leader) if gate.met and leader is not None else gate
+    gate = directories_are_ours(context, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
         why = format_reasons(gate.reasons) or "the quorum names no leader of the cluster file."
         context.say(f"No failover now: {why} It is checked again.")
         return
-    apply(context, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
+    apply_verb(context, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
 
 
-def start_what_is_down(context: StepContext, name: str) -> None:
+def start_down_controller(context: StepContext, name: str) -> None:
     """Start a controller of this migration that is down, such as one that a failover killed between stop and start. `name`: the step's.
 
     Starts none whose flag may be over (R12): something may have shown it since the decision.
     """
     view = context.observer.observe(CONTROLLER_DOWN_FIELDS, context.spec.controllers)
     pass_gate_again(name, context, view)
-    number, decision = rollback.still_down(view) or (None, None)
+    number, decision = rollback.find_down_controller(view) or (None, None)
     for node in context.spec.controllers:
-        if node.id == number and isinstance(decision, Act) and not unidentified(view.controllers[node.id]):
-            install(context, node, FileStage.CONTROLLER_MIGRATION)
+        if node.id == number and isinstance(decision, Act) and not unidentified_reasons(view.controllers[node.id]):
+            install_file(context, node, FileStage.CONTROLLER_MIGRATION)
             start(context, node)

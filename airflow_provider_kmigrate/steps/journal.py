@@ -1,6 +1,6 @@
 """The journal of a run as evidence: one JSON object a line, flushed to disk before and after each act.
 
-It is never read back to decide anything; the cluster's state comes from the cluster. Its lines are chained by hashes (`core.chain`).
+It is never read back to decide anything; the cluster's state comes from the cluster. Its lines are chained by hashes (`core.shared.chain`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
-from airflow_provider_kmigrate.core.chain import Link, link_before
-from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Migration, Reason
+from airflow_provider_kmigrate.core.shared.chain import Link, link_before
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -40,9 +40,9 @@ class FileJournal:
 
     def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
         self._path, self.run, self._now = path, run, now
-        self._prepare()
+        self._prepare_file()
 
-    def _prepare(self) -> None:
+    def _prepare_file(self) -> None:
         """Raises `Refused` (O05) if the journal cannot be written, before anything is done."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,21 +65,21 @@ class FileJournal:
         with self._path.open("a+b") as file:
             with contextlib.suppress(OSError):  # a file system without locks: one process at a time writes there
                 fcntl.flock(file, fcntl.LOCK_EX)
-            link, torn = _end_of(file)
+            link, torn = _read_end(file)
             file.write(b"\n" * torn + json.dumps(line | {"chain": link}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def link(self) -> Link:
+    def read_link(self) -> Link:
         """The hash of all that is written."""
         try:
             with self._path.open("rb") as file:
-                return _end_of(file)[0]
+                return _read_end(file)[0]
         except FileNotFoundError:
             return Link()
 
 
-def _end_of(file: IO[bytes]) -> tuple[Link, bool]:
+def _read_end(file: IO[bytes]) -> tuple[Link, bool]:
     """The hash of a journal, and whether its last line is torn."""
     end = file.seek(0, os.SEEK_END)
     for begin in sorted({max(0, end - _TAIL), 0}, reverse=True):
@@ -95,39 +95,57 @@ def _end_of(file: IO[bytes]) -> tuple[Link, bool]:
     return link, bool(rest)
 
 
-def file_name(run: str) -> str:
+def journal_file_name(run: str) -> str:
     """The name of a run's journal. A run id may hold colons and slashes, which do not suit a file's name."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in run) + ".jsonl"
 
 
-def lines_of(folder: Path | None) -> Iterator[str]:
+def read_journal_lines(folder: Path | None) -> Iterator[str]:
     """Every line of every journal in a folder; none if there is no such folder."""
     for path in sorted(folder.glob("*.jsonl")) if folder is not None and folder.is_dir() else ():
         yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def evidence(view: ClusterView) -> dict[str, object]:
+def collect_evidence(view: ClusterView) -> dict[str, object]:
     """What allowed an act, small enough for one line: modes, flags, ISR health, /migration and the quorum."""
     partitions = view.partitions
-    behind = None if partitions is None else sum(partition.under_replicated for partition in partitions)
+    under_replicated = None if partitions is None else sum(partition.is_under_replicated for partition in partitions)
     migration = view.zk.migration if view.zk else None
     return {
         "took_s": round(view.took, 3),
         "modes": {str(broker.id): broker.mode for broker in view.brokers.values()},
         "flags": {str(c.id): c.migration_flag for c in view.controllers.values()},
-        "under_replicated": behind,
+        "under_replicated": under_replicated,
         "migration_offset": migration.metadata_offset if isinstance(migration, Migration) else None,
         "leader_epoch": view.quorum.leader_epoch if view.quorum else None,
     }
 
 
-def reason_lines(reasons: Iterable[Reason]) -> str:
-    """Reasons for a log that people read: each on a line of its own, with its next step on the line below."""
-    return "\n".join(
-        f"[{reason.code}] {reason.text} {reason.meaning}".rstrip()
-        + (f"\n    Next: {reason.next_step}" if reason.next_step else "")
-        for reason in reasons
-    )
+EXPECTED_FOR = 120.0
+"""Seconds after kmigrate's own act in which a wait is its usual effect; the log says what to do only after that. A stop, a start and every ISR
+took 6 to 40 s (measured); Kafka itself gives up a broker's session after 18 s."""
+
+
+def format_expected_wait(reasons: Iterable[Reason], act: str, usual: float | None) -> str:
+    """What a wait right after kmigrate's own `act` is about, without remedies. `usual`: seconds that this cluster's restarts took."""
+    texts = "; ".join(dict.fromkeys(f"[{reason.code}] {reason.text.rstrip('.')}" for reason in reasons))
+    usually = f"usually over within {usual:.0f} s, " if usual else ""
+    return f"expected after kmigrate's own '{act}' ({usually}what to do is said after {EXPECTED_FOR:.0f} s): {texts}."
+
+
+def format_reason_lines(reasons: Iterable[Reason]) -> str:
+    """Reasons for a log that people read: each on a line of its own, with its next step on the line below.
+
+    What a code means and what to do is there once, with the first of the reasons that say it.
+    """
+    lines = list[str]()
+    for reason in reasons:
+        said = "\n".join(lines)
+        meaning = "" if reason.meaning and reason.meaning in said else reason.meaning
+        step = f"    Next: {reason.next_step}" if reason.next_step else ""
+        lines.append(f"[{reason.code}] {reason.text} {meaning}".rstrip())
+        lines += [step] if step and step not in lines else []
+    return "\n".join(lines)
 
 
 def format_reasons(reasons: Iterable[Reason]) -> str:

@@ -29,15 +29,21 @@ from airflow_provider_kmigrate.clients.znodes import (
     Delete,
     Set,
 )
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Verb
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, foreign_file
-from airflow_provider_kmigrate.core.files.properties import diff, edit, parse
-from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, slow_stop_limit, unidentified
-from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Controller, Expansion, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Verb
+from airflow_provider_kmigrate.core.cluster_state.model import Broker, BrokerMode, Controller, Expansion, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.controllers import advise_after_stop_timeout
+from airflow_provider_kmigrate.core.migration.gates import MET, Gate, not_yet, slow_stop_limit, unidentified_reasons
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, describe_foreign_file
+from airflow_provider_kmigrate.core.node_files.properties import diff_properties, edit_properties, parse_properties
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.steps.backup import BackupStore, edited, edits, rollback_prerequisites, text_of
+from airflow_provider_kmigrate.steps.backup import (
+    BackupStore,
+    edited_file_reason,
+    find_edits,
+    render_file,
+    rollback_prerequisites,
+)
 from airflow_provider_kmigrate.steps.journal import StepJournal, format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
@@ -48,22 +54,22 @@ _TRIES = 6  # to start a stopped node
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
 
 
-def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
+def install_file(context: StepContext, node: NodeSpec, stage: FileStage, *, allow_edits: bool = False) -> None:
     """Install the file of a stage and report which keys change; values of unknown keys stay hidden.
 
     Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback, and for a
-    broker that a finalization left behind (`back`), it only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
+    broker that a finalization left behind (`allow_edits`), it only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
     """
-    text = text_of(context.spec, context.backup, node, stage)
+    text = render_file(context.spec, context.backup, node, stage)
     host = context.tools.host(node)
-    old = host.read_properties(node) if node.role is NodeRole.BROKER else _controller_file(context, node)
+    old = host.read_properties(node) if node.role is NodeRole.BROKER else _read_controller_file(context, node)
     if text == old:
         context.backup.confirm_written(node, text)
         return
     if node.role is NodeRole.BROKER:
-        _check_edits(context, node, old, back=back)
+        _check_edits(context, node, old, allow_edits=allow_edits)
     context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
-    changes = diff(old, text)
+    changes = diff_properties(old, text)
     context.say(
         f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
     )
@@ -72,23 +78,23 @@ def install(context: StepContext, node: NodeSpec, stage: FileStage, *, back: boo
     context.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
 
 
-def _check_edits(context: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
-    keys = _edited_keys(context, node, old)
+def _check_edits(context: StepContext, node: NodeSpec, old: str, *, allow_edits: bool) -> None:
+    keys = _find_edited_keys(context, node, old)
     if not keys:
         return
-    reason = edited(node, keys, context.backup.path(node))
-    if not back:
+    reason = edited_file_reason(node, keys, context.backup.original_path(node))
+    if not allow_edits:
         raise Refused.because(reason)
-    kept = context.tools.host(node).kept_as(node, old)
+    kept_path = context.tools.host(node).kept_as(node, old)
     context.say(
-        f"ATTENTION: {reason.text} The node starts without these edits; the present file is kept as {kept} on {node.host}."
+        f"ATTENTION: {reason.text} The node starts without these edits; the present file is kept as {kept_path} on {node.host}."
     )
-    context.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
+    context.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept_path)
 
 
-def _edited_keys(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
-    found = edits(context.spec, context.backup, node, parse(text), sha256(text))
-    return tuple(change.key for change in found)
+def _find_edited_keys(context: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
+    changes = find_edits(context.spec, context.backup, node, parse_properties(text), sha256(text))
+    return tuple(change.key for change in changes)
 
 
 def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str]) -> None:
@@ -96,22 +102,22 @@ def set_in_original(context: StepContext, node: NodeSpec, keys: Mapping[str, str
 
     Raises `Refused` (O03) if the present file was edited since the backup: the edit would be lost.
     """
-    original, present = context.backup.original(node), context.tools.host(node).read_properties(node)
-    changed = edit(original, keys)
+    original, present = context.backup.read_original(node), context.tools.host(node).read_properties(node)
+    changed = edit_properties(original, keys)
     if changed == original:
         return
-    if found := _edited_keys(context, node, present):
-        raise Refused.because(edited(node, found, context.backup.path(node)))
+    if edited_keys := _find_edited_keys(context, node, present):
+        raise Refused.because(edited_file_reason(node, edited_keys, context.backup.original_path(node)))
     context.backup.keep_written(node, present)  # first: the present file is no edit of the new original
     digest = context.backup.replace_original(node, changed)
     context.journal.write("file", node.name, f"original with {', '.join(keys)} set", sha256=digest)
 
 
-def _controller_file(context: StepContext, node: NodeSpec) -> str:
+def _read_controller_file(context: StepContext, node: NodeSpec) -> str:
     """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
     host = context.tools.host(node)
     properties = host.files(node).properties
-    if (whose := foreign_file(node.id, properties)) is not None:
+    if (whose := describe_foreign_file(node.id, properties)) is not None:
         raise Refused.because(Reason("M01", f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."))
     return "" if properties is None else host.read_properties(node)
 
@@ -123,26 +129,26 @@ def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, j
         raise Refused(f"{name}: a rollback is not possible any more. {format_reasons(reasons)}", reasons)
 
 
-def ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
+def directories_are_ours(context: StepContext, name: str, node: NodeSpec) -> Gate:
     """The gate that a node's machine holds this cluster's directories, for a node that an act itself chose.
 
     No earlier observation has read them. `name`: the step's. Raises `WrongCluster` if they are another cluster's.
     """
     view = context.observer.observe(Fields.ZOOKEEPER | Fields.FILES, (node,))
     pass_gate_again(name, context, view)
-    seen: Broker | Controller = view.brokers[node.id] if node.role is NodeRole.BROKER else view.controllers[node.id]
-    unknown = unidentified(seen)
+    observed_node: Broker | Controller = view.brokers[node.id] if node.role is NodeRole.BROKER else view.controllers[node.id]
+    unknown = unidentified_reasons(observed_node)
     return not_yet(*unknown) if unknown else MET
 
 
-def stop(context: StepContext, node: NodeSpec, silent: float = inf) -> float:
+def stop(context: StepContext, node: NodeSpec, unresponsive_after: float = inf) -> float:
     """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's.
 
-    A machine that dies meanwhile is `Unreachable` some 10 s later, or `silent` seconds later if that is less.
+    A machine that dies meanwhile is `Unreachable` some 10 s later, or `unresponsive_after` seconds later if that is less.
     """
     _say_stopping(context, node)
-    with _advice(node):
-        return context.tools.host(node).stop(node, context.fence.token, context.say, silent)
+    with _explain_timeout(node):
+        return context.tools.host(node).stop(node, context.fence.token, context.say, unresponsive_after)
 
 
 def _say_stopping(context: StepContext, node: NodeSpec) -> None:
@@ -150,11 +156,11 @@ def _say_stopping(context: StepContext, node: NodeSpec) -> None:
 
 
 @contextmanager
-def _advice(node: NodeSpec) -> Iterator[None]:
+def _explain_timeout(node: NodeSpec) -> Iterator[None]:
     try:
         yield
     except TimedOut as error:
-        raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
+        raise TimedOut(f"{error}. {advise_after_stop_timeout(node)}") from error
 
 
 def start(context: StepContext, node: NodeSpec, metas: MetaTexts = NO_META_TEXTS) -> None:
@@ -179,19 +185,19 @@ def restart(
     `while_down` is called with the seconds of the stop before the start.
     """
 
-    def stopped(seconds: float) -> None:
+    def on_stopped(seconds: float) -> None:
         context.say(f"{node.name} stopped after {seconds:.1f} s.")
         while_down(seconds)
 
     _say_stopping(context, node)
-    with _advice(node):
-        context.tools.host(node).restart(node, Restart(metas, stopped, context.say, slow_stop_limit(0)), context.fence.token)
+    with _explain_timeout(node):
+        context.tools.host(node).restart(node, Restart(metas, on_stopped, context.say, slow_stop_limit(0)), context.fence.token)
 
 
-def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
+def apply_verb(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
     """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it."""
     if verb is not Verb.START:
-        install(context, node, stage)
+        install_file(context, node, stage)
     if verb is Verb.RESTART:
         restart(context, node)
     if verb is Verb.START:
@@ -200,66 +206,71 @@ def apply(context: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) ->
 
 def retry(context: StepContext, what: str, do: Callable[[], Value]) -> Value:
     """Retry what must happen between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
-    for left in range(_TRIES - 1, 0, -1):
+    for tries_left in range(_TRIES - 1, 0, -1):
         try:
             return do()
         except Unavailable as error:
-            context.say(f"{what}: {error} Trying again, at most {left} times.")
+            context.say(f"{what}: {error} Trying again, at most {tries_left} times.")
             context.clock.sleep(_PAUSE)
     return do()
 
 
 def note_registered(context: StepContext, broker: int) -> None:
     """Note that the controllers will know this broker, before it starts in migration mode."""
-    _change(context, REGISTERED, lambda known: known | {broker})
+    _change_node_ids(context, REGISTERED, lambda brokers: brokers | {broker})
 
 
 def note_unflagged(context: StepContext, controller: int) -> None:
     """Note that kmigrate removes this controller's flag, before it does."""
-    _change(context, UNFLAGGED, lambda known: known | {controller})
+    _change_node_ids(context, UNFLAGGED, lambda controllers: controllers | {controller})
 
 
 def note_rolled_back(context: StepContext, broker: int, mode: BrokerMode) -> None:
     """Note that this broker alone is rolled back: its registration with the controllers stays."""
-    found = context.tools.zk.read(ROLLED_BACK)
-    known = znodes.rolled_back(found[0]) if found else {}
-    _put(context, ROLLED_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+    znode = context.tools.zk.read(ROLLED_BACK)
+    rolled_back = znodes.parse_rolled_back(znode[0]) if znode else {}
+    _write_note(
+        context,
+        ROLLED_BACK,
+        {str(broker_id): str(broker_mode) for broker_id, broker_mode in {**rolled_back, broker: mode}.items()},
+        znode,
+    )
 
 
-def notes_deleted(context: StepContext) -> list[Delete]:
+def build_note_deletions(context: StepContext) -> list[Delete]:
     """The operations that delete all notes: their controllers go in the same transaction, and new ones know no broker."""
     return [Delete(path, note[1]) for path in NOTES if (note := context.tools.zk.read(path)) is not None]
 
 
 def forget_unflagged(context: StepContext, controller: int) -> None:
     """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
-    _change(context, UNFLAGGED, lambda known: known - {controller})
+    _change_node_ids(context, UNFLAGGED, lambda controllers: controllers - {controller})
 
 
 def note_expansion(context: StepContext, expansion: Expansion | None) -> None:
     """Note how far an expansion of `__consumer_offsets` is; None: none is under way."""
-    found = context.tools.zk.read(EXPANSION)
+    znode = context.tools.zk.read(EXPANSION)
     if expansion is not None:
-        _put(context, EXPANSION, znodes.expansion_note(expansion), found)
-    elif found is not None:
-        context.tools.zk.commit([Delete(EXPANSION, found[1])], holding=context.fence)
+        _write_note(context, EXPANSION, znodes.expansion_note(expansion), znode)
+    elif znode is not None:
+        context.tools.zk.commit([Delete(EXPANSION, znode[1])], holding=context.fence)
 
 
 def note_counts(context: StepContext, counts: Mapping[str, int]) -> None:
     """Note these partition counts of coordinator topics; those that are noted already stay. Without any the note exists, too."""
-    found = context.tools.zk.read(COUNTS)
-    before = znodes.partition_counts(found[0]) if found else {}
-    if found is None or {**before, **counts} != before:
-        _put(context, COUNTS, {**before, **counts}, found)
+    znode = context.tools.zk.read(COUNTS)
+    before = znodes.parse_partition_counts(znode[0]) if znode else {}
+    if znode is None or {**before, **counts} != before:
+        _write_note(context, COUNTS, {**before, **counts}, znode)
 
 
-def _change(context: StepContext, path: str, change: Callable[[frozenset[int]], frozenset[int]]) -> None:
-    found = context.tools.zk.read(path)
-    known = znodes.node_ids(path, found[0]) if found else frozenset()
-    if (wanted := change(known)) != known:
-        _put(context, path, sorted(wanted), found)
+def _change_node_ids(context: StepContext, path: str, change: Callable[[frozenset[int]], frozenset[int]]) -> None:
+    znode = context.tools.zk.read(path)
+    old_ids = znodes.parse_node_ids(path, znode[0]) if znode else frozenset()
+    if (new_ids := change(old_ids)) != old_ids:
+        _write_note(context, path, sorted(new_ids), znode)
 
 
-def _put(context: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
+def _write_note(context: StepContext, path: str, content: object, znode: tuple[bytes, int] | None) -> None:
     data = json.dumps(content).encode()
-    context.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=context.fence)
+    context.tools.zk.commit([Create(path, data) if znode is None else Set(path, data, znode[1])], holding=context.fence)

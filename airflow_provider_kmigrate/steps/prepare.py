@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from airflow_provider_kmigrate.clients.wire import effective
-from airflow_provider_kmigrate.core import coordinator, journal_lines
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
-from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.phase import ended
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from airflow_provider_kmigrate import __version__
+from airflow_provider_kmigrate.clients.wire import read_effective_config
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration import coordinator, migration_plan
+from airflow_provider_kmigrate.core.migration.phase import migration_has_ended
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
+from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, begun
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, has_migration_begun
+from airflow_provider_kmigrate.core.shared.text import join_ids
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
-from airflow_provider_kmigrate.steps.group_watch import sample
-from airflow_provider_kmigrate.steps.journal import format_reasons, lines_of
+from airflow_provider_kmigrate.steps.group_watch import sample_group_progress
+from airflow_provider_kmigrate.steps.journal import format_reasons, read_journal_lines
 from airflow_provider_kmigrate.steps.nodes import note_counts
+from airflow_provider_kmigrate.steps.plan_binding import read_original_keys
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
+
+_TRIES, _AGAIN_AFTER = 10, 2.0  # seconds; a busy broker misses one observation, and the whole run must not end with it (measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +47,83 @@ def observe_preflight(context: StepContext) -> Preflight:
     """Observe and judge everything; nothing is changed, logged or written."""
     began = context.clock.monotonic()
     view = context.observer.observe(preflight.PREFLIGHT_FIELDS)
-    facts = replace(_facts(context, view), environment=context.observer.environment(view))
-    found = preflight.findings(view, facts)
-    return Preflight(view, facts, found, context.clock.monotonic() - began)
+    facts = replace(_read_facts(context, view), environment=context.observer.environment(view))
+    findings = preflight.run_checks(view, facts)
+    return Preflight(view, facts, findings, context.clock.monotonic() - began)
+
+
+def plan_from_here(context: StepContext, result: Preflight) -> dict[str, Any]:
+    """The plan of the migration of the cluster that a preflight has observed (`migration_plan.plan_migration`)."""
+    findings = {
+        str(severity): [finding.code for finding in result.found if finding.severity is severity] for severity in Severity
+    }
+    tree = result.facts.environment.tree
+    registered_at = {number: znode.broker_time for number, znode in tree.registrations.items()} if tree else {}
+    return plan_of_view(
+        context,
+        result.view,
+        preflight.protocol_version(result.facts),
+        findings=findings,
+        took=result.took,
+        start_seconds=migration_plan.list_start_seconds(result.view, registered_at, context.spec.policy.start_timeout),
+    )
+
+
+def plan_of_view(context: StepContext, view: ClusterView, version: str | None = None, **more: Any) -> dict[str, Any]:
+    """The plan of the migration of an observed cluster; reads the backup and the journals. `version`: that of the brokers; None: the backup's.
+
+    A broker that runs with a later file is planned from its original in the backup.
+    """
+    spec = context.spec
+    spans = journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(context.journals)).lines)
+    with suppress(Refused):  # no backup here
+        version = version or context.backup.version()
+    seconds = journal_lines.restart_seconds(spans)
+    facts = migration_plan.PlanFacts(
+        spec,
+        view,
+        {node.id: keys for node in spec.brokers if (keys := read_original_keys(context, view, node)) is not None},
+        version,
+        seconds,
+        restarts_elsewhere=() if seconds else _read_restarts_elsewhere(context.journals),
+        made_by=__version__,
+        made_ms=round(1000 * context.clock.now()),
+        **more,
+    )
+    return migration_plan.plan_migration(facts)
+
+
+def _read_restarts_elsewhere(journals: Path | None) -> list[float]:
+    """Seconds of the restarts that the journals of other clusters on this worker record; those that cannot be read count for none."""
+    seconds: list[float] = []
+    if journals is None or not journals.parent.is_dir():
+        return seconds
+    for folder in sorted(journals.parent.iterdir()):
+        with suppress(OSError):
+            lines = journal_lines.parse_lines(read_journal_lines(folder if folder != journals else None)).lines
+            seconds += journal_lines.restart_seconds(journal_lines.list_acts(lines))
+    return seconds
 
 
 def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
     """Log, journal and return all findings of one observation, after `keep` received them. Raises `Refused` with every blocker."""
     result = observe_preflight(context)
-    found = result.found
-    for text in (*result.facts.environment.unread, *map(str, found)):
+    findings = result.found
+    for text in (*result.facts.environment.unread, *map(str, findings)):
         context.say(text)
-    context.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
+    context.journal.write(
+        "findings", "preflight", f"{len(findings)} findings", findings=[finding_to_json(finding) for finding in findings]
+    )
     keep(result)
-    if reasons := tuple(finding.reason for finding in preflight.blocking(found)):
+    if reasons := tuple(finding.reason for finding in preflight.blocking_findings(findings)):
         text = f"preflight: {len(reasons)} findings block the migration; nothing was changed. {format_reasons(reasons)}"
         raise Refused(text, reasons)
-    unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
-    context.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} unknown.")
-    return found
+    unknown = sum(finding.severity is Severity.UNKNOWN for finding in findings)
+    context.say(f"Done: nothing blocks the migration; {len(findings) - unknown} warnings, {unknown} unknown.")
+    return findings
 
 
-def as_json(finding: PreflightFinding) -> dict[str, str]:
+def finding_to_json(finding: PreflightFinding) -> dict[str, str]:
     """`{"code", "severity", "seen", "why", "remedy", "source"}`."""
     reason = finding.reason
     return {
@@ -70,16 +136,20 @@ def as_json(finding: PreflightFinding) -> dict[str, str]:
     }
 
 
-def _facts(context: StepContext, view: ClusterView) -> PreflightFacts:
-    configs = {node.id: _config(context, node) if view.answered(node.id) else None for node in context.spec.brokers}
-    own = journal_lines.times_of(journal_lines.acts(journal_lines.read(lines_of(context.journals)).lines))
+def _read_facts(context: StepContext, view: ClusterView) -> PreflightFacts:
+    configs = {node.id: _read_config(context, node) if view.has_answered(node.id) else None for node in context.spec.brokers}
+    own_acts = journal_lines.act_times(
+        journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(context.journals)).lines)
+    )
     tools = context.tools
-    return PreflightFacts(context.spec, tools.chroot, configs, view.metadata_version, own_acts=own, connections=tools.connections)
+    return PreflightFacts(
+        context.spec, tools.chroot, configs, view.metadata_version, own_acts=own_acts, connections=tools.connections
+    )
 
 
-def _config(context: StepContext, broker: NodeSpec) -> dict[str, str] | None:
+def _read_config(context: StepContext, broker: NodeSpec) -> dict[str, str] | None:
     try:
-        return effective(context.tools.wire(broker), broker.id)
+        return read_effective_config(context.tools.wire(broker), broker.id)
     except (Unavailable, AuthenticationFailed) as error:
         context.say(f"Could not read the configuration of {broker.name}: {error}")
         return None
@@ -101,34 +171,43 @@ def save_all(context: StepContext) -> Done:
     file is refused, and the tree of before stays. Once the migration is finalized nothing is saved.
     """
     view = context.observer.observe(Fields.POSITION)
-    if ended(view):  # a broker that was left behind may have any file
+    if migration_has_ended(view):  # a broker that was left behind may have any file
         names = context.backup.verify()
         text = f"The migration is finalized: the backup in {context.backup.folder} stays as it is, {len(names)} files verified by hash."
         context.say(f"Done: {text}")
         return Done(text)
-    has_begun = begun(view)
+    has_begun = has_migration_begun(view)
     if not has_begun:
-        context.backup.keep_version(_version(context, view))
+        retrying = Retrying(
+            stop=stop_after_attempt(_TRIES), wait=wait_fixed(_AGAIN_AFTER), sleep=context.clock.sleep, reraise=True
+        )
+        context.backup.keep_version(retrying.copy(retry=retry_if_exception_type(Unavailable))(_read_version, context))
     for node in context.spec.brokers:
         text = context.tools.host(node).read_properties(node)
-        if stage_of(parse(text)) is FileStage.ZOOKEEPER:
+        if stage_of(parse_properties(text)) is FileStage.ZOOKEEPER:
             keep = context.backup.keep_original if has_begun else context.backup.replace_original
             digest = keep(node, text)
             context.journal.write("backup", node.name, "original server.properties", sha256=digest)
         else:
-            context.backup.original(node)
+            context.backup.read_original(node)
             context.say(f"{node.name}: its file is of a later stage; keeping the original in the backup.")
     count = context.backup.keep_tree(context.tools.zk.tree(), once=has_begun)
     names = context.backup.verify()
-    sample(context)
+    sample_group_progress(context)
     text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."
     context.journal.write("done", "backup", text)
     context.say(f"Done: {text}")
     return Done(text)
 
 
-def _version(context: StepContext, view: ClusterView) -> str:
-    version = preflight.protocol_version(_facts(context, view))
+def _read_version(context: StepContext) -> str:
+    """Raises `Unavailable` if a broker did not answer: it may do so a moment later, and nothing is known to differ."""
+    view = context.observer.observe(Fields.POSITION)
+    facts = _read_facts(context, view)
+    if unread := [node.name for node in context.spec.brokers if facts.configs[node.id] is None]:
+        text = f"The inter.broker.protocol.version of {join_ids(unread)} was not read; the backup needs it."
+        raise Unavailable(f"{text} {format_reasons(view.unknowns)}".strip())
+    version = preflight.protocol_version(facts)
     if version is None:
-        raise Refused.because(Reason("B1a", "The brokers' inter.broker.protocol.version is unknown or differs."))
+        raise Refused.because(Reason("B1a", "The brokers have different versions of inter.broker.protocol.version."))
     return version

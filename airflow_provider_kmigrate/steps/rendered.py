@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.backup import BackupStore, text_of
-from airflow_provider_kmigrate.steps.catalog import node_of
+from airflow_provider_kmigrate.steps.backup import BackupStore, render_file
+from airflow_provider_kmigrate.steps.catalog import find_node
 
 _STAGES = {
     NodeRole.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},
@@ -33,14 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("role", choices=[str(role) for role in NodeRole])
     parser.add_argument("id", type=int, metavar="ID", help="the node's id")
     parser.add_argument("stage", choices=sorted({name for stages in _STAGES.values() for name in stages}))
-    chosen = parser.parse_args(argv)
-    role = NodeRole(chosen.role)
-    if chosen.stage not in _STAGES[role]:
-        parser.error(f"a {role} has no stage {chosen.stage}: {', '.join(_STAGES[role])}")
+    options = parser.parse_args(argv)
+    role = NodeRole(options.role)
+    if options.stage not in _STAGES[role]:
+        parser.error(f"a {role} has no stage {options.stage}: {', '.join(_STAGES[role])}")
     try:
-        spec = load(chosen.cluster)
-        store = BackupStore(chosen.backup.resolve().parent, spec.name, spec.cluster_id)
-        sys.stdout.write(text_of(spec, store, node_of(spec, role, chosen.id), _STAGES[role][chosen.stage]))
+        spec = load(options.cluster)
+        store = BackupStore(options.backup.resolve().parent, spec.name, spec.cluster_id)
+        sys.stdout.write(render_file(spec, store, find_node(spec, role, options.id), _STAGES[role][options.stage]))
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""The steps of the rollback; `core.rollback` decides, `core.plan` has their order."""
+"""The steps of the rollback; `core.migration.rollback` decides, `core.migration.plan` has their order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from math import inf
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
-from airflow_provider_kmigrate.core import equivalence, gates, rollback
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.equivalence import MetadataChange
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
-from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, NextAction, Reading, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Cause,
     ClusterView,
     Fields,
@@ -27,13 +21,19 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.readiness import has_original
-from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration import equivalence, gates, rollback
+from airflow_provider_kmigrate.core.migration.equivalence import MetadataChange
+from airflow_provider_kmigrate.core.migration.readiness import has_original
+from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, update_moved_since
+from airflow_provider_kmigrate.core.migration.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
-from airflow_provider_kmigrate.steps.dual_write import raise_states, recover, start_what_is_down
+from airflow_provider_kmigrate.steps.dual_write import StatesKept, raise_states, recover_dual_write, start_down_controller
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.nodes import apply, forget_unflagged, install, notes_deleted, ours, start, stop
+from airflow_provider_kmigrate.steps.nodes import apply_verb, build_note_deletions, forget_unflagged, install_file, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
@@ -47,39 +47,43 @@ def planned(context: StepContext, terms: RollbackTerms = SAFE) -> tuple[tuple[st
     accepting = Fields.PARTITIONS | Fields.COORDINATORS if terms.left or terms.splits else Fields(0)
     fields = Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA
     whole = context.observer.observe(fields | accepting)
-    view = gates.without_left(whole, terms.left)
-    ended = rollback.over(view)
-    if isinstance(ended, Refuse):
-        raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
-    if isinstance(ended, Wait):
-        raise Unavailable(f"rollback: {format_reasons(ended.reasons)}")
+    view = gates.without_left_brokers(whole, terms.left)
+    end_decision = rollback.refuse_if_irreversible(view)
+    if isinstance(end_decision, Refuse):
+        raise Refused(f"rollback: nothing was changed. {format_reasons(end_decision.reasons)}", end_decision.reasons)
+    if isinstance(end_decision, Wait):
+        raise Unavailable(f"rollback: {format_reasons(end_decision.reasons)}")
     epochs = gates.epochs_known(view)
     if not epochs.met:
         raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
     steps = rollback.plan(view)
     if steps:
         _refuse_missing_prerequisites(context, view)
-    kept, changed = _kept(context, view) if steps else ((), ())
-    kept = (*kept, *rollback.accepted_costs(whole, terms)) if steps else kept
-    for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
+    consequences, changed = _describe_consequences(context, view) if steps else ((), ())
+    consequences = (*consequences, *rollback.describe_accepted_costs(whole, terms)) if steps else consequences
+    for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *consequences):
         context.say(text)
-    rows = [[each.what, str(each), each.held] for each in changed]
-    context.journal.write("plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(kept), changed=rows)
+    rows = [[change.what, str(change), change.held] for change in changed]
+    context.journal.write(
+        "plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(consequences), changed=rows
+    )
     context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
-    return steps, kept
+    return steps, consequences
 
 
-def _kept(context: StepContext, view: ClusterView) -> tuple[tuple[str, ...], tuple[MetadataChange, ...]]:
+def _describe_consequences(context: StepContext, view: ClusterView) -> tuple[tuple[str, ...], tuple[MetadataChange, ...]]:
     """What is kept, lost and was changed, in words with some examples; and every change."""
-    before, why = _inventory(context)
-    changed = rollback.changed(view, before, why)
-    return (*rollback.kept(view), *changed), equivalence.changes(view, before) if changed and before else ()
+    before, why = _read_inventory(context)
+    changed = rollback.describe_changes(view, before, why)
+    return (*rollback.describe_kept_and_lost(view), *changed), equivalence.find_changes(
+        view, before
+    ) if changed and before else ()
 
 
-def _inventory(context: StepContext) -> tuple[Inventory | None, str]:
+def _read_inventory(context: StepContext) -> tuple[Inventory | None, str]:
     """What was stored before the takeover, or why that is not known; a tree that cannot be read stops no rollback."""
     try:
-        return context.backup.inventory(), ""
+        return context.backup.read_inventory(), ""
     except (KMigrateError, OSError) as error:
         return None, str(error)
 
@@ -95,8 +99,8 @@ def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[s
 
 
 def _refuse_missing_prerequisites(context: StepContext, view: ClusterView) -> None:
-    seen = {node: view.brokers.get(node.id) for node in context.spec.brokers}
-    moved = [node for node, broker in seen.items() if broker is None or not has_original(broker)]
+    brokers = {node: view.brokers.get(node.id) for node in context.spec.brokers}
+    moved = [node for node, broker in brokers.items() if broker is None or not has_original(broker)]
     if reasons := rollback_prerequisites(context.spec, context.backup, moved):
         raise Refused(f"rollback: nothing was changed. {format_reasons(reasons)}", reasons)
     context.backup.prove_writable()
@@ -121,14 +125,14 @@ class RestoreFlag(NodeStep):
         """
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(context, act)
-        again = rollback.decide_restore_flag(context.observer.observe(self.fields, self.nodes), self.node.id)
-        if not isinstance(again, Act) or again.verb is not act.verb:
+        new_decision = rollback.decide_restore_flag(context.observer.observe(self.fields, self.nodes), self.node.id)
+        if not isinstance(new_decision, Act) or new_decision.verb is not act.verb:
             context.say(f"{self.node.name} does not get its flag now: the cluster has changed since the decision.")
             return
         forget_unflagged(context, self.node.id)
         if act.verb is Verb.START:  # it may have lost the flag before it went down
-            install(context, self.node, FileStage.CONTROLLER_MIGRATION)
-        apply(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
+            install_file(context, self.node, FileStage.CONTROLLER_MIGRATION)
+        apply_verb(context, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
 
 
 class ControllerFailover(Step):
@@ -146,27 +150,27 @@ class ControllerFailover(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide the failover, compared with the first observation that shows a finished copy and the quorum."""
-        copied = view.zk is not None and isinstance(view.zk.migration, Migration)
-        if self._before is None and view.quorum is not None and copied:
+        has_copy = view.zk is not None and isinstance(view.zk.migration, Migration)
+        if self._before is None and view.quorum is not None and has_copy:
             self._before = view
         decision = rollback.decide_controller_failover(view, self._before or first)
-        self._stalled, decision = self._stalled.observe(view, decision)
+        self._stalled, decision = self._stalled.decide_recovery(view, decision)
         return decision
 
     def act(self, context: StepContext, act: Act) -> None:
         """Start what is down, or cause a failover of the active controller."""
         match act.verb:
             case Verb.START:
-                start_what_is_down(context, self.name)
+                start_down_controller(context, self.name)
             case Verb.COMPLETE | Verb.CONTROLLER_FAILOVER:
-                recover(context, self.name, act.verb)
+                recover_dual_write(context, self.name, act.verb)
             case _:
                 super().act(context, act)
 
 
 def equivalent_after_failover(patience: float, terms: RollbackTerms = SAFE) -> Step:
     """Wait until ZooKeeper and KRaft store the same metadata, or the rollback's terms allow a difference."""
-    return equivalent(patience, lambda view: rollback.compared(view, terms))
+    return equivalent(patience, lambda view: rollback.decide_if_nothing_is_lost(view, terms))
 
 
 class Handover(Step):
@@ -176,6 +180,7 @@ class Handover(Step):
     """
 
     name = "handover to ZooKeeper"
+    stores_status = False
     fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.NODES
     interval = 0.5
     patience = 600.0
@@ -189,19 +194,19 @@ class Handover(Step):
         self._progress: HandoverProgress | None = None
         self._seen: ClusterView | None = None  # by the last decision
 
-    def expensive_fields(self, view: ClusterView) -> Fields:
-        """What both sides store, before a controller stops; epochs and topics, before the transaction."""
-        if rollback.compares_before_handover(view, self._terms):
-            return Fields.STATE_EPOCH | Fields.TOPICS
-        return Fields.METADATA if rollback.compares_before_stop(view, self._terms) else Fields(0)
+    def next_action(self, view: ClusterView, first: ClusterView, read: Reading) -> NextAction[None]:
+        """What both sides store is read before a controller stops; epochs and topics, before the transaction."""
+        needed_fields = Fields.METADATA if rollback.needs_comparison_for_stop(view, self._progress) else Fields(0)
+        needed_fields = (
+            Fields.STATE_EPOCH | Fields.TOPICS if rollback.needs_comparison_for_handover(view, self._progress) else needed_fields
+        )
+        return self.read_fields_first(needed_fields) if needed_fields & ~read.fields else super().next_action(view, first, read)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """Decide which controllers stop now, whether they must start again, or whether ZooKeeper may take the cluster over."""
-        self._moved = moved_since(self._moved, view, first)
-        progress = replace(self._progress or HandoverProgress(first), before=self._moved.old)
+        self._moved = update_moved_since(self._moved, view, first)
+        progress = replace(self._progress or HandoverProgress(first), before=self._moved.earlier)
         decision, self._progress = rollback.decide_handover(view, progress, self._terms)
-        stuck = self._progress.stuck.since is not None and rollback.no_quorum_possible(view, self._terms)
-        self.nodes = () if stuck else self._controllers  # then the brokers' processes count, too
         self._seen = view
         return decision
 
@@ -210,26 +215,26 @@ class Handover(Step):
         match act.verb:
             case Verb.STOP:
                 context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
-                view = self._controllers_now(context)
-                end = partial(_stop_controller, silent=rollback.silence_of_stop(view))
-                errors = self._at_once(context, rollback.controllers_to_stop(view), end)
+                view = self._observe_controllers(context)
+                stop_node = partial(_stop_controller, unresponsive_after=rollback.unresponsive_stop_timeout(view))
+                errors = self._act_at_once(context, rollback.controllers_to_stop(view), stop_node)
                 failed = tuple(Reason("G26", f"A controller could not be stopped: {error}") for error in errors)
                 self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
-                self._progress = self._progress and self._progress.returned()
-                seen = self._seen or self._controllers_now(context)  # while a dead machine says nothing, one more takes 15 s
-                self._at_once(context, rollback.controllers_to_start_again(seen), start)
-            case Verb.STOP_BROKER:
-                self._stop_broker(context)
+                self._progress = self._progress and self._progress.add_return()
+                last_view = self._seen or self._observe_controllers(
+                    context
+                )  # while a dead machine says nothing, one more takes 15 s
+                self._act_at_once(context, rollback.controllers_to_start_again(last_view), start)
             case Verb.HANDOVER:
-                _hand_over(context, self.name)
+                self._try_handover(context)
             case _:
                 super().act(context, act)
 
-    def _controllers_now(self, context: StepContext) -> ClusterView:
+    def _observe_controllers(self, context: StepContext) -> ClusterView:
         return context.observer.observe(self.fields, self._controllers)
 
-    def _at_once(
+    def _act_at_once(
         self, context: StepContext, numbers: Collection[int], act: Callable[[StepContext, NodeSpec], object]
     ) -> list[KMigrateError]:
         """Act on controllers at the same time; returns the errors, of which the next observation decides what follows.
@@ -244,43 +249,50 @@ class Handover(Step):
             context.say(f"{error} The next observation decides what follows.")
         return errors
 
-    def _stop_broker(self, context: StepContext) -> None:
-        """Stop the first broker that hangs; the steps behind the handover start it."""
-        number = rollback.brokers_to_stop(context.observer.observe(self.fields))[:1]
-        for node in context.spec.brokers:
-            if node.id in number and ours(context, self.name, node).met:
-                context.say(f"{node.name} stopped after {stop(context, node):.1f} s.")
+    def _try_handover(self, context: StepContext) -> None:
+        """Hand over; states that cannot be written without the unresponsive brokers are a reason to start the controllers again."""
+        try:
+            _hand_over(context, self.name, rollback.unresponsive_named_brokers(self._seen) if self._seen else ())
+        except StatesKept as error:
+            self._progress = self._progress and replace(self._progress, failed=(Reason("G26", str(error)),))
+            context.say(f"{error} The next observation decides what follows.")
 
 
-def _stop_controller(context: StepContext, node: NodeSpec, silent: float = inf) -> None:
-    context.say(f"{node.name} stopped after {stop(context, node, silent):.1f} s.")
+def _stop_controller(context: StepContext, node: NodeSpec, unresponsive_after: float = inf) -> None:
+    context.say(f"{node.name} stopped after {stop(context, node, unresponsive_after):.1f} s.")
 
 
-def _hand_over(context: StepContext, name: str) -> None:
-    """Do the handover in one transaction. A znode that changed since it was read leaves all as it was: observe again."""
+def _hand_over(context: StepContext, name: str, unresponsive: Collection[int]) -> None:
+    """Do the handover in one transaction. A znode that changed since it was read leaves all as it was: observe again.
+
+    `unresponsive`: the brokers without which partition states are written. Raises `StatesKept` if they cannot be.
+    """
     context.backup.prove_writable()
     view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
     if view.zk is None or view.state_epoch is None:
         return
-    change = rollback.handover(view.zk, view.state_epoch)
-    found = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
-    read = {path: znode for path, znode in found.items() if znode is not None}
-    if not _same(view, read, change):
+    change = rollback.build_handover_writes(view.zk, view.state_epoch)
+    all_znodes = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
+    read_znodes = {path: znode for path, znode in all_znodes.items() if znode is not None}
+    if not _znodes_match_view(view, read_znodes, change):
         context.say("The znodes changed while they were read; reading them again.")
         return
     if change.states:
-        raise_states(context)
-    saved = context.backup.keep_znodes({path: data for path, (data, _) in read.items()}, context.fence.token)
-    context.tools.zk.commit([*_operations(change, read), *notes_deleted(context)], holding=context.fence)
+        raise_states(context, unresponsive)
+    saved = context.backup.keep_znodes({path: data for path, (data, _) in read_znodes.items()}, context.fence.token)
+    context.tools.zk.commit([*_build_operations(change, read_znodes), *build_note_deletions(context)], holding=context.fence)
     epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
     context.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; their content is saved in {saved}.")
-    context.journal.write("handed over", name, " ".join(change.delete), controller_epoch=change.epoch)
+    context.journal.write(
+        "handed over", name, " ".join(change.delete), controller_epoch=change.epoch, without=sorted(unresponsive)
+    )
 
 
 class ZooKeeperLeads(Step):
     """Wait for a ZooKeeper controller that every broker names, and a leader that it can move for every partition."""
 
     name = "ZooKeeper controller"
+    stores_status = False
     fields = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
     samples = 2
     patience = 120.0
@@ -323,28 +335,28 @@ class WipeController(NodeStep):
 def rolled_back() -> Step:
     """Check that the cluster is as before the migration, ready for the next one."""
     fields = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
-    decided = rollback.decide_rolled_back
-    return WaitStep("rolled back", lambda view, _: decided(view), fields=fields, samples=2, patience=180.0)
+    decide = rollback.decide_rolled_back
+    return WaitStep("rolled back", lambda view, _: decide(view), fields=fields, samples=2, patience=180.0)
 
 
-def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandoverWrites) -> bool:
+def _znodes_match_view(view: ClusterView, read_znodes: dict[str, tuple[bytes, int]], change: HandoverWrites) -> bool:
     """True if the znodes and their versions are those that the change was made for."""
     zk = view.zk
-    if zk is None or set(change.delete) - set(read):
+    if zk is None or set(change.delete) - set(read_znodes):
         return False
-    if "/migration" in read and znodes.migration(*read["/migration"]) != zk.migration:
+    if "/migration" in read_znodes and znodes.parse_migration(*read_znodes["/migration"]) != zk.migration:
         return False
-    if "/controller" in read and _owner(read["/controller"][0], zk) != zk.controller:
+    if "/controller" in read_znodes and _parse_controller(read_znodes["/controller"][0], zk) != zk.controller:
         return False
-    return change.epoch is None or znodes.controller_epoch(read["/controller_epoch"][0]) == zk.controller_epoch
+    return change.epoch is None or znodes.parse_controller_epoch(read_znodes["/controller_epoch"][0]) == zk.controller_epoch
 
 
-def _operations(change: HandoverWrites, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
-    deleted = [Delete(path, read[path][1]) for path in change.delete]
+def _build_operations(change: HandoverWrites, read_znodes: dict[str, tuple[bytes, int]]) -> list[Operation]:
+    deleted = [Delete(path, read_znodes[path][1]) for path in change.delete]
     if change.epoch is None:
         return [*deleted]
-    return [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1]), *deleted]
+    return [Set("/controller_epoch", str(change.epoch).encode(), read_znodes["/controller_epoch"][1]), *deleted]
 
 
-def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:
-    return znodes.controller(data, ephemeral=isinstance(zk.controller, ZkController) and zk.controller.ephemeral)
+def _parse_controller(data: bytes, zk: ZkView) -> ZkController | Malformed:
+    return znodes.parse_controller(data, ephemeral=isinstance(zk.controller, ZkController) and zk.controller.ephemeral)

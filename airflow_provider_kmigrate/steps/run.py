@@ -2,45 +2,25 @@
 
 Killed anywhere and run again, a step observes what is already done, and does what is left. What no observation can show (how long
 all was healthy, why a canary must be rolled back) is its `StepProgress`, kept in Airflow's task state store. Before
-every act `pass_gate` asks once more (`core.gates`), and the act is in the journal with what allowed it.
+every act `pass_gate` asks once more (`core.migration.gates`), and the act is in the journal with what allowed it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.core.causes import why_unread
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import (
-    MAX_VIEW_AGE,
-    Barrier,
-    Gate,
-    GateState,
-    Standing,
-    barrier,
-    is_identified,
-    settled,
-    unidentified,
-    without_left,
-    wrong_cluster,
-)
-from airflow_provider_kmigrate.core.gauges import ESTIMATED, Gauge, GaugeHistory, seconds_left
-from airflow_provider_kmigrate.core.group_progress import GroupsKept
-from airflow_provider_kmigrate.core.migration.roll import takes_part
-from airflow_provider_kmigrate.core.migration.waits import alarming, in_window
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, NextAction, Reading, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BackupFacts,
     Broker,
     Cause,
@@ -50,10 +30,31 @@ from airflow_provider_kmigrate.core.model import (
     Fields,
     ProbeFigures,
     Reason,
+    could_not_read,
     headlines,
 )
-from airflow_provider_kmigrate.core.phase import where
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.gates import (
+    MAX_VIEW_AGE,
+    Barrier,
+    Gate,
+    GateState,
+    Standing,
+    find_barrier,
+    is_identified,
+    unidentified_reasons,
+    wait_after_outage,
+    without_left_brokers,
+    wrong_cluster_reasons,
+)
+from airflow_provider_kmigrate.core.migration.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.migration.phase import position_of
+from airflow_provider_kmigrate.core.migration.plan import Estimate
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
+from airflow_provider_kmigrate.core.migration.roll import takes_part
+from airflow_provider_kmigrate.core.migration.waits import find_urgent_alarms, wait_for_window
+from airflow_provider_kmigrate.core.monitoring.causes import errors_behind
+from airflow_provider_kmigrate.core.monitoring.gauges import Gauge, GaugeHistory, estimate_seconds_left
 from airflow_provider_kmigrate.exceptions import (
     Failed,
     Fenced,
@@ -64,11 +65,20 @@ from airflow_provider_kmigrate.exceptions import (
     Unreachable,
     WrongCluster,
 )
-from airflow_provider_kmigrate.steps.backup import BackupStore, backup_facts, compare_files
-from airflow_provider_kmigrate.steps.journal import StepJournal, evidence, format_reasons, lines_of, reason_lines
+from airflow_provider_kmigrate.steps.backup import BackupStore, compare_files, read_backup_facts
+from airflow_provider_kmigrate.steps.journal import (
+    EXPECTED_FOR,
+    StepJournal,
+    collect_evidence,
+    format_expected_wait,
+    format_reason_lines,
+    format_reasons,
+    read_journal_lines,
+)
 
 _NARROW = 2.0  # seconds in which only what a starting node still misses is read
-_ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
+_SHOWS_ADVANCE = 1.0  # seconds between two observations that show whether the dual-write advances
+_MOST_READINGS = 5  # observations for one decision: each step of it may need more than the one before
 _REPEAT = 10.0  # seconds after which an unchanged reason is logged again
 _CLOSED = 15.0  # seconds between observations outside the maintenance windows: each reads all that a restart needs, megabytes
 
@@ -128,15 +138,19 @@ class GroupStore(Protocol):
 def run_at_once(acts: Sequence[Callable[[], object]]) -> list[KMigrateError | None]:
     """Run these acts in threads of their own; returns the error of each, None for one that succeeded. Raises any other error."""
     with ThreadPoolExecutor(max(1, len(acts))) as threads:
-        return [_error_of(running) for running in [threads.submit(act) for act in acts]]
+        return [_wait_for_error(future) for future in [threads.submit(act) for act in acts]]
 
 
-def _error_of(running: Future[object]) -> KMigrateError | None:
+def _wait_for_error(future: Future[object]) -> KMigrateError | None:
     try:
-        running.result()
+        future.result()
     except KMigrateError as error:
         return error
     return None
+
+
+OfferStatus = Callable[[object, Callable[[], Mapping[str, Any]]], None]
+"""Takes a status document for operators if one is due: the headline says what is new, the function makes it. It never raises."""
 
 
 class NothingKept:
@@ -167,17 +181,20 @@ class StepContext:
     groups: GroupStore = field(default_factory=NothingKept)
     probe: Callable[[], ProbeFigures | None] = lambda: None  # what the probe has measured; None: the cluster file has none
     export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
+    offer_status: OfferStatus = lambda _headline, _make: None
     at_once: Callable[[Sequence[Callable[[], object]]], list[KMigrateError | None]] = run_at_once
     judges_backup: bool = True  # false in the triggerer, whose machine need not have it: the task judges it before it acts
 
 
-class Step(ABC):
-    """One thing to bring about. A step observes `fields`, of `nodes` and `groups`, and decides; the rest says how often and how long."""
+class Step:
+    """One thing to bring about: `next_action` decides from one observation, `act` does it; the rest says how often and how long.
+
+    A step that remembers nothing and reads the same each time implements `decide` alone.
+    """
 
     name: str
     fields: Fields
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
-    expensive_nodes: tuple[NodeSpec, ...] | None = None  # the same, of an observation with expensive fields; None: as `nodes`
     groups: tuple[str, ...] = ()  # consumer groups that are observed
     interval: float = 0.2  # seconds between observations; half of it before one that confirms Done
     samples: int = 1  # how many observations in a row must say Done
@@ -186,13 +203,16 @@ class Step(ABC):
     max_acts: int = 5  # more of the same act would not help
     expected_alarms: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
     min_watch: float = 0.0  # seconds of observations by one process that a judgement needs: the triggerer watches that long
-    kind: str = ""  # its name in `core.plan`; empty: it was not built by it
+    estimate: Estimate | None = (
+        None  # of its row in `core.migration.plan`; None: it was not built by one, or its end is not known
+    )
     acts_again: tuple[type[KMigrateError], ...] = ()  # errors of an act after which it decides again, from a new observation
     left: frozenset[int] = frozenset()  # brokers that a rollback leaves as they are: observed as if they had gone
     in_windows: bool = False  # its restarts begin in the maintenance windows of the cluster file only
-    must_stay: bool = False  # read at each observation: it must not defer, since only this process knows of the act that follows
+    stores_status: bool = True  # false where producers wait for the step: Airflow, which stores it, may take minutes to answer
+    may_defer: bool = True  # another process may continue; false if only this one knows of the act that follows
 
-    def begin(self, context: StepContext) -> None:  # noqa: B027 - most steps need nothing but observations
+    def begin(self, context: StepContext) -> None:
         """Read what no observation shows, such as what an earlier step left; called once, before the first observation of this process.
 
         Raises `Refused` if it is missing.
@@ -203,13 +223,23 @@ class Step(ABC):
         """Arguments that `begin` found, for the triggerer's process, which cannot."""
         return {}
 
-    @abstractmethod
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        """Decide what is left to do; `first` is this run's first observation, for conditions on change."""
+    @property
+    def reading(self) -> Reading:
+        """What the next observation reads."""
+        return Reading(self.fields, groups=self.groups)
 
-    def expensive_fields(self, _view: ClusterView) -> Fields:
-        """The slow fields that `decide` needs too; none if the rest of the view already decides."""
-        return Fields(0)
+    def next_action(self, view: ClusterView, first: ClusterView, read: Reading) -> NextAction[Any]:  # noqa: ARG002
+        """Decide what is done now; `first` is this run's first observation, for conditions on change; `read`: what was read for `view`."""
+        decision = self.decide(view, first)  # first: it may change what is read next
+        return NextAction(decision, None, self.reading, self.may_defer)
+
+    def read_fields_first(self, fields: Fields) -> NextAction[Any]:
+        """Decide nothing before these were read, too."""
+        return NextAction(Wait(()), None, self.reading, needs=Reading(fields))
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """Decide what is left to do, of a step without a `next_action` of its own."""
+        raise NotImplementedError(f"{self.name} decides in next_action: {view.name}, {first.name}")
 
     def act(self, context: StepContext, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe if killed."""
@@ -230,17 +260,17 @@ class Step(ABC):
         """Seconds that it still waits on purpose while all is healthy, such as the rest of a soak."""
         return 0.0
 
-    def end(self, context: StepContext) -> None:  # noqa: B027 - most leave nothing
+    def end(self, context: StepContext) -> None:
         """Leave something to the next step; called once the step is done."""
 
-    def forget_decision(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
+    def forget_decision(self) -> None:
         """Forget the act that was decided last: another process performs it."""
 
 
 class NodeStep(Step):
     """A step that changes one node. It never acts before verifying that the node's data directories belong to this cluster.
 
-    `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`nodes.ours`).
+    `acts_elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`nodes.directories_are_ours`).
     """
 
     doing: str  # begins the step's name
@@ -251,36 +281,37 @@ class NodeStep(Step):
         self.node, self.nodes = node, (node,)
         self.name = f"{self.doing} {node.name}"
 
-    def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait if it acts on this node before its directories were read."""
-        if not isinstance(decision, Act) or decision.verb in self.acts_elsewhere:
-            return decision
-        seen = self._seen(view)
-        unknown = unidentified(seen) if seen else ()
-        return Wait(unknown) if unknown else decision
+    def unidentified_reasons(self, view: ClusterView, act: Act) -> tuple[Reason, ...]:
+        """Why an act on this node must wait: its directories were not read. Empty if they were, or it acts elsewhere."""
+        observed_node = None if act.verb in self.acts_elsewhere else self._find_node(view)
+        return unidentified_reasons(observed_node) if observed_node else ()
 
     def missing_fields(self, view: ClusterView) -> Fields:
         """The few fields that show whether the node, just started, has progressed; none if a whole observation is due.
 
         First its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it.
         """
-        seen = self._seen(view)
-        if seen is None:
+        observed_node = self._find_node(view)
+        if observed_node is None:
             return Fields(0)
-        if seen.starts:
-            return _ANSWERS
-        left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.missing_isr(seen.id))
-        return _ANSWERS | Fields.PARTITIONS if left_out else Fields(0)
+        if observed_node.is_starting:
+            return Fields.ANSWERS
+        out_of_isr = (
+            isinstance(observed_node, Broker)
+            and observed_node.mode is not None
+            and (view.partitions is None or view.missing_isr(observed_node.id))
+        )
+        return Fields.ANSWERS | Fields.PARTITIONS if out_of_isr else Fields(0)
 
-    def confirms(self, narrow: ClusterView) -> bool:
+    def confirms_done(self, narrow_view: ClusterView) -> bool:
         """True if this partial observation counts towards the consecutive Done ones, if the next whole one says Done."""
-        return self.node.role is NodeRole.BROKER and takes_part(narrow, self.node.id)
+        return self.node.role is NodeRole.BROKER and takes_part(narrow_view, self.node.id)
 
-    def _seen(self, view: ClusterView) -> Broker | Controller | None:
+    def _find_node(self, view: ClusterView) -> Broker | Controller | None:
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is NodeRole.BROKER else view.controllers
         return nodes.get(self.node.id)
 
-    def diagnostics(self, context: StepContext) -> str:
+    def read_diagnostics(self, context: StepContext) -> str:
         """The evidence of why acts failed: the end of the node's log."""
         return context.tools.host(self.node).log_tail(self.node)
 
@@ -301,9 +332,9 @@ def run_step(
     Arguments and errors are `StepRunner`'s.
     """
     runner = StepRunner(step, context, sync_for, observed)
-    while isinstance(found := runner.tick(), StepPause):
-        context.clock.sleep(found.seconds)
-    return found
+    while isinstance(outcome := runner.tick(), StepPause):
+        context.clock.sleep(outcome.seconds)
+    return outcome
 
 
 class StepRunner:
@@ -329,6 +360,8 @@ class StepRunner:
         self._acted = False
         self._narrow: _Narrow | None = None
         self._begun = False
+        self._reading = step.reading
+        self._may_defer = True
         self._window_closed = False  # nothing but the maintenance window keeps the last decision from a restart
 
     def tick(self) -> Done | Wait | StepPause:
@@ -337,22 +370,21 @@ class StepRunner:
         Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
         raise.
         """
-        found: Done | Wait | StepPause | None = None
+        outcome: Done | Wait | StepPause | None = None
         try:
-            found = self._tick()
-            return found
+            outcome = self._tick()
+            return outcome
         finally:
-            if not isinstance(found, StepPause):
-                self._diary.ended()
+            if not isinstance(outcome, StepPause):
+                self._diary.export_last_gauges()
 
     def _tick(self) -> Done | Wait | StepPause:
         if not self._begun:
             self._step.begin(self._context)
-            self._begun = True
+            self._begun, self._reading = True, self._step.reading
         if self._narrow is not None and (pause := self._observe_narrowly(self._narrow)) is not None:
             return pause
-        view = self._observe()
-        decision = self._decide(view)
+        view, decision = self._observe_and_decide()
         self._observed()
         self._diary.note_observation(view, decision)
         if isinstance(decision, Refuse):
@@ -360,46 +392,72 @@ class StepRunner:
         self._done_in_a_row = self._done_in_a_row + 1 if isinstance(decision, Done) else 0
         if isinstance(decision, Done) and self._done_in_a_row >= self._step.samples:
             self._step.end(self._context)
-            return self._diary.done(decision)
+            return self._diary.note_done(decision)
         if isinstance(decision, Act):
-            _act(self._step, self._context, view, decision, self._diary)
+            _pass_gate_and_act(self._step, self._context, view, decision, self._diary)
             self._acted = True
             return StepPause(0.0)
         if isinstance(decision, Wait) and self._has_waited(view, decision):
             return decision
-        return self._until_next(view, decision)
+        return self._pause_until_next(view, decision)
 
-    def _observe(self) -> ClusterView:
-        step = self._step
-        view = self._observed_fields(step.fields, step.nodes)
-        if more := step.expensive_fields(view):
-            view = self._observed_fields(step.fields | more, step.nodes if step.expensive_nodes is None else step.expensive_nodes)
-        return replace(view, probe=self._context.probe()) if step.fields & Fields.PROBE else view
+    def decide_without_acting(self) -> Decision:
+        """What the step would decide now; nothing is done or journaled. Raises what the clients raise.
 
-    def _observed_fields(self, fields: Fields, nodes: Sequence[NodeSpec]) -> ClusterView:
-        view = self._context.observer.observe(fields, nodes, self._step.groups)
-        return with_backup(self._context, fields, without_left(view, self._step.left))
+        A wait is observed twice more: only a second observation shows whether something advances, and a step may read more in the next one.
+        """
+        self._step.begin(self._context)
+        self._reading = self._step.reading
+        decision = self._observe_and_decide()[1]
+        for _ in range(2):
+            if isinstance(decision, Wait):
+                self._context.clock.sleep(max(_SHOWS_ADVANCE, self._step.interval))
+                decision = self._observe_and_decide()[1]
+        return decision
 
-    def _decide(self, view: ClusterView) -> Decision:
-        self._first = self._first or view
-        decision = self._step.decide(view, self._first)
-        decision = self._step.of_ours(view, decision) if isinstance(self._step, NodeStep) else decision
+    def _observe_and_decide(self) -> tuple[ClusterView, Decision]:
+        """One observation and its decision; once more each time that the decision needs more."""
+        read = self._reading
+        for _ in range(_MOST_READINGS):
+            view = self._observe(read)
+            self._first = self._first or view
+            action = self._step.next_action(view, self._first, read)
+            if action.needs is None:
+                break
+            read = action.reads.plus(action.needs)
+        else:
+            action = action._replace(decision=Wait((could_not_read("all that this decision needs"),)))
+        self._reading, self._may_defer, self._window_closed = action.reads, action.may_defer, False
+        self._diary.note_outage(view, read)
+        return view, self._act_or_wait(view, action.decision) if isinstance(action.decision, Act) else action.decision
+
+    def _observe(self, read: Reading) -> ClusterView:
+        nodes = () if read.every_node else self._step.nodes
+        view = without_left_brokers(self._context.observer.observe(read.fields, nodes, read.groups), self._step.left)
+        view = with_backup(self._context, read.fields, view)
+        return replace(view, probe=self._context.probe()) if read.fields & Fields.PROBE else view
+
+    def _act_or_wait(self, view: ClusterView, act: Act) -> Decision:
+        """The act, or a wait for what holds any step's act although all its gates are open."""
+        if isinstance(self._step, NodeStep) and (unknown := self._step.unidentified_reasons(view, act)):
+            return Wait(unknown)
+        decision: Decision = act
         if self._step.in_windows:
             now = datetime.fromtimestamp(self._context.clock.now(), UTC)
-            held = in_window(decision, where(view).phase, self._context.spec.windows, now)
-            self._window_closed, decision = held is not decision, held
-        return self._diary.settled(view, decision)
+            decision = wait_for_window(act, position_of(view).phase, self._context.spec.windows, now)
+        self._window_closed = decision is not act
+        return self._diary.wait_after_outage(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
         """True if this process has waited long enough; raises `TimedOut` if all processes of the step together have."""
         step = self._step
-        step.waited = self._diary.waited()
+        step.waited = self._diary.waited_seconds()
         if step.waited >= step.patience:
-            said = format_reasons((*wait.reasons, *_unread(view, wait)))
-            raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
-        return not step.must_stay and self._diary.idle() >= self._sync_for
+            reasons_text = format_reasons((*wait.reasons, *_unread_reasons(view, wait)))
+            raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {reasons_text}")
+        return self._may_defer and self._diary.idle_seconds() >= self._sync_for
 
-    def _until_next(self, view: ClusterView, decision: Done | Wait) -> StepPause:
+    def _pause_until_next(self, view: ClusterView, decision: Done | Wait) -> StepPause:
         step = self._step
         self._narrow = _Narrow(step, view, view) if self._acted and isinstance(step, NodeStep) else None
         if isinstance(decision, Done):
@@ -421,7 +479,7 @@ class StepRunner:
             return StepPause(min(pause, max(0.0, narrow.until - clock.monotonic())))
         self._narrow, self._acted = None, bool(missing)
         whole = narrow.whole
-        self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.confirms(narrow.newest)
+        self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.confirms_done(narrow.newest)
         return None
 
 
@@ -431,10 +489,10 @@ def with_backup(context: StepContext, fields: Fields, view: ClusterView) -> Clus
     For a process that does not judge the backup nothing is lost, and no file was edited.
     """
     if fields & Fields.FILES:
-        view = compare_files(context.spec, context.backup, view) if context.judges_backup else _unedited(view)
+        view = compare_files(context.spec, context.backup, view) if context.judges_backup else _without_edits(view)
     if not fields & Fields.BACKUP:
         return view
-    return replace(view, backup=backup_facts(context.spec, context.backup) if context.judges_backup else BackupFacts())
+    return replace(view, backup=read_backup_facts(context.spec, context.backup) if context.judges_backup else BackupFacts())
 
 
 def observe_files(context: StepContext, fields: Fields, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
@@ -443,9 +501,11 @@ def observe_files(context: StepContext, fields: Fields, nodes: Sequence[NodeSpec
     return with_backup(context, fields, context.observer.observe(fields, nodes))
 
 
-def _unedited(view: ClusterView) -> ClusterView:
-    brokers = {node: replace(seen, files=replace(seen.files, edited=())) for node, seen in view.brokers.items()}
-    controllers = {node: replace(seen, files=replace(seen.files, edited=())) for node, seen in view.controllers.items()}
+def _without_edits(view: ClusterView) -> ClusterView:
+    brokers = {node: replace(broker, files=replace(broker.files, edited=())) for node, broker in view.brokers.items()}
+    controllers = {
+        node: replace(controller, files=replace(controller.files, edited=())) for node, controller in view.controllers.items()
+    }
     return replace(view, brokers=brokers, controllers=controllers)
 
 
@@ -459,31 +519,31 @@ class _Narrow:
     until: float | None = None
 
 
-def _act(step: Step, context: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
+def _pass_gate_and_act(step: Step, context: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
     if why := pass_gate(step.name, context, view):
         context.say(f"{why} Observing again before acting.")
-        if diary.waited() >= step.patience:
+        if diary.waited_seconds() >= step.patience:
             raise TimedOut(
                 f"{step.name}: gave up after {step.patience:.0f} s without progress; no observation could be used. {why}"
             )
         return
-    if diary.times(decision) >= step.max_acts:
-        repeated = f"{step.name}: did '{decision.named}' {step.max_acts} times without effect. {decision.text}"
-        diagnostics = step.diagnostics(context) if isinstance(step, NodeStep) else ""
+    if diary.count_acts(decision) >= step.max_acts:
+        repeated = f"{step.name}: did '{decision.label}' {step.max_acts} times without effect. {decision.text}"
+        diagnostics = step.read_diagnostics(context) if isinstance(step, NodeStep) else ""
         raise Failed(f"{repeated} {diagnostics}".strip())
-    context.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
+    context.journal.write("act", step.name, f"{decision.label}: {decision.text}", **collect_evidence(view))
     started = context.clock.monotonic()
     try:
         step.act(context, decision)
     except KMigrateError as error:
-        context.journal.write("failed", step.name, f"{decision.named}: {error}")
-        tried = 1 + diary.times(decision)
-        if not isinstance(error, step.acts_again) or tried >= step.max_acts or diary.waited() >= step.patience:
+        context.journal.write("failed", step.name, f"{decision.label}: {error}")
+        tries = 1 + diary.count_acts(decision)
+        if not isinstance(error, step.acts_again) or tries >= step.max_acts or diary.waited_seconds() >= step.patience:
             raise
-        diary.tried(decision)
+        diary.note_attempt(decision)
         context.say(f"{error} Whether it was done is not known: observing again.")
         return
-    diary.acted(decision, context.clock.monotonic() - started)
+    diary.note_act(decision, context.clock.monotonic() - started)
 
 
 def pass_gate(name: str, context: StepContext, view: ClusterView) -> str:
@@ -492,15 +552,15 @@ def pass_gate(name: str, context: StepContext, view: ClusterView) -> str:
     Returns why another observation must come first, empty to act. `name`: the step's. Raises `WrongCluster`, `Fenced` and `Refused`
     for what no observation changes, and what the fence and the switch raise if they cannot be read.
     """
-    standing = Standing(context.clock.monotonic() - view.taken_at, is_identified(view), wrong_cluster(view, context.spec))
+    standing = Standing(context.clock.monotonic() - view.taken_at, is_identified(view), wrong_cluster_reasons(view, context.spec))
     fenced: Fenced | None = None
-    if barrier(standing) is None:
+    if find_barrier(standing) is None:
         try:
             context.fence.check()
         except Fenced as error:
             fenced = error
         standing = replace(standing, fenced=fenced is not None, switch="" if fenced else context.stopped())
-    match barrier(standing):
+    match find_barrier(standing):
         case Barrier.AGE:
             text = f"at most {MAX_VIEW_AGE:.0f} s are allowed: this machine is too slow, or pauses."
             return f"The last observation is {standing.age:.1f} s old, and {text}"
@@ -512,7 +572,7 @@ def pass_gate(name: str, context: StepContext, view: ClusterView) -> str:
             raise cast(Fenced, fenced)
         case Barrier.STOPPED:
             context.journal.write("stopped", name, standing.switch)
-            refuse_if_on(context.spec.name, standing.switch)
+            refuse_if_kill_switch_on(context.spec.name, standing.switch)
     return ""
 
 
@@ -531,10 +591,10 @@ def require_gate(gate: Gate) -> None:
     raise Unavailable(format_reasons(gate.reasons))
 
 
-def refuse_if_on(cluster: str, said: str) -> None:
-    """Raise `Refused` if `said`, the kill switch's reason, is not empty."""
-    if said:
-        raise Refused.because(Reason("H05", f"The kill switch of {cluster} is on: {said}"))
+def refuse_if_kill_switch_on(cluster: str, switch_reason: str) -> None:
+    """Raise `Refused` if `switch_reason`, the kill switch's reason, is not empty."""
+    if switch_reason:
+        raise Refused.because(Reason("H05", f"The kill switch of {cluster} is on: {switch_reason}"))
 
 
 class _Diary:
@@ -547,81 +607,121 @@ class _Diary:
         self._last: object = None
         self._lost = float("-inf")  # time of the last observation without ZooKeeper
         self._acts: list[str] = []
+        self._acted_at = float("-inf")
         self._alarms: tuple[Reason, ...] = ()
         self._gauges = GaugeHistory()
 
-    def settled(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait for the effects of a moment without ZooKeeper (`core.gates.settled`)."""
-        now = self._context.clock.monotonic()
-        if view.zk is None and self._step.fields & Fields.ZOOKEEPER:
-            self._lost = now
-        return decision if view.zk is None else settled(decision, now - self._lost)
+    def note_outage(self, view: ClusterView, read: Reading) -> None:
+        """Note that ZooKeeper was asked and did not answer."""
+        if view.zk is None and read.fields & Fields.ZOOKEEPER:
+            self._lost = self._context.clock.monotonic()
+
+    def wait_after_outage(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or a wait for the effects of a moment without ZooKeeper (`core.migration.gates.wait_after_outage`)."""
+        return decision if view.zk is None else wait_after_outage(decision, self._context.clock.monotonic() - self._lost)
 
     def note_observation(self, view: ClusterView, decision: Decision) -> None:
         """Export the figures of an observation, journal its alarms, and log a decision that is new."""
         now = self._context.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         step, policy = self._step, self._context.spec.policy
-        estimated = step.kind in ESTIMATED
-        left = seconds_left(view, step.kind, step.seconds_left, policy, self._restart_seconds) if estimated else None
-        self._gauges, measured = self._gauges.observe(view, decision, now, left)
+        restart_seconds = self._restart_seconds if step.estimate else None
+        remaining_seconds = estimate_seconds_left(view, step.estimate, step.seconds_left, policy, restart_seconds)
+        self._gauges, measured = self._gauges.add_view(view, decision, now, remaining_seconds)
         self._context.export(measured)
-        seen = alarming(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
-        self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected_alarms))
-        unread = _unread(view, decision)
-        key = (_key(decision), headlines(unread))
+        if step.stores_status:
+            self._context.offer_status(
+                (type(decision), headlines(getattr(decision, "reasons", ()))),
+                partial(self._describe_status, view, decision, remaining_seconds),
+            )
+        alarms = find_urgent_alarms(view, self._context.spec.policy.max_hybrid, self._context.clock.now())
+        self._note_alarms(tuple(reason for reason in alarms if reason.cause not in self._step.expected_alarms))
+        unread = _unread_reasons(view, decision)
+        is_expected = isinstance(decision, Wait) and now - self._acted_at < EXPECTED_FOR
+        key = (_log_key(decision), headlines(unread), is_expected)
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
-        self._context.say(_words(decision, unread, f"({now - self._begun:.1f} s)"))
+        took = f"({now - self._begun:.1f} s)"
+        if isinstance(decision, Wait) and is_expected:
+            usual = self._restart_seconds if step.estimate else None
+            self._context.say(f"Waiting {took}, {format_expected_wait((*decision.reasons, *unread), self._acts[-1], usual)}")
+        else:
+            self._context.say(_describe_decision(decision, unread, took))
 
-    def _alarm(self, seen: tuple[Reason, ...]) -> None:
-        if seen and seen != self._alarms:
-            self._context.say(f"ALARM: {format_reasons(seen)}")
-            self._context.journal.write("alarm", self._step.name, format_reasons(seen))
-        if self._alarms and not seen:
+    def _describe_status(self, view: ClusterView, decision: Decision, remaining_seconds: float | None) -> dict[str, Any]:
+        """What this step does or waits for, with this cluster's usual time of a restart after an act, and when it gives up."""
+        from airflow_provider_kmigrate.core.monitoring.status import (  # noqa: PLC0415  # a task's process pays for it only if a status is due
+            Doing,
+            StepFacts,
+            describe_step_status,
+        )
+
+        step, clock = self._step, self._context.clock
+        reasons = (*decision.reasons, *_unread_reasons(view, decision)) if isinstance(decision, Wait | Refuse) else ()
+        doing = {Act: Doing.ACTS, Wait: Doing.WAITS, Done: Doing.DONE, Refuse: Doing.FAILED}[type(decision)]
+        facts = StepFacts(
+            step.name,
+            doing,
+            str(getattr(decision, "text", "")),
+            reasons,
+            self.waited_seconds() if doing is Doing.WAITS else 0.0,
+            self._restart_seconds if self._acts and step.estimate else None,
+            step.patience if doing is Doing.WAITS else None,
+            remaining_seconds,
+            step.fields,
+        )
+        return describe_step_status(self._context.spec, view, clock.now(), facts)
+
+    def _note_alarms(self, alarms: tuple[Reason, ...]) -> None:
+        if alarms and alarms != self._alarms:
+            self._context.say(f"ALARM: {format_reasons(alarms)}")
+            self._context.journal.write("alarm", self._step.name, format_reasons(alarms))
+        if self._alarms and not alarms:
             self._context.say(f"Alarm ended: {format_reasons(self._alarms)}")
             self._context.journal.write("alarm ended", self._step.name, format_reasons(self._alarms))
-        self._alarms = seen
+        self._alarms = alarms
 
-    def ended(self) -> None:
+    def export_last_gauges(self) -> None:
         """Send the last gauges of this process."""
-        self._context.export(self._gauges.ended())
+        self._context.export(self._gauges.final_gauges())
 
-    def acted(self, decision: Act, seconds: float) -> None:
+    def note_act(self, decision: Act, seconds: float) -> None:
         """Journal and log an act that took so many seconds."""
-        self._idle_since = self._well = self._context.clock.monotonic()
-        self._acts.append(decision.named)
-        self._context.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
-        self._context.say(f"Did '{decision.named}' in {seconds:.1f} s.")
+        self._idle_since = self._well = self._acted_at = self._context.clock.monotonic()
+        self._acts.append(decision.label)
+        self._context.journal.write("acted", self._step.name, decision.label, seconds=round(seconds, 3))
+        self._context.say(f"Did '{decision.label}' in {seconds:.1f} s.")
 
     @cached_property
     def _restart_seconds(self) -> float | None:
         """As this cluster's journals have it; no step fails because they cannot be read."""
-        from airflow_provider_kmigrate.core import journal_lines  # noqa: PLC0415  # a third of the steps have no estimate
+        from airflow_provider_kmigrate.core.monitoring import journal_lines  # noqa: PLC0415  # a third of the steps have no estimate
 
         try:
-            return journal_lines.restart_seconds(journal_lines.acts(journal_lines.read(lines_of(self._context.journals)).lines))
+            return journal_lines.median_restart_seconds(
+                journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(self._context.journals)).lines)
+            )
         except OSError:
             return None
 
-    def tried(self, decision: Act) -> None:
+    def note_attempt(self, decision: Act) -> None:
         """Count an act of which it is not known whether it was done."""
-        self._acts.append(decision.named)
+        self._acts.append(decision.label)
 
-    def times(self, decision: Act) -> int:
+    def count_acts(self, decision: Act) -> int:
         """How often this run did or tried this act."""
-        return self._acts.count(decision.named)
+        return self._acts.count(decision.label)
 
-    def waited(self) -> float:
+    def waited_seconds(self) -> float:
         """Seconds without an act or a healthy observation, over all runs of this wait."""
         return self._context.clock.monotonic() - self._well
 
-    def idle(self) -> float:
+    def idle_seconds(self) -> float:
         """Seconds without an act in this run."""
         return self._context.clock.monotonic() - self._idle_since
 
-    def done(self, decision: Done) -> Done:
+    def note_done(self, decision: Done) -> Done:
         """Journal and log the end; returns the decision."""
         seconds = self._context.clock.monotonic() - self._begun
         self._context.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
@@ -629,18 +729,18 @@ class _Diary:
         return decision
 
 
-def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
+def _unread_reasons(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
     """What was not read that a wait may be caused by, with the errors of machines and nodes."""
-    return why_unread(view, decision.reasons if isinstance(decision, Wait) else ())
+    return errors_behind(view, decision.reasons if isinstance(decision, Wait) else ())
 
 
-def _key(decision: Decision) -> object:
+def _log_key(decision: Decision) -> object:
     return headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
 
 
-def _words(decision: Decision, unread: Sequence[Reason], took: str) -> str:
+def _describe_decision(decision: Decision, unread: Sequence[Reason], took: str) -> str:
     if isinstance(decision, Act):
-        return f"Decided to {decision.named}: {decision.text} {took}"
+        return f"Decided to {decision.label}: {decision.text} {took}"
     if isinstance(decision, Done):
         return f"{decision.text} {took}"
-    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'} {took}: {reason_lines((*decision.reasons, *unread))}"
+    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'} {took}: {format_reason_lines((*decision.reasons, *unread))}"

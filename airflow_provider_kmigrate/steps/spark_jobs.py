@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, join, read_checkpoint
-from airflow_provider_kmigrate.core.cluster import SparkJobSpec
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.model import Reason, headlines
+from airflow_provider_kmigrate.applications.spark_hold import FOLDER, Files, JobClock, join_path, read_checkpoint
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Reason, headlines
+from airflow_provider_kmigrate.core.cluster_state.spec import SparkJobSpec
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
     HELD,
@@ -60,25 +60,25 @@ class JobControl:
         holds it, and `TimedOut` if it is not held after `job.hold_timeout`; the request is withdrawn then, so that the job does
         not stop later, when no task is left to resume it. A hold in effect is never withdrawn, nor its record rewritten.
         """
-        hold, record = self._wish(by, why), self._record()
+        hold, record = self._request_hold(by, why), self._read_record()
         in_effect = record is not None and record.hold == hold.id
         try:
-            outcome = self._wait(
-                lambda: spark_hold.decide_held(hold, self._report(), self._now(), in_effect=in_effect, needed=needed)
+            outcome = self._wait_until_done(
+                lambda: spark_hold.decide_held(hold, self._read_report(), self._now_ms(), in_effect=in_effect, needed=needed)
             )
         except TimedOut:
             if not in_effect:
-                self.files.delete(self._path(HOLD))
+                self.files.delete(self._file_path(HOLD))
             raise
-        return outcome if in_effect else self._took_effect(hold, outcome, logs)
+        return outcome if in_effect else self._record_hold(hold, outcome, logs)
 
-    def _took_effect(self, hold: SparkHold, outcome: str, logs: Logs | None) -> str:
-        report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
-        if report is None or (report.state is JobState.RUNNING and spark_hold.fresh_report(report, self._now()) is None):
+    def _record_hold(self, hold: SparkHold, outcome: str, logs: Logs | None) -> str:
+        report, checkpoint = self._read_report(), read_checkpoint(self.files, self.job.checkpoint)
+        if report is None or (report.state is JobState.RUNNING and spark_hold.fresh_report(report, self._now_ms()) is None):
             return outcome  # no job runs that could be held
-        record = HeldRecord(hold.id, self._now(), report.state, checkpoint, _topic_ids(checkpoint, logs))
-        self.files.write(self._path(HELD), spark_hold.held_text(record))
-        return f"{outcome} {_words(self._quiescent(checkpoint))}"
+        record = HeldRecord(hold.id, self._now_ms(), report.state, checkpoint, _read_topic_ids(checkpoint, logs))
+        self.files.write(self._file_path(HELD), spark_hold.held_text(record))
+        return f"{outcome} {_describe_decision(self._judge_quiescence(checkpoint))}"
 
     def resume(self, by: str, logs: Logs) -> str:
         """Resume the job and wait for progress; returns what is now so.
@@ -86,59 +86,61 @@ class JobControl:
         Raises `Refused` if its checkpoint or the logs are not as they must be, or if another holder holds it (J13): the job stays
         held. `TimedOut` if it shows no progress within `job.hold_timeout`.
         """
-        hold = self._wished(by)
-        record = self._record()
+        hold = self._read_own_hold(by)
+        record = self._read_record()
         if record is None or (hold and hold.id != record.hold):
-            self.files.delete(self._path(HOLD))
+            self.files.delete(self._file_path(HOLD))
             return "The job was not held."
         if hold:
-            self.say(self._wait(lambda: self._may_resume(record, logs)))
-            self.files.delete(self._path(HOLD))
-        outcome = self._wait(lambda: spark_hold.decide_resumed(record, self._report(), self._now()))
-        self.files.delete(self._path(HELD))
+            self.say(self._wait_until_done(lambda: self._decide_resume(record, logs)))
+            self.files.delete(self._file_path(HOLD))
+        outcome = self._wait_until_done(lambda: spark_hold.decide_resumed(record, self._read_report(), self._now_ms()))
+        self.files.delete(self._file_path(HELD))
         return outcome
 
-    def progress(self) -> str:
+    def wait_for_progress(self) -> str:
         """Wait until the query has progressed since this call; returns what is now so. A held job is left alone.
 
         Raises `Refused` if the query has failed (J11), and `TimedOut` if it shows no progress within `job.hold_timeout`.
         """
-        if self.files.read(self._path(HOLD)) is not None:
+        if self.files.read(self._file_path(HOLD)) is not None:
             return "The job is held; its progress is checked when it resumes."
-        before = self._signs()
-        return self._wait(lambda: spark_hold.decide_progress(before, self._signs()))
+        before = self._read_signs()
+        return self._wait_until_done(lambda: spark_hold.decide_progress(before, self._read_signs()))
 
-    def _signs(self) -> Signs:
+    def _read_signs(self) -> Signs:
         checkpoint = read_checkpoint(self.files, self.job.checkpoint)
-        return Signs(self._now(), self._report(), checkpoint.planned, checkpoint.committed)
+        return Signs(self._now_ms(), self._read_report(), checkpoint.planned, checkpoint.committed)
 
-    def _wished(self, by: str) -> SparkHold | None:
-        found = self._read(HOLD, spark_hold.read_hold)
-        if found and found.by != by and not self.over(found.by):
-            raise Refused.because(Reason("J13", f"Job {self.job.name} is held by {found.by}: {found.why}"))
-        return found
-
-    def _wish(self, by: str, why: str) -> SparkHold:
-        found = self._wished(by)
-        hold = replace(found, by=by, why=why) if found else SparkHold(uuid.uuid4().hex, by, why, self._now())
-        self.files.write(self._path(HOLD), spark_hold.hold_text(hold))
+    def _read_own_hold(self, by: str) -> SparkHold | None:
+        hold = self._read_file(HOLD, spark_hold.read_hold)
+        if hold and hold.by != by and not self.over(hold.by):
+            raise Refused.because(Reason("J13", f"Job {self.job.name} is held by {hold.by}: {hold.why}"))
         return hold
 
-    def _may_resume(self, record: HeldRecord, logs: Logs) -> Decision:
+    def _request_hold(self, by: str, why: str) -> SparkHold:
+        earlier_hold = self._read_own_hold(by)
+        hold = replace(earlier_hold, by=by, why=why) if earlier_hold else SparkHold(uuid.uuid4().hex, by, why, self._now_ms())
+        self.files.write(self._file_path(HOLD), spark_hold.hold_text(hold))
+        return hold
+
+    def _decide_resume(self, record: HeldRecord, logs: Logs) -> Decision:
         now = read_checkpoint(self.files, self.job.checkpoint)
         if record.state is not JobState.HELD:
-            return spark_hold.may_resume(now, now, logs({where.topic for where in now.offsets}))
-        settled = self._quiescent(now)
-        if isinstance(settled, Refuse):
-            return settled
-        return spark_hold.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
+            return spark_hold.may_resume(now, now, logs({topic_partition.topic for topic_partition in now.offsets}))
+        quiescence = self._judge_quiescence(now)
+        if isinstance(quiescence, Refuse):
+            return quiescence
+        return spark_hold.may_resume(
+            record.checkpoint, now, logs({topic_partition.topic for topic_partition in now.offsets}), record.topic_ids
+        )
 
-    def _quiescent(self, checkpoint: Checkpoint) -> Decision:
-        return spark_hold.quiescent(checkpoint, self._report(), idempotent_sink=self.job.idempotent_sink)
+    def _judge_quiescence(self, checkpoint: Checkpoint) -> Decision:
+        return spark_hold.decide_quiescent(checkpoint, self._read_report(), idempotent_sink=self.job.idempotent_sink)
 
-    def _wait(self, decide: Callable[[], Decision]) -> str:
+    def _wait_until_done(self, decide: Callable[[], Decision]) -> str:
         deadline = self.clock.now() + self.job.hold_timeout
-        said: tuple[object, ...] = ()
+        reported: tuple[object, ...] = ()
         while True:
             decision = decide()
             if isinstance(decision, Done):
@@ -148,37 +150,39 @@ class JobControl:
             if self.killed():
                 raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try continues.")
             if self.clock.now() >= deadline:
-                raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
+                raise TimedOut(
+                    f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_describe_decision(decision)}"
+                )
             now = headlines(decision.reasons) if isinstance(decision, Wait) else ()
-            if now != said:
-                said = now
-                self.say(_words(decision))
+            if now != reported:
+                reported = now
+                self.say(_describe_decision(decision))
             self.clock.sleep(_POLL)
 
-    def _report(self) -> JobReport | None:
-        return self._read(STATE, spark_hold.read_report)
+    def _read_report(self) -> JobReport | None:
+        return self._read_file(STATE, spark_hold.read_report)
 
-    def _record(self) -> HeldRecord | None:
-        return self._read(HELD, spark_hold.read_held)
+    def _read_record(self) -> HeldRecord | None:
+        return self._read_file(HELD, spark_hold.read_held)
 
-    def _read(self, name: str, parse: Callable[[str], Found]) -> Found | None:
-        text = self.files.read(self._path(name))
+    def _read_file(self, name: str, parse: Callable[[str], Found]) -> Found | None:
+        text = self.files.read(self._file_path(name))
         return None if text is None else parse(text)
 
-    def _path(self, name: str) -> str:
-        return join(self.job.hold_folder or join(self.job.checkpoint, FOLDER), name)
+    def _file_path(self, name: str) -> str:
+        return join_path(self.job.hold_folder or join_path(self.job.checkpoint, FOLDER), name)
 
-    def _now(self) -> int:
+    def _now_ms(self) -> int:
         return round(1000 * self.clock.now())
 
 
-def _topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:
+def _read_topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:
     """The topic ids that the brokers report. A missing one does not fail a hold; unknown ids are not compared."""
     with suppress(KMigrateError):
-        found = logs({where.topic for where in checkpoint.offsets}) if logs else {}
-        return {where.topic: mark.topic_id for where, mark in found.items() if mark.topic_id}
+        marks = logs({topic_partition.topic for topic_partition in checkpoint.offsets}) if logs else {}
+        return {topic_partition.topic: mark.topic_id for topic_partition, mark in marks.items() if mark.topic_id}
     return {}
 
 
-def _words(decision: Decision) -> str:
+def _describe_decision(decision: Decision) -> str:
     return format_reasons(decision.reasons) if isinstance(decision, Wait | Refuse) else decision.text

@@ -1,0 +1,1 @@
+"""What Airflow's triggerer runs for a task that waits."""

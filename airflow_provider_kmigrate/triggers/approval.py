@@ -17,7 +17,7 @@ _TRIES = 5  # in about 15 s
 class AnswerTrigger(BaseTrigger):
     """Ends with the answer to a task's request, as Airflow's database has it: who gave it, when, and what it says.
 
-    What wakes the task is not believed to be the answer. `{"error": ...}` if Airflow does not tell.
+    What wakes the task is not believed to be the answer. `{"error": ...}` if Airflow does not report it.
 
     :param ti_id: the task instance that asked.
     """
@@ -32,20 +32,20 @@ class AnswerTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event."""
-        yield TriggerEvent(await self._read())  # type: ignore[no-untyped-call]
+        yield TriggerEvent(await self._read_answer())  # type: ignore[no-untyped-call]
 
-    async def _read(self) -> dict[str, Any]:
+    async def _read_answer(self) -> dict[str, Any]:
         try:
             async for attempt in AsyncRetrying(stop=stop_after_attempt(_TRIES), wait=wait_exponential(), reraise=True):
                 with attempt:
-                    found = await sync_to_async(get_hitl_detail_content_detail)(ti_id=UUID(self.ti_id))
-                    by, at = found.responded_by_user, found.responded_at
+                    detail = await sync_to_async(get_hitl_detail_content_detail)(ti_id=UUID(self.ti_id))
+                    by, at = detail.responded_by_user, detail.responded_at
         except Exception as error:  # noqa: BLE001 - of whatever kind: an unread answer is none
             return {"error": f"{type(error).__name__}: {error}"}
         return {
-            "options": list(found.chosen_options or ()),
+            "options": list(detail.chosen_options or ()),
             "user": by.id if by else "",
             "name": by.name if by else "an unnamed user",
             "at": at.isoformat() if at else "",
-            "reason": str((found.params_input or {}).get("reason") or ""),
+            "reason": str((detail.params_input or {}).get("reason") or ""),
         }

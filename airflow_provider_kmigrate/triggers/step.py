@@ -14,14 +14,15 @@ from weakref import WeakKeyDictionary
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_kmigrate.core.decision import Refuse, Wait
-from airflow_provider_kmigrate.core.progress import StepProgress, from_json
+from airflow_provider_kmigrate.core.cluster_state.decision import Refuse, Wait
+from airflow_provider_kmigrate.core.migration.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.observe.reads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Step, StepClock, StepPause, StepRunner, SystemClock
+from airflow_provider_kmigrate.utils.status_xcom import EVENT, StatusKeeper
+from airflow_provider_kmigrate.utils.step_context import read_only_context
 
 Value = TypeVar("Value")
 
@@ -37,12 +38,12 @@ _REPEAT = 300.0  # seconds after which an unchanged reason is logged again: a so
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-def readable(stored: object) -> StepProgress:
+def parse_progress(stored: object) -> StepProgress:
     """The progress that was stored as JSON; raises `AirflowFailException` (H09) if it cannot be read."""
-    found = from_json(stored)
-    if isinstance(found, Refuse):
-        raise AirflowFailException(format_reasons(found.reasons))
-    return found
+    progress = from_json(stored)
+    if isinstance(progress, Refuse):
+        raise AirflowFailException(format_reasons(progress.reasons))
+    return progress
 
 
 class StepTrigger(BaseTrigger):
@@ -65,7 +66,7 @@ class StepTrigger(BaseTrigger):
         """One event: done, something to do, a problem, or time has passed. The task observes again before it acts."""
         watch = _Watch(self)
         try:
-            event = await watch.event()
+            event = await watch.wait_for_event()
         finally:
             watch.close()
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
@@ -76,29 +77,30 @@ class _Watch:
 
     def __init__(self, trigger: StepTrigger) -> None:
         self._trigger = trigger
-        self._lane = THREADS.lane()
+        self._lane = THREADS.open_lane()
         self._opened = ExitStack()
         self._step: Step | None = None
         self._runner: StepRunner | None = None
         self._clock: StepClock = SystemClock()
         self._last: Future[Any] | None = None
         self._saved = from_json(trigger.progress)
+        self._status = StatusKeeper()
 
-    async def event(self) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text": str, "progress": StepProgress as JSON, "arguments": ...}`."""
+    async def wait_for_event(self) -> dict[str, Any]:
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "progress": StepProgress as JSON, "arguments", "status"}`."""
         last = self._trigger.progress
         while True:
             try:
-                found = await self._on_thread(self._observe)
+                outcome = await self._run_on_thread(self._observe)
             except TimeoutError:
                 text = f"An observation took more than {_LONGEST:.0f} s and was given up."
-                return self._ends("unavailable", text) | {"progress": last}
-            if not isinstance(found, StepPause):
-                return found
-            last = self._progress()
-            await self._clock.pause(found.seconds)
+                return self._build_event("unavailable", text) | {"progress": last}
+            if not isinstance(outcome, StepPause):
+                return outcome
+            last = self._progress_json()
+            await self._clock.pause(outcome.seconds)
 
-    async def _on_thread(self, call: Callable[[], Value]) -> Value:
+    async def _run_on_thread(self, call: Callable[[], Value]) -> Value:
         """Run the call on a thread of our own: all triggers share the loop's default ones, and name resolution needs them.
 
         Raises TimeoutError; the call that still runs then is abandoned.
@@ -119,51 +121,52 @@ class _Watch:
     def _observe(self) -> StepPause | dict[str, Any]:
         """Open what is not open, observe and decide once; returns a pause until the next time, or the event."""
         try:
-            decision = self._runner_of_step().tick()
+            decision = self._open_runner().tick()
         except Fenced:
             if self._step:
                 self._step.forget_decision()
-            return self._ends("ready", "There is something to do.")
+            return self._build_event("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
-            return self._ends("refused", str(error))
+            return self._build_event("refused", str(error))
         except Exception as error:  # noqa: BLE001 - of whatever answer: the task observes by itself, and ends by what stays
-            return self._ends("unavailable", self._why(error))
+            return self._build_event("unavailable", self._explain_error(error))
         if isinstance(decision, Wait):
-            return self._ends("waiting", format_reasons(decision.reasons))
+            return self._build_event("waiting", format_reasons(decision.reasons))
         if isinstance(decision, StepPause):
-            return self._ends("waiting", format_reasons(decision.reasons)) if self._overstated() else decision
-        return self._ends("ready", decision.text)
+            return self._build_event("waiting", format_reasons(decision.reasons)) if self._is_progress_overstated() else decision
+        return self._build_event("ready", decision.text)
 
-    def _why(self, error: Exception) -> str:
+    def _explain_error(self, error: Exception) -> str:
         """What the task logs; an error that is not ours would end the trigger, and its task without a word."""
         if isinstance(error, KMigrateError | OSError):  # a full disk under the journal, say
             return str(error)
         self._trigger.log.error("An observation ended unexpectedly.", exc_info=error)
         return f"An observation ended unexpectedly ({type(error).__name__}); the triggerer's log has the details."
 
-    def _runner_of_step(self) -> StepRunner:
+    def _open_runner(self) -> StepRunner:
         if self._runner is None:
             trigger = self._trigger
             if isinstance(self._saved, Refuse):
                 raise Refused.because(*self._saved.reasons)
-            opened = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
-            context = replace(opened, judges_backup=False)
+            opened = self._opened.enter_context(read_only_context(trigger.cluster_file, trigger.log.info))
+            context = replace(opened, judges_backup=False, offer_status=self._status.offer)
             self._clock = context.clock
             self._step = step = build(context.spec, trigger.kind, trigger.arguments, self._saved)
             step.interval = max(step.interval, _INTERVAL)
             self._runner = StepRunner(step, context, max(_WATCH_FOR, step.min_watch), repeat=_REPEAT)
         return self._runner
 
-    def _overstated(self) -> bool:
+    def _is_progress_overstated(self) -> bool:
         """True if the stored progress claims more healthy time than is left: the task must store that at once."""
         healthy = self._step.progress.healthy_seconds if self._step else 0.0
         return isinstance(self._saved, StepProgress) and healthy < self._saved.healthy_seconds
 
-    def _progress(self) -> dict[str, Any] | None:
+    def _progress_json(self) -> dict[str, Any] | None:
         return self._step.progress.to_json() if self._step else self._trigger.progress
 
-    def _ends(self, outcome: str, text: str) -> dict[str, Any]:
-        return {"outcome": outcome, "text": text, "progress": self._progress(), "arguments": self._trigger.arguments}
+    def _build_event(self, outcome: str, text: str) -> dict[str, Any]:
+        event = {"outcome": outcome, "text": text, "progress": self._progress_json(), "arguments": self._trigger.arguments}
+        return event if self._status.document is None else event | {EVENT: self._status.document}
 
 
 class _ObservationPermit:

@@ -16,8 +16,10 @@ def spark_session() -> Iterator[Any]:
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
     from tests.kit import spark_classes  # noqa: PLC0415
 
-    session = sessions.start(
-        os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"), jars=connector.jars(), settings=spark_classes.settings()
+    session = sessions.start_session(
+        os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"),
+        jars=connector.resolve_kafka_jars(),
+        settings=spark_classes.settings(),
     )
     yield session
     session.stop()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, OwnershipChange, Stop
+from airflow_provider_kmigrate.core.events.lines import decode, encode
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, OwnershipChange, Stop
 from tests.core.histories import History
 
 _NAMES = {"writer", "group", "member", "topic", "producer", "topics", "writers"}

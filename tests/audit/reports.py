@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
 from airflow_provider_kmigrate.core.audit.report_facts import (
     Ledger,
@@ -13,7 +12,7 @@ from airflow_provider_kmigrate.core.audit.report_facts import (
     ReportFacts,
     ReportWindow,
     Subject,
-    collect,
+    collect_report_facts,
 )
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
@@ -23,16 +22,17 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     Level,
     LevelHealth,
     combine,
-    of_facts,
+    findings_from_facts,
 )
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.events import OwnershipChange
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import OwnershipChange
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.offsets_repair import StoredCommit, by_time, judge
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import StoredCommit, judge_copies, sort_by_commit_time
 from tests.core.histories import History
 
 HOSTILE = '<script>alert("x")</script><img src=http://example.org/x.png onerror=alert(1)>\x00&"\''
@@ -88,28 +88,28 @@ def broken() -> ReportFacts:
     """FAIL with everything that a page can show, and hostile text wherever text comes from outside."""
     events = broken_history().end()
     facts = balance(events)
-    findings, health = of_facts(facts, Level.PRODUCER)
+    findings, health = findings_from_facts(facts, Level.PRODUCER)
     case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
     hostile = AuditFinding(AuditOutcome.FAIL, Reason("A05", HOSTILE, remedy=HOSTILE), Level.CONSUMER, 5, (case,))
     accounts = [health, LevelHealth(Level.LOG, 10, owner_changes=60), LevelHealth(Level.CONSUMER, 5)]
     verdict = combine([*findings, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
-    journal = journal_lines.read(journal_text())
-    found = collect(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, events=events)
+    journal = journal_lines.parse_lines(journal_text())
+    found = collect_report_facts(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, book=Book.of(events))
     return replace(found, offsets=copies())
 
 
 def copies() -> OffsetsFacts:
     """A group that two coordinators served in turn, and that went back."""
     key = GroupPartition(HOSTILE, HOSTILE, 3)
-    places = (magnitude(HOSTILE) % 15, magnitude(HOSTILE) % 15 + 1)
+    places = (hash_group(HOSTILE) % 15, hash_group(HOSTILE) % 15 + 1)
     records = [
         StoredCommit(places[at % 2], at, START + at, START + at, offset, metadata=HOSTILE)
         for at, offset in enumerate((111, 999, 112, 113))
     ]
-    judged = judge(key, records, 15)
+    judged = judge_copies(key, records, 15)
     return OffsetsFacts(
-        15, 9, 1, 5, 2, {judged.state: 1}, 1, 1, (10,), 2, (HOSTILE,), (ShownCopies(judged, tuple(by_time(records))),)
+        15, 9, 1, 5, 2, {judged.state: 1}, 1, 1, (10,), 2, (HOSTILE,), (ShownCopies(judged, tuple(sort_by_commit_time(records))),)
     )
 
 
@@ -119,12 +119,14 @@ def canary() -> CanaryVerdict:
 
 def nothing() -> ReportFacts:
     """No evidence of any kind."""
-    return collect(SUBJECT, combine([], []))
+    return collect_report_facts(SUBJECT, combine([], []))
 
 
 def passing() -> ReportFacts:
     """Nothing to complain of, and no client that wrote anything down."""
-    return collect(SUBJECT, AuditVerdict(AuditOutcome.PASS, {Level.LOG: AuditOutcome.PASS, Level.PROBE: AuditOutcome.PASS}))
+    return collect_report_facts(
+        SUBJECT, AuditVerdict(AuditOutcome.PASS, {Level.LOG: AuditOutcome.PASS, Level.PROBE: AuditOutcome.PASS})
+    )
 
 
 def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:

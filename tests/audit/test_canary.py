@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.job import run
+from airflow_provider_kmigrate.audit.job import audit_sources
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy, parse
 from airflow_provider_kmigrate.audit.sources import Source
-from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, CanaryVerdict, Level
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events import model as events
+from airflow_provider_kmigrate.core.events.model import (
     DeliveryRun,
     Event,
     Ownership,
@@ -51,7 +51,7 @@ def life(instance: int, name: str, begin: int, end: int, *, slower: float = 1.0,
         first = (t_ms // S) * 10
         found = DeliveryRun(
             Stamp(writer, number, t_ms), "g", writer, 1, "t", instance, first, first + 9, 10, (number - 1) * 10, t_ms - 900, t_ms,
-            latency=events.histogram(late),
+            latency=events.build_histogram(late),
         )  # fmt: skip
         if not (hole and number == 30):
             yield found
@@ -65,7 +65,7 @@ def group(*, slower: float = 1.0, hole: bool = False) -> list[Event]:
 
 def judged(events: list[Event], engine: Engine) -> CanaryVerdict:
     plan = parse(REQUEST | {"sources": []}).canary
-    found = run([Source(Level.CONSUMER, events=tuple(events))], AuditPolicy(), engine, canary=plan).verdict
+    found = audit_sources([Source(Level.CONSUMER, events=tuple(events))], AuditPolicy(), engine, canary=plan).verdict
     assert found.canary is not None
     assert set(found.canary.findings) <= set(found.findings)
     return found.canary
@@ -75,7 +75,7 @@ def causes(verdict: CanaryVerdict) -> list[AuditCause]:
     return sorted(finding.reason.cause for finding in verdict.findings if isinstance(finding.reason.cause, AuditCause))
 
 
-def test_as_good_as_the_others(engine: Engine) -> None:
+def test_a_canary_that_is_as_good_as_the_others_passes(engine: Engine) -> None:
     verdict = judged(group(), engine)
     assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.PASS, [AuditCause.CANARY_WITHIN], 60)
     assert (verdict.baseline, verdict.metric) == (4, "delivery latency p95 ms")
@@ -98,7 +98,7 @@ def test_a_canary_without_earlier_events(engine: Engine) -> None:
     assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
 
 
-def test_too_early(engine: Engine) -> None:
+def test_a_canary_is_inconclusive_before_its_window_is_over(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.t_ms < SWITCHED + 40 * S], engine)
     assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.INCONCLUSIVE, [AuditCause.WINDOW_OPEN], 5)
 

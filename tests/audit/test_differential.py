@@ -14,18 +14,18 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.job import audit
+from airflow_provider_kmigrate.audit.job import audit_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerFinding, balance
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.audit.random_histories import packed
 from tests.core.histories import FINDINGS, History
-from tests.core.test_ledger_evidence import BEGAN, steady
+from tests.core.steady_ledger import BEGAN, steady
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 ALL = AuditPolicy(max_cases=sys.maxsize)
@@ -62,8 +62,13 @@ def differences(mine: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def long_runs(*values: float) -> list[Any]:
+    """Cases for the nightly: Spark takes ten seconds for each."""
+    return [pytest.param(value, marks=pytest.mark.long) for value in values]
+
+
 def of_polls(events: Sequence[Event], engine: Engine, policy: AuditPolicy = ALL) -> dict[str, Any]:
-    audited = audit(Source(Level.CONSUMER, events=tuple(events)), policy, engine)
+    audited = audit_source(Source(Level.CONSUMER, events=tuple(events)), policy, engine)
     assert 0 < audited.suspects < audited.partitions, "this pack shows nothing of the screen"
     return messages(audited.facts)
 
@@ -83,7 +88,7 @@ def test_any_skew(duck: Engine, skew_ms: int) -> None:
     assert differences(of_polls(events, duck, policy), reported_by_ledger(events, policy)) == {}
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.5, *long_runs(0.2, 0.9)])
 def test_clients_that_run_on(engine: Engine, share: float) -> None:
     """Everything up to a moment; who was heard of shortly before it runs on."""
     events = sorted(packed(100, 21), key=lambda event: event.stamp.t_ms)
@@ -95,7 +100,7 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
         assert differences(of_polls(seen, engine, policy), facts) == {}
 
 
-@pytest.mark.parametrize("seed", [24, 25])
+@pytest.mark.parametrize("seed", [24, *long_runs(25)])
 def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> None:
     """Of each writer what it had written by a time of its own; some run on, some were killed before the step."""
     events = sorted(packed(100, seed), key=lambda event: event.stamp.t_ms)
@@ -124,7 +129,7 @@ def test_partitions_that_fell_silent(engine: Engine, stops: int | None) -> None:
         assert differences(of_polls(events, engine, policy), facts) == {}
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7, 1.1])
+@pytest.mark.parametrize("share", [0.7, *long_runs(0.3, 1.1)])
 def test_evidence_of_some_age(engine: Engine, share: float) -> None:
     events = packed(60, 22)
     times = sorted(event.stamp.t_ms for event in events)

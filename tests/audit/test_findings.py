@@ -12,21 +12,29 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.job import Result, run
+from airflow_provider_kmigrate.audit.job import Result, audit_sources
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
-from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, SendFailure
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, Ownership, OwnershipChange, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import History, calm, with_a_canary
-from tests.core.test_ledger_evidence import BEGAN, steady
+from tests.core.ledger_faults import (
+    committed_too_early,
+    delivered_out_of_order,
+    lost_in_the_middle,
+    overwritten,
+    read_again,
+    stored_twice,
+)
+from tests.core.steady_ledger import BEGAN, steady
 
 
 def concluded(events: Sequence[Event], engine: Engine, policy: AuditPolicy | None = None) -> Result:
-    return run([Source(Level.CONSUMER, events=tuple(events))], policy or AuditPolicy(), engine)
+    return audit_sources([Source(Level.CONSUMER, events=tuple(events))], policy or AuditPolicy(), engine)
 
 
 def findings(result: Result, *outcomes: AuditOutcome) -> dict[object, AuditFinding]:
@@ -46,7 +54,7 @@ def test_nothing_at_all_is_inconclusive(engine: Engine) -> None:
         AuditOutcome.INCONCLUSIVE,
         {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP, AuditCause.LEVEL_UNMEASURED},
     )
-    assert run([], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
+    assert audit_sources([], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
 
 
 def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
@@ -60,30 +68,13 @@ def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
 
 def test_what_is_tolerated_is_known_by_its_name_not_by_its_cases(duck: Engine) -> None:
     history = calm()
-    repeat(history)
-    lose(history)
+    read_again(history)
+    lost_in_the_middle(history)
     policy = AuditPolicy(max_cases=0, allow=frozenset({"redelivered"}))
-    result = run([Source(Level.CONSUMER, events=tuple(history.end()))], policy, duck)
+    result = audit_sources([Source(Level.CONSUMER, events=tuple(history.end()))], policy, duck)
     assert result.verdict.outcome is AuditOutcome.FAIL
     assert AuditCause.LOST in findings(result, AuditOutcome.FAIL)
     assert AuditCause.REDELIVERED in findings(result, AuditOutcome.PASS)
-
-
-def lose(h: History) -> None:
-    h.ack("p", 0, 30, 30, 20)
-    h.deliver("g", "m", 0, 30, 5, 30)
-    h.deliver("g", "m", 0, 38, 12, 38)
-
-
-def repeat(h: History) -> None:
-    h.generation += 1  # a rebalance gives it its partitions again
-    h.deliver("g", "m", 0, 25, 5, 25)
-
-
-def reorder(h: History) -> None:
-    h.ack("p", 0, 30, 30, 10)
-    h.deliver("g", "m", 0, 36, 4, 36)
-    h.deliver("g", "m", 0, 30, 6, 30)
 
 
 def own_twice(h: History) -> None:
@@ -91,23 +82,6 @@ def own_twice(h: History) -> None:
     h.own("g", "n", OwnershipChange.ACQUIRED)
     h.own("g", "m", OwnershipChange.RELEASED)
     h.own("g", "n", OwnershipChange.RELEASED)
-
-
-def overwrite(h: History) -> None:
-    h.ack("p", 0, 30, 30, 3)
-    h.producer("q")
-    h.ack("q", 0, 30, 0, 5)
-    h.deliver("g", "m", 0, 30, 5, 0, producer="q")
-
-
-def store_twice(h: History) -> None:
-    h.deliver("g", "m", 0, 30, 2, 28)
-
-
-def commit_early(h: History) -> None:
-    h.ack("p", 0, 30, 30, 7)
-    h.commit("g", "m", 0, 37)
-    h.deliver("g", "m", 0, 30, 7, 30)
 
 
 def deliver_unowned(h: History) -> None:
@@ -119,13 +93,13 @@ def deliver_unowned(h: History) -> None:
 @pytest.mark.parametrize(
     ("plant", "causes"),
     [
-        (lose, {AuditCause.LOST}),
-        (repeat, {AuditCause.REDELIVERED}),
-        (reorder, {AuditCause.REORDERED}),
+        (lost_in_the_middle, {AuditCause.LOST}),
+        (read_again, {AuditCause.REDELIVERED}),
+        (delivered_out_of_order, {AuditCause.REORDERED}),
         (own_twice, {AuditCause.DOUBLE_OWNED}),
-        (overwrite, {AuditCause.LOST, AuditCause.DIVERGED}),
-        (store_twice, {AuditCause.STORED_TWICE}),
-        (commit_early, {AuditCause.COMMIT_GAP}),
+        (overwritten, {AuditCause.LOST, AuditCause.DIVERGED}),
+        (stored_twice, {AuditCause.STORED_TWICE}),
+        (committed_too_early, {AuditCause.COMMIT_GAP}),
         (deliver_unowned, {AuditCause.NOT_OWNED}),
     ],
 )
@@ -182,7 +156,7 @@ def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun
 
 
 @pytest.mark.parametrize(("late_ms", "causes"), [(-1, set()), (1, {AuditCause.NOT_OWNED})])
-def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(
+def test_a_member_that_delivers_after_its_reported_end_of_ownership_is_found(
     engine: Engine, late_ms: int, causes: set[AuditCause]
 ) -> None:
     """It slept, another one took over, and it says when it is awake until when it owned."""
@@ -239,7 +213,7 @@ def test_uneven_shares_are_shown(duck: Engine, shares: tuple[tuple[int, ...], ..
 
 def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> None:
     history = calm()
-    repeat(history)
+    read_again(history)
     result = concluded(history.end(), duck, AuditPolicy(allow=frozenset({"redelivered"})))
     assert result.verdict.outcome is AuditOutcome.PASS
     assert findings(result, AuditOutcome.PASS)[AuditCause.REDELIVERED].count == 5
@@ -248,12 +222,12 @@ def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> N
 def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
     events = tuple(with_a_canary().end())
     source = Source(Level.CONSUMER, events=events)
-    result = run([source], AuditPolicy(required_evidence=Demand(mixed=("g",))), engine)
+    result = audit_sources([source], AuditPolicy(required_evidence=Demand(mixed=("g",))), engine)
     shown = findings(result, AuditOutcome.PASS)[AuditCause.OWNER_WITHOUT_EVENTS]
     assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, 1)
     assert "t-1 of g" in shown.reason.text
     assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
-    assert run([source], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
+    assert audit_sources([source], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
 
 
 def running(seconds: int) -> History:
@@ -274,13 +248,13 @@ def test_clients_that_run_on_make_no_partition_suspect(engine: Engine) -> None:
     """As many events as they may write in a day: none of their partitions has to be looked at, and of killed ones every one."""
     history = running(200)
     source, policy = Source(Level.PROBE, events=tuple(history.events)), AuditPolicy(alive_since=0)
-    result = run([source], policy, engine)
+    result = audit_sources([source], policy, engine)
     assert result.verdict.outcome is AuditOutcome.PASS, result.verdict.headline
     (audited,) = result.sources
     assert (audited.suspects, audited.partitions) == (0, 3)
     facts, ledger = audited.facts, balance(history.events, alive_since=0)
     assert (facts.acked, facts.delivered, facts.gaps) == (ledger.acked, ledger.delivered, ledger.gaps)
-    killed = run([source], replace(policy, alive_since=history.now + 60_000), engine)
+    killed = audit_sources([source], replace(policy, alive_since=history.now + 60_000), engine)
     assert (killed.sources[0].suspects, set(findings(killed))) == (3, {AuditCause.NO_STOP})
 
 
@@ -307,7 +281,7 @@ def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
     ):
         events = steady(stops=stops, beat_ms=20_000).events
         source = Source(level, events=tuple(events))
-        result = run([source], AuditPolicy(alive_since=BEGAN, required_evidence=Demand(BEGAN)), duck)
+        result = audit_sources([source], AuditPolicy(alive_since=BEGAN, required_evidence=Demand(BEGAN)), duck)
         assert set(findings(result)) == expected
 
 
@@ -316,11 +290,11 @@ def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     source = Source(Level.CONSUMER, lines=(str(tmp_path),))
     begun = calm().events[0].stamp.t_ms
-    assert set(findings(run([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck))) == {
+    assert set(findings(audit_sources([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck))) == {
         AuditCause.BAD_LINES
     }
     os.utime(tmp_path / "ownership.jsonl", (begun / 1000 - 60, begun / 1000 - 60))
-    result = run([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck)
+    result = audit_sources([source], AuditPolicy(alive_since=begun, required_evidence=Demand(begun)), duck)
     assert (result.verdict.outcome, len(result.sources[0].refused)) == (AuditOutcome.PASS, 1)
 
 

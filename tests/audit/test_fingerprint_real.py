@@ -19,14 +19,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import fingerprint
-from airflow_provider_kmigrate.audit.fingerprint import LogSnapshot, compare, take
-from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.fingerprint import LogSnapshot, compare, take_snapshot
+from airflow_provider_kmigrate.audit.kafka_source import translate_properties
 from airflow_provider_kmigrate.audit.request import LogsRequest
-from airflow_provider_kmigrate.clients.admin import ends_at, read_marks
+from airflow_provider_kmigrate.clients.admin import log_ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Track
 from airflow_provider_kmigrate.core.audit.fingerprint import LogSample, Print
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
@@ -87,7 +87,7 @@ def before(spark: SparkSession, properties: Mapping[str, str]) -> LogSnapshot:
     create(properties, "t")
     fill(properties, "t")
     commit(properties, "g", 500)
-    found = take(spark, properties, ["t"], block=100)
+    found = take_snapshot(spark, properties, ["t"], block=100)
     assert found.logs.records == COUNT
     return fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(found))))
 
@@ -101,7 +101,7 @@ def test_equal_through_a_restart_and_new_records(
     cluster.up()
     fill(properties, "t", 300)
     commit(properties, "g", 700)
-    after = take(spark, properties, ["t"], before=before)
+    after = take_snapshot(spark, properties, ["t"], before=before)
     findings, health = compare(before, after)
     assert causes(before, after) == {AuditCause.UNCHANGED: COUNT}
     assert health.events == COUNT
@@ -113,7 +113,7 @@ def test_equal_through_a_restart_and_new_records(
 
 def test_one_changed_byte_in_one_record(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
     """The log cannot be changed from outside, so what is compared is another topic whose records differ in one byte, or places."""
-    options = options_of(properties)
+    options = translate_properties(properties)
     create(properties, "same")
     create(properties, "other")
     fill(properties, "same", 9)
@@ -139,7 +139,7 @@ def test_records_that_are_deleted_below_and_a_commit_that_goes_back(
     for future in admin.delete_records([KafkaPartition("t", 1, 250)]).values():
         future.result(30)
     commit(properties, "g", 100)
-    found = causes(before, take(spark, properties, ["t"], before=before))
+    found = causes(before, take_snapshot(spark, properties, ["t"], before=before))
     assert found[AuditCause.RETENTION] == 250, "named as retention"
     assert found[AuditCause.UNCHANGED] == COUNT - 300, "the block that it reached is left out"
     assert found[AuditCause.COMMIT_WENT_BACK] == 1
@@ -155,16 +155,16 @@ def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], befo
     marks[TopicPartition("t", 0)] = replace(marks[TopicPartition("t", 0)], end=9_999)
     marks[TopicPartition("gone", 0)] = replace(marks[where])
     planted = replace(before, logs=replace(before.logs, prints=prints, marks=marks))
-    found = causes(planted, take(spark, properties, ["t", "gone"], before=planted))
+    found = causes(planted, take_snapshot(spark, properties, ["t", "gone"], before=planted))
     assert found[AuditCause.LOG_SHRUNK] == 1
     assert found[AuditCause.LOG_TRUNCATED] == 9_999 - 1_100
     assert AuditCause.PARTITIONS_GONE in found
 
 
 def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
-    seen = take(spark, properties, ["t"], LogSample(share=0.2, pieces=2, tail=200), block=100)
+    seen = take_snapshot(spark, properties, ["t"], LogSample(share=0.2, pieces=2, tail=200), block=100)
     assert 3 * 200 <= seen.logs.records < 3 * 600
-    findings, _ = compare(seen, take(spark, properties, ["t"], before=seen))
+    findings, _ = compare(seen, take_snapshot(spark, properties, ["t"], before=seen))
     assert [finding.reason.cause for finding in findings] == [AuditCause.UNCHANGED]
     assert "every offset" not in findings[0].reason.text
 
@@ -179,10 +179,10 @@ def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: 
             producer.produce("tx", str(number), partition=0)
         producer.flush(10)
         end(30)
-    seen = take(spark, properties, ["tx"], block=100)
+    seen = take_snapshot(spark, properties, ["tx"], block=100)
     assert seen.logs.records == 30
     assert seen.logs.marks[TopicPartition("tx", 0)].end == 33
-    assert causes(seen, take(spark, properties, ["tx"], before=seen)) == {AuditCause.UNCHANGED: 30}
+    assert causes(seen, take_snapshot(spark, properties, ["tx"], before=seen)) == {AuditCause.UNCHANGED: 30}
 
 
 def test_offsets_that_a_transaction_did_not_commit(
@@ -201,16 +201,16 @@ def test_offsets_that_a_transaction_did_not_commit(
             producer.begin_transaction()
             producer.send_offsets_to_transaction([KafkaPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30)
             end(30)
-        seen = take(spark, properties, ["t"], before=before)
+        seen = take_snapshot(spark, properties, ["t"], before=before)
         track = seen.commits.tracks[GroupPartition("eos", "t", 0)]
         assert (track.first, track.last, track.count, track.back_count) == (200, 300, 2, 0)
         assert seen.commits.refused == 0
         producer.begin_transaction()
         producer.send_offsets_to_transaction([KafkaPartition("t", 0, 350)], consumer.consumer_group_metadata(), 30)
-        still = take(spark, properties, ["t"], before=seen)
+        still = take_snapshot(spark, properties, ["t"], before=seen)
         assert GroupPartition("eos", "t", 0) not in still.commits.tracks, "it is open yet"
         producer.commit_transaction(30)
-        after = take(spark, properties, ["t"], before=still)
+        after = take_snapshot(spark, properties, ["t"], before=still)
         assert after.commits.tracks[GroupPartition("eos", "t", 0)].last == 350, "the observation goes on where the open one began"
     finally:
         consumer.close()
@@ -230,17 +230,17 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
         end(30)
 
     transaction(producer.commit_transaction)
-    first = take(spark, properties, ["rests"])
+    first = take_snapshot(spark, properties, ["rests"])
     track = {GroupPartition("rests", *place): Track.of(5, first.commits.taken_ms)}
     before = replace(
         first, commits=replace(first.commits, tracks=track, members={"rests": 1}, taken_ms=first.commits.taken_ms - 70_000)
     )
     transaction(producer.abort_transaction)
-    after = take(spark, properties, ["rests"], before=before)
+    after = take_snapshot(spark, properties, ["rests"], before=before)
     assert (after.logs.marks[place].end, after.ends[place]) == (12, 5)
     assert AuditCause.GROUP_STALLED not in causes(before, after)
     transaction(producer.commit_transaction)
-    waits = take(spark, properties, ["rests"], before=before)
+    waits = take_snapshot(spark, properties, ["rests"], before=before)
     assert waits.ends[place] == 17
     assert causes(before, waits)[AuditCause.GROUP_STALLED] == 1
 
@@ -248,14 +248,14 @@ def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: Spar
 def test_an_observation_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:
     create(properties, "grows")
     fill(properties, "grows", 900)
-    first = take(spark, properties, ["grows"], block=100)
+    first = take_snapshot(spark, properties, ["grows"], block=100)
     fill(properties, "grows", 600)
-    after = take(spark, properties, ["grows"], before=first)
+    after = take_snapshot(spark, properties, ["grows"], before=first)
     assert after.logs.records == 900, "only what is compared"
-    second = fingerprint.refreshed(spark, properties, first, after)
+    second = fingerprint.refresh_snapshot(spark, properties, first, after)
     assert second.logs.records == 1_500
     fill(properties, "grows", 300)
-    third = take(spark, properties, ["grows"], before=second)
+    third = take_snapshot(spark, properties, ["grows"], before=second)
     assert causes(second, third) == {AuditCause.UNCHANGED: 1_500}
     mark = second.logs.marks[TopicPartition("grows", 0)]
     assert (mark.retention_ms, mark.retention_bytes, mark.compacted) == (604_800_000, -1, False)
@@ -275,12 +275,12 @@ def test_each_audit_compares_with_what_the_last_one_left(
     fingerprint.observe_before(spark, wanted)
     fill(properties, "gates", 300)
     (tmp_path / "gate1").mkdir()
-    fingerprint.compare_since(spark, wanted).leave(spark, wanted, Path(places[1]))
+    fingerprint.compare_since(spark, wanted).keep_snapshot(spark, wanted, Path(places[1]))
     found = fingerprint.compare_since(spark, wanted)
     assert (found.before.logs.records, found.health.events) == (600, 600)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
     unresponsive = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
-    replace(found, after=replace(found.after, logs=unresponsive)).leave(spark, wanted, Path(places[2]))
+    replace(found, after=replace(found.after, logs=unresponsive)).keep_snapshot(spark, wanted, Path(places[2]))
     assert not Path(places[2]).exists(), "the observation before is the better one"
 
 
@@ -308,7 +308,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     (tmp_path / "gate1").mkdir()
     found = fingerprint.compare_since(spark, wanted)
     assert [finding.reason.cause for finding in found.findings if finding.outcome is not AuditOutcome.PASS] == []
-    found.leave(spark, wanted, places[1])
+    found.keep_snapshot(spark, wanted, places[1])
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
     (gone,) = [finding for finding in fingerprint.compare_since(spark, wanted).findings if finding.outcome is AuditOutcome.FAIL]
@@ -326,7 +326,7 @@ def test_groups_of_real_members_in_the_offsets_topic(
         consumer.subscribe(["t"])
         assert consumer.consume(50, timeout=30)
         consumer.commit(asynchronous=False)
-        seen = take(spark, properties, ["t"], before=before)
+        seen = take_snapshot(spark, properties, ["t"], before=before)
         assert seen.commits.members["live"] == 1
         assert any(reader.group == "live" for reader in seen.commits.tracks)
         assert seen.commits.refused == 0
@@ -341,17 +341,17 @@ def test_where_logs_ended_at_a_time(properties: Mapping[str, str]) -> None:
         producer.produce("times", b"old", partition=0, timestamp=when)
     assert producer.flush(30) == 0
     wheres = [TopicPartition("times", partition) for partition in range(PARTITIONS)]
-    assert ends_at(properties, wheres, 1_500) == {wheres[0]: 1}
-    assert ends_at(properties, wheres, 1_000) == {wheres[0]: 0}
-    assert ends_at(properties, wheres, 9_000) == {}, "all that is there is older"
+    assert log_ends_at(properties, wheres, 1_500) == {wheres[0]: 1}
+    assert log_ends_at(properties, wheres, 1_000) == {wheres[0]: 0}
+    assert log_ends_at(properties, wheres, 9_000) == {}, "all that is there is older"
 
 
 def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[str, str]) -> None:
     create(properties, "empty")
     with pytest.raises(Refused, match=r"X08.*unknown"):
-        take(spark, properties, ["empty", "unknown"])
-    seen = take(spark, properties, ["empty"])
-    findings, health = compare(seen, take(spark, properties, ["empty"], before=seen))
+        take_snapshot(spark, properties, ["empty", "unknown"])
+    seen = take_snapshot(spark, properties, ["empty"])
+    findings, health = compare(seen, take_snapshot(spark, properties, ["empty"], before=seen))
     assert combine(findings, [health]).outcome is AuditOutcome.INCONCLUSIVE
 
 
@@ -364,7 +364,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
         create(properties, topic)
         for _ in range(3):
             fill(properties, topic, 300)
-    seen = take(spark, properties, topics, block=100)
+    seen = take_snapshot(spark, properties, topics, block=100)
     node = cluster.plan.brokers[0]
     with agent_of(node, cluster.plan.cluster_id) as host:
         host.stop(node, 1)
@@ -377,7 +377,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     create_again(properties, "anew")
     fill(properties, "anew", 900)
     fill(properties, "grown", 900)
-    after = take(spark, properties, topics, before=seen)
+    after = take_snapshot(spark, properties, topics, before=seen)
     assert 0 < kept["short"] < 300
     findings, health = compare(seen, after)
     found = {finding.reason.cause: {(case.topic, case.partition) for case in finding.examples} for finding in findings}
@@ -427,5 +427,5 @@ def cut(folder: Path) -> int:
     return int.from_bytes(data[middle : middle + 8])
 
 
-def test_it_is_no_task_of_ours_to_leave_anything_behind() -> None:
+def test_the_fingerprint_tests_leave_no_spark_warehouse_behind() -> None:
     assert not (Path(os.curdir) / "spark-warehouse").exists()

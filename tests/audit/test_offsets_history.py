@@ -12,15 +12,15 @@ pytest.importorskip("pyspark", reason="the audit has its own environment")
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import offsets_history
-from airflow_provider_kmigrate.audit.offsets_history import OffsetsFrames, frames
-from airflow_provider_kmigrate.audit.offsets_rows import HISTORY, JUDGED, stored
-from airflow_provider_kmigrate.audit.report import render
+from airflow_provider_kmigrate.audit.offsets_history import OffsetsFrames, build_frames
+from airflow_provider_kmigrate.audit.offsets_rows import HISTORY, JUDGED, stored_commit
+from airflow_provider_kmigrate.audit.report import render_page
 from airflow_provider_kmigrate.core.audit import commit_copies
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
-from airflow_provider_kmigrate.core.coordinator import magnitude
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.offsets_repair import CopyState, Doubt
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import CopyState, Doubt
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from tests.audit import reports
@@ -29,7 +29,7 @@ from tests.pages.rules import check_whole
 
 OLD, NEW = 10, 15
 GROUPS = [f"team-{number:02}" for number in range(60)]
-MOVING = [group for group in GROUPS if magnitude(group) % OLD != magnitude(group) % NEW]
+MOVING = [group for group in GROUPS if hash_group(group) % OLD != hash_group(group) % NEW]
 SPLIT, REVIVED, STALE, REMOVED, LEFT, AHEAD, LANDMINE = MOVING[:7]
 
 
@@ -53,16 +53,16 @@ def before() -> Log:
     """60 groups committed 111 under the old count."""
     log = Log()
     for group in GROUPS:
-        log.group(magnitude(group) % OLD, group, 900)
+        log.group(hash_group(group) % OLD, group, 900)
         for partition in range(3):
-            log.commit(magnitude(group) % OLD, key(group, partition), 111, 1_000, "märk")
+            log.commit(hash_group(group) % OLD, key(group, partition), 111, 1_000, "märk")
     return log
 
 
 def after() -> Log:
     """The topic was expanded, one broker restarted, and seven groups had each its own accident; the others came along well."""
     log = before()
-    old, new = {group: magnitude(group) % OLD for group in GROUPS}, {group: magnitude(group) % NEW for group in GROUPS}
+    old, new = {group: hash_group(group) % OLD for group in GROUPS}, {group: hash_group(group) % NEW for group in GROUPS}
     for group in MOVING:
         if group not in {SPLIT, REVIVED, STALE, REMOVED, LEFT, AHEAD}:
             for partition in range(3):
@@ -88,8 +88,8 @@ def after() -> Log:
 def asked(spark: SparkSession, log: Log, count: int, folder: Path) -> OffsetsFrames:
     raw = [(one.partition, one.offset, one.t_ms, one.key, one.value) for one in log.records]
     frame = spark.createDataFrame(raw, "partition int, offset long, t_ms long, key binary, value binary").repartition(3)
-    offsets_history.decoded(frame).write.mode("overwrite").parquet(str(folder))
-    return frames(spark, spark.read.parquet(str(folder)), count)
+    offsets_history.decode_history(frame).write.mode("overwrite").parquet(str(folder))
+    return build_frames(spark, spark.read.parquet(str(folder)), count)
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +99,12 @@ def broken(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def facts(broken: OffsetsFrames) -> OffsetsFacts:
-    return broken.facts()
+    return broken.collect_facts()
 
 
 @pytest.fixture(scope="module")
 def asleep(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> OffsetsFacts:
-    return asked(spark_session, before(), NEW, tmp_path_factory.mktemp("before")).facts()
+    return asked(spark_session, before(), NEW, tmp_path_factory.mktemp("before")).collect_facts()
 
 
 def test_the_frames_are_as_their_schemas_say(broken: OffsetsFrames) -> None:
@@ -115,14 +115,18 @@ def test_the_frames_are_as_their_schemas_say(broken: OffsetsFrames) -> None:
 
 def test_the_history_of_a_group(broken: OffsetsFrames) -> None:
     rows = broken.history.where(f"consumer_group = '{SPLIT}' AND part = 0").orderBy("commit_ms").toArrow().to_pylist()
-    old, new = magnitude(SPLIT) % OLD, magnitude(SPLIT) % NEW
+    old, new = hash_group(SPLIT) % OLD, hash_group(SPLIT) % NEW
     assert [(row["place"], row["committed"], row["commit_ms"]) for row in rows] == [
         (old, 111, 1_000),
         (new, 112, 2_000),
         (old, 113, 2_100),
         (new, 114, 2_200),
     ]
-    assert (stored(rows[0]).metadata, stored(rows[0]).leader_epoch, stored(rows[0]).expire_ms) == ("märk", 5, None)
+    assert (stored_commit(rows[0]).metadata, stored_commit(rows[0]).leader_epoch, stored_commit(rows[0]).expire_ms) == (
+        "märk",
+        5,
+        None,
+    )
     (gone,) = broken.history.where(f"consumer_group = '{REMOVED}' AND NOT live AND part = 0").toArrow().to_pylist()
     assert (gone["committed"], gone["commit_ms"]) == (None, 2_500)
 
@@ -161,24 +165,24 @@ def test_a_sleeping_expansion_shows_as_groups_that_all_lie_where_the_old_count_p
     assert asleep.totals == {CopyState.MISPLACED: 3 * len(MOVING)}
     assert (asleep.earlier, asleep.moved, asleep.moving) == ((OLD,), len(MOVING), tuple(sorted(MOVING)[: offsets_history.SHOWN]))
     assert len(asleep.shown) == min(offsets_history.SHOWN, 3 * len(MOVING))
-    causes = [(one.outcome, one.reason.cause) for one in commit_copies.findings(asleep)]
+    causes = [(one.outcome, one.reason.cause) for one in commit_copies.check_commits(asleep)]
     assert (AuditOutcome.FAIL, AuditCause.COMMITS_MISPLACED) in causes
 
 
 def test_a_uniform_topic_is_a_fact_that_fails_nothing(spark_session: SparkSession, tmp_path: Path) -> None:
-    found = asked(spark_session, before(), OLD, tmp_path).facts()
+    found = asked(spark_session, before(), OLD, tmp_path).collect_facts()
     assert (found.totals, found.concerned, found.states, found.earlier, found.commits) == ({}, 0, 0, (), 180)
-    (finding,) = commit_copies.findings(found)
+    (finding,) = commit_copies.check_commits(found)
     assert (finding.outcome, finding.reason.cause, finding.count) == (AuditOutcome.PASS, AuditCause.COMMITS_READ, 180)
 
 
 def test_an_empty_topic_and_none(spark_session: SparkSession, tmp_path: Path) -> None:
-    assert asked(spark_session, Log(), NEW, tmp_path).facts() == OffsetsFacts(NEW)
-    assert "no group has ever committed" in commit_copies.findings(OffsetsFacts(0))[0].reason.text
+    assert asked(spark_session, Log(), NEW, tmp_path).collect_facts() == OffsetsFacts(NEW)
+    assert "no group has ever committed" in commit_copies.check_commits(OffsetsFacts(0))[0].reason.text
 
 
 def test_the_verdict_and_the_page(facts: OffsetsFacts) -> None:
-    verdict = combine(commit_copies.findings(facts), [])
+    verdict = combine(commit_copies.check_commits(facts), [])
     assert verdict.outcome is AuditOutcome.FAIL
     causes = {finding.reason.cause for finding in verdict.findings}
     assert causes == {
@@ -186,7 +190,7 @@ def test_the_verdict_and_the_page(facts: OffsetsFacts) -> None:
         *(AuditCause.COMMITS_READ, AuditCause.COMMITS_UNKNOWN),
     }
     assert all("had 10 when" in one.reason.text for one in verdict.findings if one.reason.cause is AuditCause.COORDINATORS_SPLIT)
-    page = render(replace(reports.passing(), verdict=verdict, offsets=facts))
+    page = render_page(replace(reports.passing(), verdict=verdict, offsets=facts))
     check_whole(page, links={"report.json", "#guides"})
     assert page.count('<circle class="stray"') >= 6
     assert replace(reports.passing(), offsets=facts).as_dict()["offsets"]["totals"]["SPLIT"] == 1

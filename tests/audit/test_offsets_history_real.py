@@ -20,20 +20,21 @@ from confluent_kafka.admin import NewPartitions
 from kafka.protocol.consumer.group import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit.offsets_history import frames, read_history
+from airflow_provider_kmigrate.audit.offsets_history import build_frames, read_history
 from airflow_provider_kmigrate.clients.admin import connect
+from airflow_provider_kmigrate.clients.identity import security_from_kafka
 from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
-from airflow_provider_kmigrate.clients.wire import Wire, from_kafka
-from airflow_provider_kmigrate.clients.wire_groups import Brokers, committed
-from airflow_provider_kmigrate.core import offsets_repair
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import Brokers, fetch_offsets
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.coordinator import magnitude
+from airflow_provider_kmigrate.core.cluster_state.model import Partition
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import Partition
-from airflow_provider_kmigrate.core.offsets_repair import CopyState, Doubt
+from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.offsets_topic import offsets_repair
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import CopyState, Doubt
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.agents import agent_of
@@ -46,7 +47,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(350)]
 
 OLD, NEW = 10, 15
 GROUPS = tuple(f"team-{number:02}" for number in range(60))
-MOVING = {group for group in GROUPS if magnitude(group) % OLD != magnitude(group) % NEW}
+MOVING = {group for group in GROUPS if hash_group(group) % OLD != hash_group(group) % NEW}
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 
 
@@ -78,7 +79,9 @@ def commit_at(node: NodeSpec, group: str, offset: int) -> int:
         answer = wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=topics)
         return int(answer.topics[0].partitions[0].error_code)
 
-    with Wire(node.host, node.port, from_kafka(KafkaSettings({"bootstrap.servers": f"{node.host}:{node.port}"}))) as wire:
+    with Wire(
+        node.host, node.port, security_from_kafka(KafkaSettings({"bootstrap.servers": f"{node.host}:{node.port}"}))
+    ) as wire:
         return wait_for(ask, lambda code: code not in {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE}, "it has loaded")
 
 
@@ -106,7 +109,7 @@ def settle(cluster: LocalCluster) -> None:
 
     def seen() -> list[Partition]:
         with Brokers({"bootstrap.servers": cluster.bootstrap}, 10.0) as brokers:
-            return [row.partition for node in cluster.plan.brokers for row in brokers.at(node.host, node.port).partitions()]
+            return [row.partition for node in cluster.plan.brokers for row in brokers.wire_to(node.host, node.port).partitions()]
 
     def everywhere(holds: Callable[[Partition], bool], what: str) -> None:
         wait_until(lambda: all(map(holds, seen())), what, 90.0, despite=(KMigrateError,))
@@ -120,14 +123,14 @@ def settle(cluster: LocalCluster) -> None:
 def read(spark: SparkSession, properties: Mapping[str, str], folder: Path) -> OffsetsFacts:
     count = read_history(spark, properties, str(folder))
     assert count == NEW
-    return frames(spark, spark.read.parquet(str(folder)), count).facts()
+    return build_frames(spark, spark.read.parquet(str(folder)), count).collect_facts()
 
 
 def test_asleep_every_moving_group_lies_where_the_old_count_puts_it(
     spark_session: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], tmp_path: Path
 ) -> None:
     with Brokers(properties, 30.0) as brokers:
-        wait_until(lambda: brokers.coordinator(GROUPS[0]), "a coordinator", despite=(KMigrateError,))
+        wait_until(lambda: brokers.find_coordinator(GROUPS[0]), "a coordinator", despite=(KMigrateError,))
     settle(cluster)
     assert {len(offsets) for offsets in commit_everywhere(cluster, 100).values()} == {1}
     admin = connect(properties)
@@ -160,21 +163,21 @@ def test_the_repair_leaves_one_copy_of_each_commit_which_every_later_leader_serv
     log = OffsetsLog(properties)
     groups = log.read(GROUPS)
     assert groups == log.read()
-    open_ones = offsets_repair.plan(groups, NEW)
+    open_ones = offsets_repair.plan_repair(groups, NEW)
     assert open_ones.undecided
     assert {doubt for one in open_ones.undecided for doubt in one.doubts} == {Doubt.INTERLEAVED}
     decided = {one.key: one.newest.offset for one in open_ones.undecided}
-    plan = offsets_repair.plan(groups, NEW, decided)
+    plan = offsets_repair.plan_repair(groups, NEW, decided)
     assert plan.imports
     assert set(plan.stop) <= MOVING
     right = {}
     for group in GROUPS:
-        judged = offsets_repair.judge(key(group), groups[group].commits[key(group)], NEW)
+        judged = offsets_repair.find_copies(key(group), groups[group].commits[key(group)], NEW)
         right[key(group)] = judged.newest.offset or 0
     for one, pick in plan.imports.items():
         codes = [commit_at(node, one.group, pick.offset or 0) for node in cluster.plan.brokers]
         assert sorted(codes) == [0, NOT_COORDINATOR, NOT_COORDINATOR]
-    again = offsets_repair.plan(log.read(), NEW, decided)
+    again = offsets_repair.plan_repair(log.read(), NEW, decided)
     assert (again.imports, again.undecided, len(again.strays)) == ({}, (), len(plan.strays))
     log.remove(again.strays)
     assert misplaced(log.read(), NEW, right) == ()
@@ -193,7 +196,7 @@ def served(properties: Mapping[str, str], right: Mapping[GroupPartition, int]) -
 
         def ask(group: str) -> object:
             try:
-                return committed(brokers.at(*brokers.coordinator(group)), [group])[group]
+                return fetch_offsets(brokers.wire_to(*brokers.find_coordinator(group)), [group])[group]
             except KMigrateError as error:
                 return error
 

@@ -45,7 +45,9 @@ class Brokers(NamedTuple):
     real: bool
 
 
-@pytest.fixture(scope="module", params=["mock", pytest.param("real", marks=pytest.mark.cluster)])
+@pytest.fixture(
+    scope="module", params=[pytest.param("mock", marks=pytest.mark.long), pytest.param("real", marks=pytest.mark.cluster)]
+)
 def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     if request.param == "mock":
         with MockKafka() as mock:
@@ -57,11 +59,11 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def packed(name: str, number: int) -> bytes:
-    return runs.pack(name.encode(), number, 1_000 * number, 60)
+    return runs.pack_content(name.encode(), number, 1_000 * number, 60)
 
 
 def content(message: Message) -> runs.Content | None:
-    return runs.unpack(message.value())
+    return runs.unpack_content(message.value())
 
 
 class Scene:
@@ -223,7 +225,7 @@ def test_what_really_happens_is_named(played: dict[str, Path], engine: Engine, p
     folder = played.get(planted.plant.__name__)
     if folder is None:
         pytest.skip("mock brokers delete no records")
-    verdict = job.run([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
+    verdict = job.audit_sources([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
     found: dict[object, AuditFinding] = {finding.reason.cause: finding for finding in verdict.findings}
     bad = {cause for cause, finding in found.items() if finding.outcome is not AuditOutcome.PASS}
     assert verdict.outcome is planted.outcome, verdict.headline

@@ -22,8 +22,8 @@ from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level
-from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Ownership, OwnershipChange, Stop
+from airflow_provider_kmigrate.core.events.lines import decode, encode
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, Ownership, OwnershipChange, Stop
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.kit import spark_job
 from tests.kit.load import TopicPlan, create_topics
@@ -74,7 +74,7 @@ class Run:
 
     def start_stream(self) -> subprocess.Popen[bytes]:
         where = ["--bootstrap", self.cluster.bootstrap, "--topic=orders", "--folder", str(self.folder / "stream")]
-        words = [sys.executable, "-m", spark_job.__name__, *where, "--jars", ",".join(connector.jars())]
+        words = [sys.executable, "-m", spark_job.__name__, *where, "--jars", ",".join(connector.resolve_kafka_jars())]
         with (self.folder / "stream.log").open("wb") as log:
             return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
@@ -93,7 +93,7 @@ class Run:
         assert wanted.logs is not None
         found = fingerprint.compare_since(spark.session, wanted.logs)
         also = [(found.findings, found.health)]
-        return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
+        return job.audit_sources(wanted.sources, wanted.policy, spark, also=also)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
     assert facts.acked == facts.delivered[GROUP] > 500
     wanted = request.load(real.request).report
     assert wanted is not None
-    job.write_report(wanted, result, tmp_path)
+    job.write_report(wanted, result, spark, None, tmp_path)
     document = json.loads((tmp_path / "report.json").read_text())
     assert document["verdict"]["outcome"] == "PASS"
     assert len(document["owners"]) == 4
@@ -122,7 +122,7 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
 
 
 def test_a_streaming_job_has_every_record_of_it_once(real: Run, duck: Engine) -> None:
-    acked = job.run([Source(Level.PRODUCER, lines=(str(real.events),))], AuditPolicy(), duck).sources[0].facts.acked
+    acked = job.audit_sources([Source(Level.PRODUCER, lines=(str(real.events),))], AuditPolicy(), duck).sources[0].facts.acked
     assert json.loads((real.folder / "stream" / "sink.json").read_text()) == {"records": acked, "distinct": acked}
 
 
@@ -241,7 +241,7 @@ def cut(files: Files) -> None:
 
 
 def verdict(folder: Path, engine: Engine) -> AuditVerdict:
-    return job.run([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
+    return job.audit_sources([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
 
 
 class Planted(NamedTuple):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.audit.report import render, write
+from airflow_provider_kmigrate.audit.report import render_page, write
 from airflow_provider_kmigrate.core.audit.verdict import outcome_of
-from airflow_provider_kmigrate.core.text import duration, moment, number, safe
+from airflow_provider_kmigrate.core.shared.text import escape_html, format_duration, format_number, format_time
 from tests.audit import reports
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import Tags, check_loads_alone, check_readable, check_whole
@@ -39,27 +39,27 @@ class TestText:
         [(0, "0 ms"), (999, "999 ms"), (1_300, "1.3 s"), (61_000, "1 min 1 s"), (60_000, "1 min"), (93_600_000, "1 d 2 h"), (3_599_999, "1 h"), (999.7, "1.0 s"), (59_990, "1 min")],
     )  # fmt: skip
     def test_durations(self, ms: float, text: str) -> None:
-        assert duration(ms) == text
+        assert format_duration(ms) == text
 
     def test_a_broken_clock_spoils_no_report(self) -> None:
-        assert (moment(None), moment(-5), moment(1_795_298_448_978)) == ("", "00:00:00.000", "22:00:48.978")
-        assert moment(10**18)
+        assert (format_time(None), format_time(-5), format_time(1_795_298_448_978)) == ("", "00:00:00.000", "22:00:48.978")
+        assert format_time(10**18)
 
     def test_numbers(self) -> None:
-        assert (number(86_700), number(0.12345)) == ("86,700", "0.123")
+        assert (format_number(86_700), format_number(0.12345)) == ("86,700", "0.123")
 
     def test_nothing_from_outside_becomes_markup(self) -> None:
-        text = safe(reports.HOSTILE)
+        text = escape_html(reports.HOSTILE)
         assert not set('<>"\x00') & set(text)
 
 
 class TestPage:
     @pytest.mark.parametrize("name", PAGES)
-    def test_it_is_whole_and_asks_for_nothing(self, name: str) -> None:
-        check_whole(render(PAGES[name]()), links={"report.json", "#guides"})
+    def test_the_reports_page_is_whole_and_asks_for_nothing(self, name: str) -> None:
+        check_whole(render_page(PAGES[name]()), links={"report.json", "#guides"})
 
     def test_every_picture_has_a_name(self) -> None:
-        pictures = [attrs for tag, attrs in Tags(render(reports.broken())).seen if attrs.get("role") == "img"]
+        pictures = [attrs for tag, attrs in Tags(render_page(reports.broken())).seen if attrs.get("role") == "img"]
         assert len(pictures) == 7
         assert all(attrs["aria-label"] for attrs in pictures)
 
@@ -82,7 +82,7 @@ class TestPage:
 class TestInTheBrowser:
     @pytest.mark.parametrize("name", PAGES)
     @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
-    def test_it_loads_alone_without_a_complaint_and_fits_the_window(
+    def test_the_reports_page_loads_alone_without_a_complaint_and_fits_the_window(
         self, tab: Browser, pages: dict[str, Path], name: str, width: int, scheme: str
     ) -> None:
         check_loads_alone(tab, pages[name], width, scheme)

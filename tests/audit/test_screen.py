@@ -9,15 +9,16 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.judge import ControlEvents, partition_events
+from airflow_provider_kmigrate.audit.event_store import attach_source
+from airflow_provider_kmigrate.audit.judge import ControlEvents, build_partition_events
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
-from airflow_provider_kmigrate.audit.screen import Screened, accounts, screen
-from airflow_provider_kmigrate.audit.sources import Source, attach, rows_of, table_of
+from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
+from airflow_provider_kmigrate.audit.sources import Source, rows_of_event, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.events import Event, OwnershipChange, TopicPartition
+from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
-from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check
+from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from tests.audit.random_histories import packed
 from tests.core.histories import History, calm
 
@@ -25,13 +26,13 @@ HERE = TopicPartition("t", 0)
 
 
 def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[Screened, CheckContext]:
-    attach(Source(Level.CONSUMER, events=tuple(events)), engine)
+    attach_source(Source(Level.CONSUMER, events=tuple(events)), engine)
     control = ControlEvents.read(engine)
     book = Book.of(control.events)
-    found = accounts(engine, book.writers)
+    found = read_accounts(engine, book.writers)
     book = replace(book, writers=found.writers)
     context = CheckContext.of(book, limits)
-    return screen(engine, book, context, found), context
+    return screen_partitions(engine, book, context, found), context
 
 
 def bare(checked: PartitionChecked) -> PartitionChecked:
@@ -44,11 +45,11 @@ def bare(checked: PartitionChecked) -> PartitionChecked:
 def test_what_is_clean_the_ledger_would_count_just_so(duck: Engine, seed: int, skew_ms: int) -> None:
     events = packed(150, seed)
     found, context = screened(events, duck, Limits(skew_ms, 20, EvidenceTimes()))
-    parts = {part.where: part for part in Book.of(events).parts()}
+    parts = {part.where: part for part in Book.of(events).partition_events()}
     assert {checked.where for checked in found.clean} | found.suspects == parts.keys()
     assert len(found.clean) > 20, "this pack shows nothing"
     for checked in found.clean:
-        assert checked == bare(check(parts[checked.where], context))
+        assert checked == bare(check_partition(parts[checked.where], context))
 
 
 def lost_without_a_trace(h: History) -> None:
@@ -139,11 +140,11 @@ def test_events_of_columns_are_those_that_were_written(duck: Engine) -> None:
     """But for generations and latencies in buckets, of which the ledger knows nothing; of one that is there twice one."""
     events = packed(40, 35)
     book = Book.of(events)
-    duck.attach("events", [table_of(row for event in events for row in rows_of(event))])
-    for part in book.parts():
+    duck.attach("events", [table_of(row for event in events for row in rows_of_event(event))])
+    for part in book.partition_events():
         columns = {"topic": [part.where.topic], "part": [part.where.partition]}
         duck.attach("wanted", [table_of([]).select(["topic", "part"]).from_pydict(columns)])
-        found = partition_events(duck.ask(EVENTS_OF))
+        found = build_partition_events(duck.ask(EVENTS_OF))
         assert bare_part(found) == bare_part(part)
 
 

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import session as sessions
+from airflow_provider_kmigrate.audit import spark_calls
 from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
@@ -22,7 +23,7 @@ from tests.kit import spark_classes
 
 def test_missing_jars_are_named(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
-        sessions.start("local[1]", jars=[str(tmp_path / "connector.jar"), "hdfs://there/other.jar"])
+        sessions.start_session("local[1]", jars=[str(tmp_path / "connector.jar"), "hdfs://there/other.jar"])
     assert caught.value.reasons[0].cause == AuditCause.JARS_MISSING
     assert "connector.jar" in str(caught.value)
     assert "other.jar" not in str(caught.value)
@@ -32,7 +33,7 @@ def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Refused) as caught:
-        sessions.start("local[1]")
+        sessions.start_session("local[1]")
     assert caught.value.reasons[0].cause == AuditCause.JAVA_MISSING
 
 
@@ -41,13 +42,13 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(Unreachable, match=str(port)):
-        sessions.start(f"spark://127.0.0.1:{port}")
+        sessions.start_session(f"spark://127.0.0.1:{port}")
 
 
 def test_executors_have_the_package(spark: Any) -> None:
     """They have none of their own on the users' cluster, and use this Python."""
     session = spark.session
-    sessions.ship_package(session)
+    spark_calls.ship_package(session)
 
     def decode(batches: Any) -> Any:
         from airflow_provider_kmigrate.audit import sources  # noqa: PLC0415  # in the executor
@@ -87,8 +88,15 @@ class Submitted:
     ],
 )
 def test_what_was_submitted_to_this_machine_shuffles_in_few_pieces(submitted: Any, pieces: str | None) -> None:
-    sessions._fit(submitted)
+    sessions._fit_to_machine(submitted)
     assert submitted.given.get("spark_sql_shuffle_partitions") == pieces
+    assert submitted.given.get("spark_sql_adaptive_enabled") == ("false" if pieces else None)
+
+
+def test_adaptive_plans_that_were_asked_for_stay() -> None:
+    submitted = Submitted("local[3]", spark_sql_adaptive_enabled="true")
+    sessions._fit_to_machine(submitted)
+    assert submitted.given["spark_sql_adaptive_enabled"] == "true"
 
 
 def test_a_session_is_given_the_class_archive_if_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_java_accepts_the_archive_that_this_session_runs_with(spark: Any) -> Non
     system = spark.session.sparkContext._jvm.System
     flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
     done = subprocess.run(
-        [str(commands.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
+        [str(commands.find_java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
         check=False,
         capture_output=True,
         text=True,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,36 +17,25 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.applications.event_log import FileSink
-from airflow_provider_kmigrate.audit.job import main, run
-from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.job import audit_sources, main
+from airflow_provider_kmigrate.audit.kafka_source import translate_properties
 from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.audit.request import AuditPolicy, Request, parse
-from airflow_provider_kmigrate.audit.sources import RowKind, Source, read_lines, rows_of, table_of
+from airflow_provider_kmigrate.audit.request import AuditPolicy, parse
+from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of_event, table_of
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, outcome_of
-from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import LogExtent, Ownership, Stamp
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.events.model import LogExtent, Ownership, Stamp
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.text import quoted
+from airflow_provider_kmigrate.core.shared.text import describe_hidden
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from tests.audit.duckdb_audit import on_duckdb, request_for, written
 from tests.core.histories import History, calm, moved_on
-from tests.kit.duckdb_engine import DuckDBEngine
-
-
-def written(folder: Path, *more: str) -> Source:
-    """A calm history in a file a writer, and more lines."""
-    lines: dict[str, list[str]] = {}
-    for event in calm().end():
-        lines.setdefault(event.stamp.writer, []).append(encode(event))
-    for writer, found in lines.items():
-        (folder / f"{writer}.jsonl").write_text("".join(f"{line}\n" for line in found))
-    if more:
-        (folder / "more.jsonl").write_text("\n".join(more))
-    return Source(Level.CONSUMER, lines=(str(folder),))
+from tests.kit.event_rows import read_rows
 
 
 def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
-    result = run([written(tmp_path)], AuditPolicy(), engine)
+    result = audit_sources([written(tmp_path)], AuditPolicy(), engine)
     assert result.verdict.outcome is AuditOutcome.PASS
     assert result.sources[0].facts == balance(calm().end())
 
@@ -64,9 +51,9 @@ _ABSURD = [{"t_ms": 10**30}, {"t_ms": 10**15}, {"partition": 2**40}, {"event_seq
     ids=lambda line: line[:200],
 )
 def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path, line: str) -> None:
-    result = run([written(tmp_path, line, line, "the last line has no end")], AuditPolicy(), duck)
+    result = audit_sources([written(tmp_path, line, line, "the last line has no end")], AuditPolicy(), duck)
     assert result.verdict.outcome is AuditOutcome.INCONCLUSIVE
-    shown = quoted(len(line), sha256(line.encode()).hexdigest())
+    shown = describe_hidden(len(line), sha256(line.encode()).hexdigest())
     assert [refused for _, refused in result.sources[0].refused] == [shown, shown]
     assert {AuditCause.BAD_LINES, AuditCause.MALFORMED} <= {finding.reason.cause for finding in result.verdict.findings}
 
@@ -74,7 +61,7 @@ def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path
 def test_an_unknown_version_is_refused_by_name(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path, '{"v":7,"kind":"delivery"}', "")
     with pytest.raises(Refused) as caught:
-        run([source], AuditPolicy(), engine)
+        audit_sources([source], AuditPolicy(), engine)
     assert caught.value.reasons[0].cause == AuditCause.SCHEMA_UNKNOWN
     assert "more.jsonl" in str(caught.value)
     assert "version 7" in str(caught.value)
@@ -84,7 +71,7 @@ def test_a_torn_last_line_is_left_for_later(duck: Engine, tmp_path: Path) -> Non
     source = written(tmp_path)
     with (tmp_path / "m.jsonl").open("a") as file:
         file.write('{"v":2,"kind":"heart')
-    assert run([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
+    assert audit_sources([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("name", ["host2/m.jsonl", "m.jsonl.1", "old/m.jsonl.gz"])
@@ -92,7 +79,7 @@ def test_events_that_are_not_read_are_named(duck: Engine, tmp_path: Path, name: 
     source = written(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("what it says is unknown")
-    result = run([source], AuditPolicy(), duck)
+    result = audit_sources([source], AuditPolicy(), duck)
     (reason,) = result.sources[0].facts.reasons
     assert (result.verdict.outcome, reason.cause) == (AuditOutcome.INCONCLUSIVE, AuditCause.BAD_LINES)
     assert str(tmp_path / name) in reason.text
@@ -103,7 +90,7 @@ def test_a_folder_that_is_named_is_read(duck: Engine, tmp_path: Path) -> None:
     below.mkdir()
     written(below)
     source = Source(Level.CONSUMER, lines=(str(tmp_path), str(below)))
-    assert run([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
+    assert audit_sources([source], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -113,36 +100,36 @@ def test_a_folder_for_each_machine(duck: Engine, tmp_path: Path, overlap: bool) 
     for event in moved_on(overlap=overlap).end():
         sink = sinks[event.stamp.writer]
         if isinstance(event, Ownership):
-            sink.own(event)
+            sink.write_ownership(event)
         else:
             sink.append(event.stamp.writer, [encode(event)])
     source = Source(Level.CONSUMER, lines=tuple(str(tmp_path / name) for name in sinks))
-    facts = run([source], AuditPolicy(), duck).sources[0].facts
+    facts = audit_sources([source], AuditPolicy(), duck).sources[0].facts
     assert facts.double_owned.count == (1_000 if overlap else 0)
 
 
 def test_a_file_read_twice_counts_once(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path)
     twice = Source(Level.CONSUMER, lines=(*source.lines, str(tmp_path / "m.jsonl")))
-    assert run([twice], AuditPolicy(), engine).sources[0].facts == balance(calm().end())
+    assert audit_sources([twice], AuditPolicy(), engine).sources[0].facts == balance(calm().end())
 
 
 def test_a_ledger_in_parquet_with_a_folder_a_pile(engine: Engine, tmp_path: Path) -> None:
     """As the streaming job writes it, with what is not there yet still in lines."""
     events = calm().end()
-    table = table_of(row for event in events[:-3] for row in rows_of(event))
+    table = table_of(row for event in events[:-3] for row in rows_of_event(event))
     pq.write_to_dataset(table, tmp_path / "ledger", partition_cols=["row_kind"])
     source = Source(Level.CONSUMER, ledgers=(str(tmp_path / "ledger"),), events=tuple(events[-3:]))
-    result = run([source], AuditPolicy(), engine)
+    result = audit_sources([source], AuditPolicy(), engine)
     assert (result.verdict.outcome, result.sources[0].facts) == (AuditOutcome.PASS, balance(events))
 
 
 def test_a_ledger_of_an_older_release_names_no_generation_and_excuses_nothing(spark: Engine, tmp_path: Path) -> None:
     history = calm()
     history.deliver("g", "m", 0, 25, 5, 25)
-    rows = table_of(row for event in history.end() for row in rows_of(event)).drop_columns(["generation"])
+    rows = table_of(row for event in history.end() for row in rows_of_event(event)).drop_columns(["generation"])
     pq.write_table(rows, tmp_path / "0.parquet")
-    facts = run([Source(Level.CONSUMER, ledgers=(str(tmp_path),))], AuditPolicy(), spark).sources[0].facts
+    facts = audit_sources([Source(Level.CONSUMER, ledgers=(str(tmp_path),))], AuditPolicy(), spark).sources[0].facts
     assert (facts.redelivered.count, facts.client_repeats.count) == (5, 0)
 
 
@@ -151,7 +138,7 @@ def test_rows_say_what_an_event_is_about() -> None:
     history.commit("g", "m", 0, 10)
     history.commit("g", "m", 0, 10, ok=False)
     history.deliver("g", "m", 3, 5, 2, 7)
-    commit, refused, delivery = (row for event in history.events for row in rows_of(event))
+    commit, refused, delivery = (row for event in history.events for row in rows_of_event(event))
     assert (commit["row_kind"], commit["lo"], commit["hi"]) == (RowKind.COMMIT, 10, 9)
     assert (refused["row_kind"], "topic" in refused) == (RowKind.SIGN, False)
     assert (delivery["row_kind"], delivery["part"], delivery["lo"], delivery["hi"], delivery["producer_seq"]) == (
@@ -165,20 +152,9 @@ def test_rows_say_what_an_event_is_about() -> None:
 
 def test_what_cannot_be_read_fails_in_words(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="nowhere"):
-        run([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], AuditPolicy(), engine)
+        audit_sources([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], AuditPolicy(), engine)
     with pytest.raises(Failed):
-        run([Source(Level.CONSUMER, ledgers=(str(tmp_path / "nowhere"),))], AuditPolicy(), engine)
-
-
-@contextmanager
-def on_duckdb(_wanted: Request) -> Iterator[Engine]:
-    """What the program runs on where it is no Spark that is tried."""
-    with DuckDBEngine(threads=2) as engine:
-        yield engine
-
-
-def request_for(source: Source) -> dict[str, object]:
-    return {"sources": [{"level": source.level.label, "lines": list(source.lines)}]}
+        audit_sources([Source(Level.CONSUMER, ledgers=(str(tmp_path / "nowhere"),))], AuditPolicy(), engine)
 
 
 def test_the_program_leaves_its_verdict(tmp_path: Path) -> None:
@@ -189,7 +165,7 @@ def test_the_program_leaves_its_verdict(tmp_path: Path) -> None:
     out = tmp_path / "out" / "deep"
     assert outcome_of(json.loads((out / "verdict.json").read_text())) is AuditOutcome.INCONCLUSIVE
     assert json.loads((out / "facts.json").read_text())["sources"][0]["acked"] == 30
-    assert json.loads((out / "refused.jsonl").read_text())["line"] == quoted(8, sha256(b"no event").hexdigest())
+    assert json.loads((out / "refused.jsonl").read_text())["line"] == describe_hidden(8, sha256(b"no event").hexdigest())
     assert {path.name for path in out.iterdir()} == {"verdict.json", "facts.json", "refused.jsonl"}
 
 
@@ -231,7 +207,7 @@ def test_a_pem_file_that_the_driver_does_not_have_is_named(tmp_path: Path, conte
     if content is not None:
         place.write_bytes(content)
     with pytest.raises(Failed, match=r"driver cannot read .*ca\.pem"):
-        options_of({"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.ca.location": str(place)})
+        translate_properties({"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.ca.location": str(place)})
 
 
 def test_a_request() -> None:
@@ -289,7 +265,7 @@ def test_an_application_cannot_read_or_hold_up_anything_by_the_folder_of_events(
     (folder / "below").mkdir(parents=True)
     trap(folder / name, secret)
     tracemalloc.start()
-    rows = list(read_lines([str(folder)]))
+    rows = read_rows([str(folder)], tmp_path / "store")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows, "it is named"
@@ -303,18 +279,18 @@ def test_an_application_cannot_read_or_hold_up_anything_by_the_folder_of_events(
 
 def test_lines_beyond_the_first_thousand_are_counted_and_the_events_between_are_read(tmp_path: Path) -> None:
     source = written(tmp_path, *[""] * 1_500, "")
-    rows = list(read_lines(source.lines))
+    rows = read_rows(source.lines, tmp_path / "store")
     refused = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
     assert len(refused) == 1_001
     assert any("has 500 more lines" in row["why"] for row in refused)
-    assert len(rows) - len(refused) == sum(len(list(rows_of(event))) for event in calm().end())
+    assert len(rows) - len(refused) == sum(len(list(rows_of_event(event))) for event in calm().end())
 
 
 def test_a_line_that_is_no_event_was_written_before_the_next_event_of_its_file(tmp_path: Path) -> None:
     events = [encode(LogExtent(Stamp("w", number, t_ms), "t", 0, 0, 5)) for number, t_ms in enumerate((100, 300, 200))]
     (tmp_path / "w.jsonl").write_text("".join(f"{line}\n" for line in ("no 1", events[0], "no 2", events[1], events[2], "no 3")))
     os.utime(tmp_path / "w.jsonl", ns=(0, 900_000_000))
-    rows = [row for row in read_lines([str(tmp_path)]) if row["row_kind"] == RowKind.REFUSED]
+    rows = [row for row in read_rows([str(tmp_path)], tmp_path / "store") if row["row_kind"] == RowKind.REFUSED]
     assert {row["line"]: row["t_ms"] for row in rows} == {
-        quoted(4, sha256(f"no {number}".encode()).hexdigest()): t_ms for number, t_ms in ((1, 100), (2, 200), (3, 900))
+        describe_hidden(4, sha256(f"no {number}".encode()).hexdigest()): t_ms for number, t_ms in ((1, 100), (2, 200), (3, 900))
     }

@@ -24,19 +24,28 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.applications.event_log import TopicSink
 from airflow_provider_kmigrate.audit import connector, job
-from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.kafka_source import translate_properties
 from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.audit.events_kept import limits
+from airflow_provider_kmigrate.core.audit.events_kept import check_retention
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.event_lines import decode, encode
-from airflow_provider_kmigrate.core.events import Event, Ownership, OwnershipChange, Stamp, Start, TopicPartition, WriterRole
+from airflow_provider_kmigrate.core.events.lines import decode, encode
+from airflow_provider_kmigrate.core.events.model import (
+    Event,
+    Ownership,
+    OwnershipChange,
+    Stamp,
+    Start,
+    TopicPartition,
+    WriterRole,
+)
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
+from tests.audit.stored_events import load_events
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
@@ -123,10 +132,10 @@ def test_everything_arrives_once_and_foreign_lines_stand_aside(
     assert {str(row["why"]).split(" b")[0].split("'")[0] for row in aside}
     assert all(f"{plan.topic}-0 offset {len(reported) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
     assert [row["row_kind"] for row in aside].count(RowKind.VERSION.value) == 1
-    assert (
-        verdict_of(balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"])) is AuditOutcome.PASS
-    )
-    at = stream.progress()
+    engine = SparkEngine(spark)
+    engine.attach("events", [plan.folder])
+    assert verdict_of(balance(load_events(engine))) is AuditOutcome.PASS
+    at = stream.read_progress()
     assert at.begun == at.done, "no batch is half done"
 
 
@@ -135,7 +144,9 @@ def test_ownership_is_ordered_by_its_place_in_the_topic(
 ) -> None:
     sink = TopicSink(properties, plan.topic)
     for number, change in enumerate((OwnershipChange.ACQUIRED, OwnershipChange.RELEASED)):
-        sink.own(Ownership(Stamp("m", number, 5), "g", "m", 1, change, (TopicPartition("t", 0), TopicPartition("t", 1))))
+        sink.write_ownership(
+            Ownership(Stamp("m", number, 5), "g", "m", 1, change, (TopicPartition("t", 0), TopicPartition("t", 1)))
+        )
     sink.append("m", [encode(Start(Stamp("m", 2, 6), WriterRole.CONTROL))])
     sink.close("m", 3, clean=True)
     EventStream(spark, properties, plan).catch_up()
@@ -146,7 +157,7 @@ def test_ownership_is_ordered_by_its_place_in_the_topic(
     ]
 
 
-def test_it_goes_on_where_it_ended_and_after_a_broker_that_died(
+def test_the_event_stream_resumes_where_it_ended_and_after_a_broker_died(
     spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
     reported = history("before", 10)
@@ -180,10 +191,12 @@ def test_a_query_that_is_cut_down_in_a_batch_repeats_nothing(
         total += len(reported)
         send(properties, plan.topic, lines(reported), run % 3)
         stream = EventStream(spark, properties, plan, spark_options={"maxOffsetsPerTrigger": "150"})
-        begun = stream.progress().begun or 0
+        begun = stream.read_progress().begun or 0
         catching_up = threading.Thread(target=_until_it_ends, args=(stream,))
         catching_up.start()
-        wait_until(lambda stream=stream, begun=begun: (stream.progress().begun or 0) > begun, "a batch is under way", timeout=120)  # type: ignore[misc]
+        wait_until(
+            lambda stream=stream, begun=begun: (stream.read_progress().begun or 0) > begun, "a batch is under way", timeout=120
+        )  # type: ignore[misc]
         for query in spark.streams.active:
             query.stop()  # wherever it is
         catching_up.join(60)
@@ -259,11 +272,11 @@ def test_events_that_were_removed_before_they_were_read(
     send(properties, plan.topic, lines(history("x", 2)))
     stream = EventStream(spark, properties, plan)
     stream.catch_up()
-    assert [finding.reason.cause for finding in limits(plan.topic, stream.marks())] == [AuditCause.EVENTS_EXPIRE], (
-        "Kafka's own seven days"
-    )
+    assert [finding.reason.cause for finding in check_retention(plan.topic, stream.read_topic_marks())] == [
+        AuditCause.EVENTS_EXPIRE
+    ], "Kafka's own seven days"
     send(properties, plan.topic, lines(history("y", 2)))
-    ends = {where: mark.end for where, mark in stream.marks().items()}
+    ends = {where: mark.end for where, mark in stream.read_topic_marks().items()}
     removed = [KafkaPartition(*where, end) for where, end in ends.items()]
     admin = AdminClient(dict(properties))
     for future in admin.delete_records(removed).values():
@@ -291,7 +304,7 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     """As a gate runs it: a process of its own goes on where the last one ended; before anybody wrote there is no answer."""
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     request = {
-        "spark": {"master": "local[2]", "jars": [str(jar) for jar in connector.jars()]},
+        "spark": {"master": "local[2]", "jars": [str(jar) for jar in connector.resolve_kafka_jars()]},
         "sources": [{"level": "L2", "ledgers": [plan.folder]}],
         "stream": {
             "properties": str(tmp_path / "kafka.json"), "topic": plan.topic, "folder": plan.folder, "checkpoint": plan.checkpoint,
@@ -341,7 +354,7 @@ def test_only_a_file_that_is_not_there_is_missing(spark: SparkSession, thrown: s
         raise OSError(f"java.io.FileNotFoundException: /x {thrown}")
 
     with pytest.raises(Unavailable, match="/x"):
-        HadoopFiles(spark)._asked("/x", act, *missing)
+        HadoopFiles(spark)._call_hadoop("/x", act, *missing)
     with pytest.raises(Unavailable):
         HadoopFiles(spark).write("/proc/nothing/x", "text")
 
@@ -349,7 +362,7 @@ def test_only_a_file_that_is_not_there_is_missing(spark: SparkSession, thrown: s
 def test_identities_are_translated(tmp_path: Path) -> None:
     for name in ("ca", "cert", "key"):
         (tmp_path / name).write_text(name.upper())
-    found = options_of(
+    found = translate_properties(
         {
             "bootstrap.servers": "h:1",
             "security.protocol": "SASL_SSL",
@@ -372,8 +385,8 @@ def test_identities_are_translated(tmp_path: Path) -> None:
         "KEY",
     }
     assert not any("statistics" in name for name in found)
-    assert options_of({"bootstrap.servers": "h:1"}) == {"kafka.bootstrap.servers": "h:1"}
+    assert translate_properties({"bootstrap.servers": "h:1"}) == {"kafka.bootstrap.servers": "h:1"}
     with pytest.raises(Refused) as error:
-        options_of({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
+        translate_properties({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
     assert cause(error) == AuditCause.MECHANISM_UNKNOWN
     assert json.dumps(found)

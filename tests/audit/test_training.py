@@ -27,21 +27,21 @@ class Listening:
         self.asked.append(question)
         return self._engine.ask(question)
 
-    def each(self, question: str, *how: Any) -> pa.Table:
+    def apply_by_key(self, question: str, *how: Any) -> pa.Table:
         self.asked.append(question)
-        return self._engine.each(question, *how)
+        return self._engine.apply_by_key(question, *how)
 
 
 def test_the_training_asks_what_audits_ask(duck: Engine, tmp_path: Path) -> None:
     listening = Listening(duck)
     wanted = request.parse({"sources": spark_training.sources(tmp_path)})
-    job.run(wanted.sources, wanted.policy, listening)
+    job.audit_sources(wanted.sources, wanted.policy, listening)
     asked = {" ".join(question.split())[:60] for question in listening.asked}
     every = (
         queries.CONTROL,
         queries.WRITERS,
         queries.ACKED,
-        queries.delivered(100),
+        queries.deliveries_query(100),
         queries.NOT_OWNED,
         queries.EVENTS_OF,
     )

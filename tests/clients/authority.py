@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+VALID_DAYS = 90  # preflight asks for the soak's time and a day (B24)
+
 
 class Authority:
     """A certificate authority in a folder; `issue` leaves `<name>.pem` and `<name>.key` there."""
@@ -36,7 +38,7 @@ class Authority:
             key.public_key(),
             x509.random_serial_number(),
             now - dt.timedelta(days=1),
-            now + dt.timedelta(days=1),
+            now + dt.timedelta(days=VALID_DAYS),
         ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         return (

@@ -23,10 +23,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield there
 
 
+@pytest.fixture(scope="session")
+def servers(cluster: LocalCluster) -> str:
+    """Its ZooKeeper; a module whose tests need no broker has one of its own by this name."""
+    return cluster.plan.zookeeper
+
+
 @pytest.fixture
-def own_chroot(cluster: LocalCluster) -> Iterator[ZooKeeperSettings]:
+def own_chroot(servers: str) -> Iterator[ZooKeeperSettings]:
     """A chroot of the test's own, with the least that makes it a cluster: `cluster-1`, led by broker 0 for the third time."""
-    hosts, chroot = cluster.plan.zookeeper, f"/test-{next(_numbers)}"
+    hosts, chroot = servers, f"/test-{next(_numbers)}"
     root = KazooClient(hosts)
     root.start()
     try:

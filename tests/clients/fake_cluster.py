@@ -12,9 +12,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, NotLeader, PartitionLeader
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterView,
     Fields,
     NodeFiles,
@@ -25,6 +23,8 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     ZooKeeperServer,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, hash_group
 from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 
 CLUSTER = "cluster-1"
@@ -57,6 +57,18 @@ class FakeWire:
     settings: Any = ()
     listed: Any = ()
     asked: list[str] = field(default_factory=list)
+    admin: Any = None
+    certificate: Any = float("inf")
+
+    def certificate_end(self) -> float:
+        return self._say("certificate_end", self.certificate)
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        self._say("topics", None)
+        if isinstance(self.versions, Exception):
+            raise self.versions
+        found: dict[str, TopicMetadata] = self.admin.topics()
+        return found
 
     def _say(self, verb: str, answer: Any) -> Any:
         self.asked.append(verb)
@@ -89,7 +101,7 @@ class FakeWire:
     def find_coordinators(self, groups: tuple[str, ...], key_type: int) -> dict[str, int | None]:
         assert key_type == OFFSETS.key_type
         leaders = self._say("find_coordinators", self.offsets_leaders)
-        return {group: leaders[magnitude(group) % self.offsets_count] for group in groups}
+        return {group: leaders[hash_group(group) % self.offsets_count] for group in groups}
 
     def groups(self) -> tuple[str, ...]:
         return self._say("groups", self.listed)
@@ -137,10 +149,10 @@ class FakeZooKeeper:
         _given(self.answer)
         return []
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[Any]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[Any]:
         return iter(list(paths)[:0])
 
-    families = nodes
+    families = read_znodes
 
 
 @dataclass
@@ -173,8 +185,8 @@ class Cluster:
     """Everything that an observer of `SPEC` talks to."""
 
     def __init__(self) -> None:
-        self.wires = {each.id: FakeWire() for each in SPEC.nodes()}
         self.zk, self.admin, self.host = FakeZooKeeper(), FakeAdmin(), FakeHost()
+        self.wires = {each.id: FakeWire(admin=self.admin) for each in SPEC.nodes()}
         self.released = threading.Event()
         tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
         self.observer = Observer(SPEC, tools, QUICK)

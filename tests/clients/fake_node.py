@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from kafka.protocol.admin import (
+    CreatePartitionsRequest,
     DeleteGroupsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
@@ -19,6 +20,7 @@ from kafka.protocol.admin import (
     DescribeGroupsRequest,
     DescribeQuorumRequest,
     DescribeUserScramCredentialsRequest,
+    ElectLeadersRequest,
     ListConfigResourcesRequest,
     ListGroupsRequest,
     ListTransactionsRequest,
@@ -45,6 +47,7 @@ REQUESTS = {
     for request in (
         ApiVersionsRequest,
         ConsumerGroupDescribeRequest,
+        CreatePartitionsRequest,
         DeleteGroupsRequest,
         DescribeAclsRequest,
         DescribeClientQuotasRequest,
@@ -54,6 +57,7 @@ REQUESTS = {
         DescribeGroupsRequest,
         DescribeQuorumRequest,
         DescribeUserScramCredentialsRequest,
+        ElectLeadersRequest,
         FindCoordinatorRequest,
         ListConfigResourcesRequest,
         ListGroupsRequest,

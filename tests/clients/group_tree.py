@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from airflow_provider_kmigrate.clients.zookeeper import Znode
+from airflow_provider_kmigrate.clients.znodes import Znode
 from airflow_provider_kmigrate.exceptions import Unreachable
 
 
@@ -21,10 +21,10 @@ class GroupTree:
         below = [node.removeprefix(f"{path}/") for node in self._nodes if node.startswith(f"{path}/")]
         return sorted({name.split("/")[0] for name in below})
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         return ((path, found) for path in paths if (found := self.children(path)) or path in self._nodes)
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         for path in paths:
             self._answer(path)
             if path in self._nodes:

@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.cluster_state.model import OthersRight
 from airflow_provider_kmigrate.exceptions import Fenced
 
 
@@ -29,6 +30,7 @@ class Ensemble:
     zxid: int = 0
     anonymous: bool = False  # its sessions have no identity: all that they create is open to all
     opened: set[str] = field(default_factory=set)  # what anybody may write
+    shared: dict[str, str] = field(default_factory=dict)  # what another identity may write, which one
 
     def put(self, path: str, data: bytes) -> None:
         """As another client writes it, with what is missing above it."""
@@ -47,13 +49,14 @@ class MemoryZooKeeper:
         self._ensemble = ensemble
 
     @property
-    def anonymous(self) -> bool:
+    def is_anonymous(self) -> bool:
         return self._ensemble.anonymous
 
-    def open_to_all(self, path: str) -> str:
+    def find_others_right(self, path: str) -> OthersRight | None:
         names = path.split("/")[1:]
         paths = [f"/{'/'.join(names[:depth])}" for depth in range(1, len(names) + 1)]
-        return paths[0] if self.anonymous else next((each for each in paths if each in self._ensemble.opened), "")
+        opened = dict.fromkeys(paths[:1] if self.is_anonymous else self._ensemble.opened, "") | self._ensemble.shared
+        return next((OthersRight(each, opened[each]) for each in paths if each in opened), None)
 
     def cluster_id(self) -> str:
         return self._ensemble.cluster_id
@@ -65,10 +68,10 @@ class MemoryZooKeeper:
     def children(self, path: str) -> list[str]:
         return sorted(name.rpartition("/")[2] for name in self._ensemble.znodes if name.rpartition("/")[0] == path and name)
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         return ((path, self.children(path)) for path in paths if path in self._ensemble.znodes)
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
         there = self._ensemble.znodes
         found = ((path, there[path]) for path in paths if path in there)
         return ((path, zookeeper.Znode(znode.data, znode.version, znode.zxid, 0.0)) for path, znode in found)

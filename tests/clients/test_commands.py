@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from airflow_provider_kmigrate.clients.commands import command_environment, fill, run, run_command
+from airflow_provider_kmigrate.clients.commands import command_environment, fill_placeholders, run, run_command
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 
@@ -57,13 +57,13 @@ def test_commands_get_the_connections_environment_and_nothing_secret_of_the_work
 
 
 def test_values_stay_one_word_and_are_never_shell() -> None:
-    argv = fill((*sh('echo "<$1>" >&2'), "{host}"), {"host": "$(touch /tmp/evil); a b"})
+    argv = fill_placeholders((*sh('echo "<$1>" >&2'), "{host}"), {"host": "$(touch /tmp/evil); a b"})
     assert argv[-1] == "$(touch /tmp/evil); a b"
     assert ran(argv)[1] == "<$(touch /tmp/evil); a b>"
 
 
 def test_braces_of_other_programs_stay() -> None:
-    assert fill(("${HOME}", "{{x}}", '{"a": 1}', "-D{id}"), {"id": "7"}) == ("${HOME}", "{{x}}", '{"a": 1}', "-D7")
+    assert fill_placeholders(("${HOME}", "{{x}}", '{"a": 1}', "-D{id}"), {"id": "7"}) == ("${HOME}", "{{x}}", '{"a": 1}', "-D7")
 
 
 def test_a_program_that_runs_to_its_end_says_why_it_failed() -> None:

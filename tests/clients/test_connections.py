@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import connections
 from airflow_provider_kmigrate.clients.connections import secrets_of
+from airflow_provider_kmigrate.clients.identity import ENDPOINT, TOKEN, has_kerberos_provider, security_from_kafka
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
     KafkaSettings,
+    OAuthLogin,
     WireSecurity,
     ZooKeeperSettings,
 )
 from airflow_provider_kmigrate.clients.tools import connection_facts
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ConnectionFacts
+from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 
 CANARY = "canary-5e1f0c"
@@ -38,6 +40,14 @@ SASL = {
 
 def zookeeper(**fields: Any) -> dict[str, Any]:
     return {"conn_type": "kmigrate_zookeeper", "host": "zk1:2181"} | fields
+
+
+OIDC = {
+    "sasl.oauthbearer.method": "oidc",
+    ENDPOINT: "https://id.example.org/token",
+    "sasl.oauthbearer.client.id": "kmigrate",
+    "sasl.oauthbearer.client.secret": CANARY,
+}
 
 
 def kafka(**properties: Any) -> dict[str, Any]:
@@ -214,7 +224,7 @@ class TestKafka:
             ({"conn_type": "kafka", "extra": {"bootstrap.servers": f"u:{CANARY}@k:9092"}}, ["N03"]),
             (kafka() | {"conn_type": "kmigrate_zookeeper"}, ["N03"]),
             (kafka(**{"ssl.key.pem": CANARY}), ["N03"]),
-            (kafka(**{"ssl.ca.pem": "x", "ssl.keystore.location": "x"}), ["N03", "N03"]),
+            (kafka(**{"ssl.ca.pem": "x", "ssl_engine": "x"}), ["N03", "N03"]),
             (kafka(oauth_cb="os.system"), ["N03"]),
             *[
                 (kafka(**{"enable.ssl.certificate.verification": off}), ["N03"])
@@ -232,13 +242,67 @@ class TestKafka:
     def test_refused(self, connection: dict[str, Any], expected: list[str]) -> None:
         assert codes(connections.kafka_settings, connection) == expected
 
-    @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER"])
-    def test_an_unsupported_login_is_refused_with_the_advice_to_open_a_listener(self, mechanism: str) -> None:
-        with pytest.raises(Refused, match="open a listener for it"):
-            connections.kafka_settings("c", kafka(**SASL | {"sasl.mechanism": mechanism}))
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({}, ["N03"]),
+            ({TOKEN: CANARY}, []),
+            ({TOKEN: CANARY, "sasl.oauthbearer.method": "oidc"}, ["N03"]),
+            ({"sasl.oauthbearer.method": "oidc"}, ["N03"]),
+            (OIDC, []),
+            (OIDC | {"sasl.oauthbearer.client.secret": ""}, ["N03"]),
+            (OIDC | {"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, ["N03"]),
+            (OIDC | {"enable.sasl.oauthbearer.unsecure.jwt": "true"}, ["N03"]),
+            (OIDC | {ENDPOINT: "http://id.example.org/token"}, ["N03"]),
+            (OIDC | {ENDPOINT: "http://localhost:8080/token"}, []),
+            *[
+                (OIDC | {ENDPOINT: wrong}, ["N03"])
+                for wrong in (
+                    f"https://u:{CANARY}@id/token",
+                    "id/token",
+                    "https://",
+                    "https://[id",
+                    "https://id:x/",
+                    "https://id\n/",
+                )
+            ],
+        ],
+    )
+    def test_oauth_needs_one_source_of_tokens(self, change: dict[str, str], expected: list[str]) -> None:
+        connection = kafka(**{"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"} | change)
+        if expected:
+            assert codes(connections.kafka_settings, connection) == expected
+        else:
+            settings = connections.kafka_settings("c", connection)
+            assert CANARY not in repr(security_from_kafka(settings))
+
+    def test_the_secrets_of_oauth_are_hidden_and_its_endpoint_is_not(self) -> None:
+        hidden = connections.secrets_of(kafka(**OIDC | {TOKEN: "t0ken-canary"}))
+        assert CANARY in hidden
+        assert "t0ken-canary" in hidden
+        assert OIDC[ENDPOINT] not in hidden
+
+    @pytest.mark.parametrize("read", [connections.kafka_settings, connections.controller_security])
+    def test_kerberos_needs_its_package(self, read: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+        connection = kafka(**{"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
+        if read is connections.controller_security:
+            connection = controller(protocol="SASL_SSL", sasl_mechanism="GSSAPI", keytab="/k")
+        monkeypatch.setattr(connections, "is_kerberos_installed", lambda: False)
+        with pytest.raises(Refused, match=r"gssapi.*airflow-provider-kmigrate\[kerberos\]"):
+            read("c", connection)
+        monkeypatch.setattr(connections, "is_kerberos_installed", lambda: True)
+        read("c", connection)
 
 
 class TestControllers:
+    def test_oauth_has_a_client_or_a_token(self) -> None:
+        fixed = controller("", CANARY, protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER")
+        assert connections.controller_security("c", fixed).oauth == OAuthLogin(token=CANARY)
+        client = controller(
+            "u", CANARY, protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", token_endpoint="https://id/t", scope="s"
+        )
+        assert connections.controller_security("c", client).oauth == OAuthLogin("https://id/t", "u", CANARY, "s")
+
     def test_plaintext_is_the_default(self) -> None:
         assert connections.controller_security("c", controller()) == WireSecurity()
 
@@ -258,13 +322,31 @@ class TestControllers:
             (controller(protocol="SASL_SSL"), ["N03"]),
             (controller("u", CANARY, protocol="SASL_SSL"), ["N03"]),
             (controller("u", CANARY, sasl_mechanism="PLAIN"), ["N03"]),
-            (controller("u", CANARY, protocol="SASL_SSL", sasl_mechanism="GSSAPI"), ["N03"]),
+            (
+                controller(
+                    "u", CANARY, protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", token_endpoint="http://id.example.org"
+                ),
+                ["N03"],
+            ),
+            (controller(protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER"), ["N03"]),
+            (controller("u", protocol="SASL_SSL", sasl_mechanism="PLAIN"), ["N03"]),
+            (controller("", CANARY, protocol="SASL_SSL", sasl_mechanism="PLAIN"), ["N03"]),
             (controller(ca_file="/ca"), ["N03"]),
             (controller(**{"ssl.key.pem": CANARY}), ["N03"]),
         ],
     )
     def test_refused(self, connection: dict[str, Any], expected: list[str]) -> None:
         assert sorted(set(codes(connections.controller_security, connection))) == expected
+
+    @pytest.mark.parametrize(("host", "port"), [("ctl0", None), ("ctl0", "x"), ("http://ctl0:9093", None), (f"u:{CANARY}@c", 1)])
+    def test_an_address_of_a_controller_that_cannot_be_asked_is_refused(self, host: str, port: object) -> None:
+        assert codes(connections.controller_address, controller() | {"host": host, "port": port}) == ["N03"]
+
+    @pytest.mark.parametrize(
+        ("fields", "address"), [({}, None), ({"host": "c:9093"}, ("c", 9093)), ({"host": "c", "port": 9093}, ("c", 9093))]
+    )
+    def test_the_address_of_a_controller(self, fields: dict[str, Any], address: tuple[str, int] | None) -> None:
+        assert connections.controller_address("c", controller() | fields) == address
 
 
 class TestHosts:
@@ -310,7 +392,7 @@ class TestSsh:
     def ssh(self, **extra: Any) -> dict[str, Any]:
         return {"conn_type": "ssh", "login": "kmigrate", "extra": {"private_key": CANARY} | extra}
 
-    def test_it_is_kept_as_it_is_for_the_hook_and_never_shown(self) -> None:
+    def test_an_ssh_connection_is_kept_as_it_is_for_the_hook_and_never_shown(self) -> None:
         found = self.ssh(host_key="ssh-ed25519 AAAA", conn_timeout="5", no_host_key_check="false", of_the_users=1)
         settings = connections.ssh_settings("c", found)
         assert settings.fields == found
@@ -326,6 +408,14 @@ class TestSsh:
 
     def test_another_type_is_refused(self) -> None:
         assert codes(connections.ssh_settings, self.ssh() | {"conn_type": "sftp"}) == ["N03"]
+
+
+class TestSigning:
+    @pytest.mark.parametrize("password", [None, "", CANARY, "x" * 31])
+    def test_a_key_that_can_be_guessed_signs_nothing(self, password: str | None) -> None:
+        connection = {"conn_type": connections.SIGNING, "password": password}
+        assert codes(connections.signing_key, connection) == ["N03"]
+        assert connections.signing_key("c", connection | {"password": "x" * 32}) == "x" * 32
 
 
 class TestCluster:
@@ -447,7 +537,9 @@ def protected(**changes: Any) -> ClusterSettings:
         (protected(brokers=WireSecurity("SSL", verify_hostname=False)), ConnectionFacts(unverified=frozenset({"kafka"}))),
         (protected(brokers=WireSecurity("PLAINTEXT", verify_hostname=False)), ConnectionFacts()),
         (protected(controllers=WireSecurity("SASL_SSL", verify_hostname=False)), ConnectionFacts(unverified=frozenset({"quorum"}))),
-        (protected(controllers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="PLAIN")), ConnectionFacts(readable=frozenset({"quorum"}))),
+        (protected(controllers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="PLAIN")), ConnectionFacts(readable=frozenset({"quorum"}), quorum_mechanism="PLAIN")),
+        (protected(brokers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")), ConnectionFacts(readable=frozenset({"kafka"}))),
+        (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="GSSAPI")), ConnectionFacts(librdkafka_lacks_kerberos=not has_kerberos_provider())),
         (protected(brokers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256")), ConnectionFacts()),
         (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="PLAIN")), ConnectionFacts()),
         (protected(zookeeper=ZooKeeperSettings("zk", use_tls=True, verify_hostname=False)), ConnectionFacts(unverified=frozenset({"zookeeper"}), zookeeper=("TLS",))),

@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_kmigrate.clients.group_reads import GroupAnswer, describe_groups
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.wire_groups import commit
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
 from tests.consumer.migrating_group import Beside
 from tests.kit.held import Held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -105,7 +106,7 @@ class TestTwoRuns:
         assert codes(refused) == ["H01"]
         assert RUN in str(refused.value)
 
-    def test_so_does_a_run_between_two_tasks(self, place: Place) -> None:
+    def test_a_run_between_two_tasks_keeps_others_out(self, place: Place) -> None:
         with place.fence(RUN):
             pass
         with pytest.raises(Fenced) as refused:
@@ -179,10 +180,10 @@ class TestTwoRuns:
 class TestJoined:
     """A process that acts on nothing writes what must be so while no process takes the fence."""
 
-    def test_it_raises_no_token_and_holds_until_the_fence_is_taken(self, place: Place) -> None:
+    def test_a_joined_process_raises_no_token_and_may_write_until_the_fence_is_taken(self, place: Place) -> None:
         with place.fence(RUN) as fence:
             joined = place.fence(RUN)
-            assert joined.join() == fence.token
+            assert joined.use_current_token() == fence.token
             fence.check()
         beside, session = "/_kmigrate/cluster-1/beside", place.session()
         session.commit([Create(beside, b"1")], joined)
@@ -190,12 +191,12 @@ class TestJoined:
             session.commit([Set(beside, b"2", 0)], joined)
         assert session.read(beside) == (b"1", 0)
 
-    def test_it_needs_no_owner_and_another_one_is_refused(self, place: Place) -> None:
+    def test_a_joined_process_needs_no_owner_and_is_refused_beside_another_one(self, place: Place) -> None:
         joined = place.fence(RUN)
-        joined.join()
+        joined.use_current_token()
         assert joined.holder() is None
         with place.fence(OTHER), pytest.raises(Fenced, match="H01"):
-            place.fence(RUN).join()
+            place.fence(RUN).use_current_token()
 
 
 class TestHandedOver:
@@ -214,7 +215,7 @@ class TestHandedOver:
             other.release()
         assert place.fence(OTHER).holder() is None
 
-    def test_once_only_although_the_token_is_still_its_own(self, place: Place) -> None:
+    def test_a_run_hands_the_cluster_over_only_once_although_the_token_is_still_its_own(self, place: Place) -> None:
         """The other run's first task raises the token; until then nothing but the owner's name says that the cluster is given away."""
         with place.fence(RUN) as fence:
             fence.hand_over(OTHER)
@@ -225,7 +226,7 @@ class TestHandedOver:
             assert holder is not None
             assert holder.owner == OTHER
 
-    def test_only_by_the_run_that_owns_it(self, place: Place) -> None:
+    def test_only_the_run_that_owns_the_cluster_can_hand_it_over(self, place: Place) -> None:
         with place.fence(RUN) as outdated:
             place.fence("an administrator").break_lock()
             with place.fence(OTHER) as other:
@@ -236,6 +237,14 @@ class TestHandedOver:
                 assert holder is not None
                 assert holder.owner == OTHER
         assert place.session().read("/_kmigrate/cluster-1/beside") is None
+
+
+def test_a_token_that_zookeeper_does_not_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = MemoryZooKeeper(Ensemble("cluster-1"))
+    commit = session.commit
+    monkeypatch.setattr(session, "commit", lambda *given, **held: [None for _ in commit(*given, **held)])
+    with pytest.raises(AssertionError, match="without a version"):
+        Fence(session, "cluster-1", RUN).take()
 
 
 class TestWhatIsRefused:
@@ -279,3 +288,18 @@ class TestTransactions:
     def test_kafkas_znodes_need_the_fence(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client, pytest.raises(Forbidden):
             client.commit([Delete("/controller", 0)])
+
+
+@pytest.mark.parametrize(
+    "owner", ["x\n[H05] stop", "\x1b[2J", "\u202exe", "x" * 900_000], ids=["a line", "a cursor", "a direction", "a mebibyte"]
+)
+def test_what_anybody_wrote_as_the_owner_is_shown_in_one_short_harmless_line(owner: str) -> None:
+    """In an open tree; it is in the error of each task, and in what breaking the lock says."""
+    ensemble = Ensemble("cluster-1")
+    fence = Fence(MemoryZooKeeper(ensemble), "cluster-1", RUN)
+    fence.take()
+    ensemble.put("/_kmigrate/cluster-1/owner", json.dumps({"owner": owner, "since": owner, "host": owner}).encode())
+    with pytest.raises(Fenced) as refused:
+        fence.take()
+    assert len(str(refused.value)) < 4_000
+    assert str(fence.break_lock()).isprintable()

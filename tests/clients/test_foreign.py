@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import fence, znodes
 from airflow_provider_kmigrate.clients import zookeeper as zk
-from airflow_provider_kmigrate.core import event_lines, foreign_json, journal_lines
-from airflow_provider_kmigrate.core.coordination import registration
-from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import LogExtent, Stamp
+from airflow_provider_kmigrate.core.events import lines as event_lines
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.events.model import LogExtent, Stamp
+from airflow_provider_kmigrate.core.member import registration
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.shared import foreign_json
 from airflow_provider_kmigrate.core.spark import hold
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.observe import stored
@@ -88,38 +90,38 @@ def _event(line: str) -> object:
 
 
 def _understood(parse: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    return lambda data: stored._understood("/p", parse, data)
+    return lambda data: stored._parse_znode("/p", parse, data)
 
 
 def _acls(data: bytes) -> list[object]:
     reads = zk._TreeReads(GroupTree({"/kafka-acl/Topic/n": data}))  # type: ignore[arg-type]
-    return [*reads.acls(), *reads.malformed]
+    return [*reads.read_topic_acls(), *reads.malformed]
 
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
-    "/cluster/id": znodes.cluster_id,
-    "/controller": lambda data: znodes.controller(data, ephemeral=True),
-    "/controller_epoch": znodes.controller_epoch,
-    "/migration": lambda data: znodes.migration(data, 0),
-    "topic": lambda data: znodes.topic("t", data),
-    "partition state": lambda data: znodes.partition_state("/p", data),
-    "state's epoch": lambda data: znodes.state_epoch("/p", data),
-    "configs": lambda data: znodes.configs("/p", data),
-    "rolled back": znodes.rolled_back,
-    "node ids": lambda data: znodes.node_ids("/p", data),
+    "/cluster/id": znodes.parse_cluster_id,
+    "/controller": lambda data: znodes.parse_controller(data, ephemeral=True),
+    "/controller_epoch": znodes.parse_controller_epoch,
+    "/migration": lambda data: znodes.parse_migration(data, 0),
+    "topic": lambda data: znodes.parse_topic("t", data),
+    "partition state": lambda data: znodes.parse_partition_state("/p", data),
+    "state's epoch": lambda data: znodes.parse_state_epoch("/p", data),
+    "configs": lambda data: znodes.parse_configs("/p", data),
+    "rolled back": znodes.parse_rolled_back,
+    "node ids": lambda data: znodes.parse_node_ids("/p", data),
     "ACL": _acls,
-    "changed entity": zk._entity,
+    "changed entity": zk._describe_entity,
     "registration": registration.read_registration,
     "member's progress": registration.read_progress,
     "offset": registration.read_offset,
-    "mode": registration.mode_of,
+    "mode": registration.parse_mode,
     "group's hold": registration.read_hold,
-    "lock's owner": fence._parse,
-    "stored ACLs": _understood(stored._list_of_acls),
-    "stored token": _understood(stored._token_of),
-    "stored config": _understood(stored._config),
+    "lock's owner": fence._parse_owner,
+    "stored ACLs": _understood(stored._parse_acls),
+    "stored token": _understood(stored._parse_token_znode),
+    "stored config": _understood(stored._parse_config),
     "event": _text(_event),
-    "journal": _text(lambda line: journal_lines.read([line])),
+    "journal": _text(lambda line: journal_lines.parse_lines([line])),
     "held record": _text(hold.read_held),
     "query's id": _text(hold.query_id),
     "batch's offsets": _text(lambda text: hold.batch_offsets(f"v1\n{{}}\n{text}")),

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients import foreign_files
-from airflow_provider_kmigrate.clients.foreign_files import NotRead, lines, names_in, opened
-from airflow_provider_kmigrate.core.text import quoted
+from airflow_provider_kmigrate.clients.foreign_files import NotRead, list_files_below, open_regular_file, read_line_blocks
+from airflow_provider_kmigrate.core.shared.text import describe_hidden
 
 SECRET = "fernet_key = S3CRET"
 
@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_is_no_plain_file_is_not_read_and_not_quoted(folder: Path, trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)  # the path of a socket is short
     TRAPS[trap](folder / "a.jsonl", folder.parent / "airflow.cfg")
-    with pytest.raises(NotRead) as caught, opened(folder, "a.jsonl"):
+    with pytest.raises(NotRead) as caught, open_regular_file(folder, "a.jsonl"):
         pass
     assert str(caught.value).startswith("a.jsonl is not read: ")
     assert "S3CRET" not in str(caught.value)
@@ -85,20 +85,20 @@ def test_no_folder_below_the_folder_is_a_link(folder: Path, place: str) -> None:
     for name in ("a.jsonl", "deep/a.jsonl"):
         (folder.parent / "elsewhere" / name).write_text(SECRET)
     (folder / "below").symlink_to(folder.parent / "elsewhere")
-    with pytest.raises(NotRead, match="a part of its path"), opened(folder, place):
+    with pytest.raises(NotRead, match="a part of its path"), open_regular_file(folder, place):
         pass
 
 
 def test_the_folder_itself_may_be_behind_a_link(folder: Path) -> None:
     (folder / "a.jsonl").write_text("x\n")
     (folder.parent / "mounted").symlink_to(folder)
-    with opened(folder.parent / "mounted", "a.jsonl") as found:
-        assert [line.text for line in lines(found)] == [b"x"]
+    with open_regular_file(folder.parent / "mounted", "a.jsonl") as found:
+        assert [block.lines for block in read_line_blocks(found)] == [[b"x"]]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 300, "\x1b[2J"])
 def test_a_name_that_is_none_is_told_without_its_escapes(folder: Path, name: str) -> None:
-    with pytest.raises(NotRead) as caught, opened(folder, name):
+    with pytest.raises(NotRead) as caught, open_regular_file(folder, name):
         pass
     assert str(caught.value).isprintable()
 
@@ -106,7 +106,7 @@ def test_a_name_that_is_none_is_told_without_its_escapes(folder: Path, name: str
 def test_a_file_larger_than_any_is_not_read(folder: Path) -> None:
     with (folder / "a.jsonl").open("wb") as file:
         file.truncate(foreign_files.LARGEST + 1)
-    with pytest.raises(NotRead, match="at most"), opened(folder, "a.jsonl"):
+    with pytest.raises(NotRead, match="at most"), open_regular_file(folder, "a.jsonl"):
         pass
 
 
@@ -124,21 +124,28 @@ def test_a_file_larger_than_any_is_not_read(folder: Path) -> None:
         (b"a\r\n\0\n\xff\n", [b"a\r", b"\0", b"\xff"]),
     ],
 )
-def test_a_file_is_read_by_the_line_and_a_long_one_is_quoted(folder: Path, content: bytes, texts: list[bytes | None]) -> None:
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 8, 9, 10, 1_000_000])
+def test_a_file_is_read_by_the_line_and_a_long_one_is_quoted(
+    folder: Path, content: bytes, texts: list[bytes | None], block: int
+) -> None:
     (folder / "a.jsonl").write_bytes(content)
-    with opened(folder, "a.jsonl") as found:
-        read = list(lines(found, longest=8))
-    assert [line.text for line in read] == texts
-    long = [line for line in content.splitlines(keepends=True) if len(line.strip(b"\n")) > 8]
-    assert [line.shown for line in read if line.text is None] == [quoted(len(each), sha256(each).hexdigest()) for each in long]
+    with open_regular_file(folder, "a.jsonl") as found:
+        read = list(read_line_blocks(found, longest=8, block=block))
+    assert [line for part in read for line in (part.lines or [None])] == texts
+    long = [line for line in content.split(b"\n") if len(line) > 8]
+    endings = [b"" if content.endswith(line) else b"\n" for line in long]
+    assert [part.too_long for part in read if part.too_long] == [
+        describe_hidden(len(each), sha256(each).hexdigest()) for each in map(bytes.__add__, long, endings)
+    ]
+    assert sum(part.size for part in read) == len(content) - (len(b"torn") if content.endswith(b"torn") else 0)
 
 
 def test_what_is_written_while_it_is_read_is_left_for_later(folder: Path) -> None:
     (folder / "a.jsonl").write_bytes(b"a\n")
-    with opened(folder, "a.jsonl") as found:
+    with open_regular_file(folder, "a.jsonl") as found:
         with (folder / "a.jsonl").open("ab") as file:
             file.write(b"b\n")
-        assert [line.text for line in lines(found)] == [b"a"]
+        assert [block.lines for block in read_line_blocks(found)] == [[b"a"]]
 
 
 def test_a_folder_is_listed_without_following_its_links(folder: Path) -> None:
@@ -147,12 +154,14 @@ def test_a_folder_is_listed_without_following_its_links(folder: Path) -> None:
     (folder / "a.jsonl").touch()
     (folder / "up").symlink_to(folder.parent)
     (folder / "round").symlink_to(folder)
-    assert names_in(folder) == (["a.jsonl", "below/b.jsonl", "round", "up"], True)
+    assert list_files_below(folder) == (["a.jsonl", "below/b.jsonl", "round", "up"], True)
 
 
-def test_not_more_names_are_listed_than_a_folder_ever_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_ends_at_the_limit_of_names_and_says_that_it_is_incomplete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(foreign_files, "_MOST", 5)
     for number in range(9):
         (folder / f"{number}.jsonl").touch()
-    found, is_all = names_in(folder)
+    found, is_all = list_files_below(folder)
     assert (len(found), is_all) == (5, False)

@@ -14,17 +14,17 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
-from airflow_provider_kmigrate.clients.group_writes import copy
+from airflow_provider_kmigrate.clients.group_writes import copy_offsets
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import Create
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, Store
-from airflow_provider_kmigrate.core.coordination.registration import Registration
-from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
-from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan
+from airflow_provider_kmigrate.core.cluster_state.decision import Refuse
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan_copy
+from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan_group
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup, MemberKind, Store
+from airflow_provider_kmigrate.core.member.registration import Registration
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -80,7 +80,7 @@ class Held:
 
 
 def planned(zk: ZooKeeper, properties: dict[str, Any], group: str, to: Store, *, reset: bool = False) -> CopyPlan:
-    found = plan(seen(zk, properties, [group])[group], to, reset=reset)
+    found = plan_copy(seen(zk, properties, [group])[group], to, reset=reset)
     assert isinstance(found, CopyPlan), found
     return found
 
@@ -93,18 +93,18 @@ def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, 
             zk.commit([Create(path)], held)
     zk.commit([Create(f"/consumers/moved/offsets/{TOPIC}/{index}", b"0") for index in (0, 1)], held)
     there = planned(zk, properties, "moved", Store.KAFKA)
-    assert copy(zk, properties, there, held).committed == {places[0]: 0, places[1]: 0}
+    assert copy_offsets(zk, properties, there, held).committed == {places[0]: 0, places[1]: 0}
     assert planned(zk, properties, "moved", Store.KAFKA).writes == ()
     alter(properties, "moved", TOPIC, 2)
     to_zookeeper = planned(zk, properties, "moved", Store.ZOOKEEPER)
-    after = copy(zk, properties, to_zookeeper, held).zk
+    after = copy_offsets(zk, properties, to_zookeeper, held).zk
     assert after is not None
     assert {place: stored.offset for place, stored in after.offsets.items()} == dict.fromkeys(places, 0)
     with pytest.raises(Refused) as refused:
-        copy(zk, properties, replace(to_zookeeper, writes=(replace(to_zookeeper.writes[0], over=7),)), held)
+        copy_offsets(zk, properties, replace(to_zookeeper, writes=(replace(to_zookeeper.writes[0], over=7),)), held)
     assert [reason.code for reason in refused.value.reasons] == ["K71"]
     with pytest.raises(Fenced):
-        copy(zk, properties, replace(there, writes=(replace(there.writes[0], over=0),)), Outdated())
+        copy_offsets(zk, properties, replace(there, writes=(replace(there.writes[0], over=0),)), Outdated())
 
 
 class Outdated:
@@ -134,11 +134,11 @@ def test_old_members_and_a_plain_one_in_one_group(
         wait_until(lambda: len(owners(zk, properties)) == len(PLACES), "the old consumers have all")
         found = seen(zk, properties)["mixed"]
         for store in Store:
-            refused = plan(found, store)
+            refused = plan_copy(found, store)
             assert isinstance(refused, Refuse)
             assert [reason.code for reason in refused.reasons] == ["K71"]
         assert {"K38", "K40"} <= {
-            finding.code for finding in scan(TwoObservations(found, settings=topic_settings(properties, [TOPIC]))).findings
+            finding.code for finding in scan_group(TwoObservations(found, settings=topic_settings(properties, [TOPIC]))).findings
         }
         kinds = [(member.name, member.kind) for member in found.members or ()]
         plain.close()
@@ -146,7 +146,7 @@ def test_old_members_and_a_plain_one_in_one_group(
     assert found.zk is not None
     assert found.zk.registrations["mixed_one"] == Registration("static", {TOPIC: 1})
     assert (found.zk.partitions, found.zk.unowned, found.zk.mode_version) == (PLACES, frozenset(), -1)
-    assert found.of_kind(MemberKind.KAFKA)[0].holds == PLACES
+    assert found.members_of_kind(MemberKind.KAFKA)[0].holds == PLACES
     assert found.kafka is not None
     assert (found.kafka.state, found.committed) == ("Stable", {TopicPartition(TOPIC, 1): 0})
     assert found.ends == dict.fromkeys(PLACES, 0)

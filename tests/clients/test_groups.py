@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_reads import groups_in, seen
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.clients.group_reads import read_groups, seen
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import (
     Flaw,
     GroupHold,
     MemberProgress,
@@ -17,7 +18,6 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_progress,
     write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.clients.group_tree import GroupTree
 
@@ -60,12 +60,12 @@ G = ZkGroup(
 
 def test_everything_of_all_groups() -> None:
     stopped = ZkGroup(offsets={ZERO: StoredOffset(3, 99.0)})
-    assert groups_in(GroupTree(TREE)) == {"g": G, "never": ZkGroup(joined=True), "stopped": stopped}
+    assert read_groups(GroupTree(TREE)) == {"g": G, "never": ZkGroup(joined=True), "stopped": stopped}
 
 
 def test_a_member_that_joins_meanwhile_looks_like_one_that_cannot_migrate() -> None:
     tree = GroupTree(TREE)
-    groups_in(tree, ["g"])
+    read_groups(tree, ["g"])
     order = [tree.reads.index(f"/consumers/g/{part}") for part in ("migration/ids", "ids", "migration/mode")]
     assert order == sorted(order)
     assert not [path for path in tree.reads if path.startswith("/consumers/stopped")]
@@ -73,7 +73,7 @@ def test_a_member_that_joins_meanwhile_looks_like_one_that_cannot_migrate() -> N
 
 def test_a_topic_that_cannot_be_read_is_no_topic_without_partitions() -> None:
     with pytest.raises(Failed, match="/brokers/topics/t"):
-        groups_in(GroupTree(TREE | {"/brokers/topics/t": b"[]"}))
+        read_groups(GroupTree(TREE | {"/brokers/topics/t": b"[]"}))
 
 
 def test_a_side_that_does_not_answer_is_none() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
-from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.events.lines import decode
 from airflow_provider_kmigrate.exceptions import Unreachable
 from tests.kit import hostile
 from tests.seeds import seeds
@@ -36,7 +36,7 @@ def test_there_are_enough_of_them(peer: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", hostile.WIRE_READS)
 def test_what_they_are_made_of_is_read_from_a_broker(key: int) -> None:
-    assert hostile.with_broker(hostile.Broker(), hostile.WIRE_READS[key][0]) is not None
+    assert hostile.with_broker(hostile.Broker(), hostile.WIRE_READS[key][0], 60.0) is not None
 
 
 @pytest.mark.parametrize("number", range(len(hostile.READS)))
@@ -47,8 +47,9 @@ def test_what_they_are_made_of_is_read_from_zookeeper(number: int) -> None:
 
 @pytest.mark.parametrize("verb", hostile.ACTS)
 def test_what_they_are_made_of_is_read_from_a_node(verb: str) -> None:
-    good = {each: hostile.good_answer(each) for each in hostile.answers.ANSWERS}
-    hostile.ACTS[verb](AgentHost(Connection("k0", lambda: hostile.ScriptedPipe(good)), "c"))
+    pipe = hostile.ScriptedPipe({each: hostile.good_answer(each) for each in hostile.answers.ANSWERS})
+    hostile.ACTS[verb](AgentHost(Connection("k0", lambda: pipe), "c"))
+    assert verb in pipe.asked, "no answer to it was read"
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)

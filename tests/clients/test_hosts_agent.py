@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from math import inf
@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 import pytest
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.hosts import agent, host_for
+from airflow_provider_kmigrate.clients.hosts import agent, answers, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program, Restart
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.settings import (
@@ -30,9 +30,9 @@ from airflow_provider_kmigrate.clients.settings import (
     WireSecurity,
     ZooKeeperSettings,
 )
-from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.clients.tools import open_tools
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import (
     Failed,
     Fenced,
@@ -42,11 +42,12 @@ from airflow_provider_kmigrate.exceptions import (
     Unavailable,
     Unreachable,
 )
-from airflow_provider_kmigrate.node.script import version_of
+from airflow_provider_kmigrate.node.script import read_agent_version
+from tests.clients.fake_pipe import FakePipe
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
 
-VERSION = version_of(AGENT.read_text())
+VERSION = read_agent_version(AGENT.read_text())
 
 
 @pytest.fixture
@@ -576,12 +577,12 @@ def test_a_stop_without_which_no_quorum_is_left_gives_a_dead_machine_up_sooner(
     machine = Dying(5, silence)
     monkeypatch.setattr(agent, "time", machine)
     with pytest.raises(Unreachable):
-        AgentHost(cast(Connection, machine), CLUSTER).stop(node, 7, silent=silent)
+        AgentHost(cast(Connection, machine), CLUSTER).stop(node, 7, unresponsive_after=silent)
     assert min(silent, 10.0) <= machine.now - machine.died <= latest
 
 
 @pytest.mark.parametrize(("silent", "within"), [(3.0, 10.0), (inf, 90.0)])
-def test_such_a_stop_asks_a_machine_that_is_silent_already_for_a_short_time(
+def test_a_stop_that_ends_the_quorum_asks_an_unresponsive_machine_only_for_a_short_time(
     node: NodeSpec, monkeypatch: pytest.MonkeyPatch, silent: float, within: float
 ) -> None:
     machine, asked = Dying(0, inf), list[tuple[str, float]]()
@@ -594,7 +595,7 @@ def test_such_a_stop_asks_a_machine_that_is_silent_already_for_a_short_time(
     monkeypatch.setattr(machine, "ask", ask)
     controller = replace(node, role=NodeRole.CONTROLLER)
     with pytest.raises(TimedOut):
-        AgentHost(cast(Connection, machine), CLUSTER).stop(controller, 7, silent=silent)
+        AgentHost(cast(Connection, machine), CLUSTER).stop(controller, 7, unresponsive_after=silent)
     assert asked == [("boot", within)]
 
 
@@ -633,6 +634,43 @@ def test_a_node_that_was_killed_in_its_stop_is_named_and_started(node: NodeSpec,
     named = [text for text in said if "[R14]" in text and f"killed after 1 s (systemd's result: {result})" in text]
     assert len(named) == (result in {"timeout", "oom-kill", "signal"})
     assert connection.asked[-1] == "job"
+
+
+class OneJob:
+    """The connection to an agent that reports this record of its last job."""
+
+    def __init__(self, **record: Any) -> None:
+        self.record, self.asked = record, list[str]()
+
+    def facts(self, *_: object) -> dict[str, Any]:
+        return {"process": {"birth": "b"}}
+
+    def ask(self, verb: str, *_: object, **fields: Any) -> dict[str, Any]:
+        self.asked.append(verb)
+        self.job = fields.get("job") or self.job
+        return {"id": self.job, "busy": False, "done": []} | self.record
+
+
+@pytest.mark.parametrize(
+    ("verb", "act"),
+    [
+        ("start", lambda host, node: host.start(node, 7)),
+        ("stop", lambda host, node: host.stop(node, 7)),
+        ("restart", lambda host, node: host.restart(node, Restart(), 7)),
+    ],
+    ids=["start", "stop", "restart"],
+)
+def test_a_job_that_failed_is_not_begun_again(node: NodeSpec, verb: str, act: Callable[[AgentHost, NodeSpec], object]) -> None:
+    connection = OneJob(state="failed", error={"code": "disk_full", "text": "/etc"})
+    with pytest.raises(Failed, match="disk_full"):
+        act(AgentHost(cast(Connection, connection), CLUSTER), node)
+    assert [asked for asked in connection.asked if asked != "boot"] == [verb, "job"]
+
+
+def test_the_record_of_another_job_is_not_taken_for_the_own_ones(node: NodeSpec) -> None:
+    connection = OneJob(id="another", state="done")
+    with pytest.raises(Unavailable, match="another job began on its machine: another"):
+        AgentHost(cast(Connection, connection), CLUSTER).stop(node, 7)
 
 
 def test_an_agent_that_hangs_is_given_up(machine: Node, agents: Agents) -> None:
@@ -744,37 +782,6 @@ def test_what_closes_its_output_and_stays_is_given_up_in_time(monkeypatch: pytes
     assert 0.5 <= given[0] <= 1.0, "of a program that lives, no exit code is waited for beyond the request's time"
 
 
-class FakePipe:
-    """A pipe whose answers are written by the test; an empty one is its end."""
-
-    command = "sudo -n kmigrate-node serve"
-
-    def __init__(self, *answers: bytes | BaseException, code: int | None = None, said: str = "") -> None:
-        self.answers, self.code, self.said, self.open = list(answers), code, said, True
-
-    def is_open(self) -> bool:
-        return self.open
-
-    def write(self, data: bytes, timeout: float) -> None:
-        assert timeout > 0
-        if not self.open:
-            raise BrokenPipeError
-        assert json.loads(data)["v"] == 1
-
-    def read(self, timeout: float) -> bytes:
-        assert timeout >= 0
-        answer = self.answers.pop(0) if self.answers else b""
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def ending(self, timeout: float = 0.0) -> tuple[int | None, str]:
-        return self.code, self.said
-
-    def close(self) -> None:
-        self.open = False
-
-
 def behind(*pipes: FakePipe) -> tuple[agent.Connection, list[FakePipe]]:
     """A connection that opens one pipe after another, and the pipes that are left."""
     left = list(pipes)
@@ -798,6 +805,54 @@ def test_an_answer_may_come_in_pieces() -> None:
     connection, _ = behind(FakePipe(b'{"id": 1, ', b'"ok": {"log": "a"}}\n', b'{"id": 2, "ok": {}}\n'))
     assert connection.ask("read_log") == {"log": "a"}
     assert connection.ask("go_on") == {}
+
+
+def facts(**file: Any) -> bytes:
+    """The answer of an agent, with this file."""
+    process = {"state": "running", "pid": 7, "since": 1.0, "birth": "b"}
+    ok = {"process": process, "unit": {}, "boot_enabled": None, "file": file, "log_dirs": {}, "kept_in": "/k"}
+    return json.dumps({"id": 1, "ok": ok}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (facts(sha256="0" * 64, text=None), "facts miss the text of a file that is new"),
+        (facts(sha256="0" * 64, text=OLD), "facts have a text of another hash than they say"),
+    ],
+)
+def test_a_text_that_is_not_the_files_is_not_taken_for_it(answer: bytes, text: str) -> None:
+    connection, _ = behind(FakePipe(answer))
+    with pytest.raises(Failed, match=rf"M09.*{text}"):
+        connection.facts("broker 1", "broker")
+
+
+def test_an_answer_without_end_is_no_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "LARGEST", 100)
+    connection, _ = behind(FakePipe(b"x" * 101, b'\n{"id": 1, "ok": {}}\n'))
+    with pytest.raises(Failed, match="it said more than 100 bytes"):
+        connection.ask("go_on")
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "text"),
+    [
+        ("stop", {"id": "s1", "done": []}, "a job has a state and acts that are done"),
+        ("stop", {"id": "s1", "state": "done"}, "a job has a state and acts that are done"),
+        ("job", {"id": "s1", "state": "failed", "done": [], "busy": False}, "a job that failed has an error"),
+        ("job", {"id": "s1", "state": "failed", "done": [], "busy": False, "error": None}, "a job that failed has an error"),
+        ("job", {"id": "s1", "state": "done", "done": []}, "whether the job is busy is missing"),
+        ("facts", json.loads(facts(sha256="0" * 64, text=OLD))["ok"] | {"unit": {"NRestarts": "many"}}, "NRestarts is no number"),
+        (
+            "facts",
+            json.loads(facts(sha256="0" * 64, text=OLD))["ok"] | {"unit": {"NRestarts": "1" * 11}},
+            "NRestarts is no number",
+        ),
+    ],
+)
+def test_an_answer_that_says_less_than_a_decision_needs_is_none(verb: str, answer: dict[str, Any], text: str) -> None:
+    with pytest.raises(Failed, match=rf"M09.*{text}"):
+        answers.check_answer("broker 1", verb, answer)
 
 
 def test_a_pipe_that_broke_is_opened_again_by_the_next_request_only() -> None:
@@ -868,7 +923,7 @@ def test_without_airflow_a_node_behind_its_ssh_connection_is_refused() -> None:
         WireSecurity(),
         ssh={"prod_ssh": SshSettings("prod_ssh", {})},
     )
-    with pytest.raises(Refused, match=r"N03.*prod_ssh"), opened(settings):
+    with pytest.raises(Refused, match=r"N03.*prod_ssh"), open_tools(settings):
         pytest.fail("one refusal for the cluster, not one a node")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed
 
 

@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_kmigrate.clients.connections import lookup_in, settings_for, webhook_settings
 from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
 from airflow_provider_kmigrate.clients.tools import Instances, connection_facts
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
 
 CANARY = "canary-7f3a"
@@ -69,7 +69,7 @@ WEBHOOK = InstanceSpec("app0", "app0.example.org", webhook="deployer")
 
 
 class TestCommand:
-    def test_it_gets_its_places_and_its_environment_and_no_shell(self, tmp_path: Path) -> None:
+    def test_a_restart_command_gets_its_placeholders_and_its_environment_and_no_shell(self, tmp_path: Path) -> None:
         script = 'printf "%s " "$@" "$TOKEN" > out; cat out > "$0.done"'
         words = ("sh", "-c", f"cd {tmp_path}; {script}", f"{tmp_path}/x", "{group}", "{instance}", "{host}", "{kind}", "; {kind}")
         instances().switch(GROUP, InstanceSpec("app0", "app0.example.org", words), "kafka", 3)
@@ -92,7 +92,7 @@ class TestCommand:
 
 
 class TestWebhook:
-    def test_it_receives_every_field(self, service: Any) -> None:
+    def test_a_webhook_receives_every_field(self, service: Any) -> None:
         settings = hook(service, login="ann", password=CANARY, extra={"X-Key": CANARY})
         instances(settings).switch(GROUP, WEBHOOK, "migrating", 7)
         ((body, headers),) = service.posted
@@ -133,7 +133,7 @@ class TestWebhook:
             ({"host": "deployer", "port": 8443, "schema": "https"}, "https://deployer:8443"),
         ],
     )
-    def test_its_address(self, fields: dict[str, Any], url: str) -> None:
+    def test_a_webhooks_address_is_built_from_the_fields_of_its_connection(self, fields: dict[str, Any], url: str) -> None:
         assert webhook_settings("deployer", {"conn_type": "http", **fields}).url == url
 
     @pytest.mark.parametrize("fields", [{"host": "deployer", "port": 8080}, {"host": "http://deployer/x"}])
@@ -197,7 +197,7 @@ class TestWebhook:
         with pytest.raises(Failed, match=r"cannot read the CA file /gone/ca\.pem"):
             instances(settings).switch(GROUP, WEBHOOK, "kafka", 3)
 
-    def test_its_own_certificate_authority(self) -> None:
+    def test_a_webhooks_own_certificate_authority_is_used_and_is_no_header(self) -> None:
         made = webhook_settings(
             "deployer", {"conn_type": "http", "host": "https://d", "extra": {"verify": "/etc/ca.pem", "X-Key": "k"}}
         )

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from airflow_provider_kmigrate.clients.metrics import LARGEST, gauges_of
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.witness import KafkaGauges
+from airflow_provider_kmigrate.clients.metrics import LARGEST, fetch_gauges
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.monitoring.witness import KafkaGauges
 from tests.clients.fake_exporter import BODY, Answer, Exporter, answer, serving
 
 
@@ -53,7 +53,7 @@ def nodes(*ids: int) -> list[NodeSpec]:
 
 def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
     exporter.answers["/3001"] = answer(b'{"request": {"mbean": "name=ZkMigrationState"}, "value": {"Value": 2}, "status": 200}')
-    assert gauges_of(exporter.address, nodes(3000, 3001)) == {3000: KafkaGauges(1, 0), 3001: KafkaGauges(2)}
+    assert fetch_gauges(exporter.address, nodes(3000, 3001)) == {3000: KafkaGauges(1, 0), 3001: KafkaGauges(2)}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_each_node_is_read_at_its_own_address(exporter: Exporter) -> None:
 def test_no_answer_does_more_than_not_to_be_read(exporter: Exporter, hostile: Answer, why: str) -> None:
     exporter.answers["/3001"] = hostile
     within = 0.3 if "within" in why else 10.0
-    found = gauges_of(exporter.address, nodes(3000, 3001), within)
+    found = fetch_gauges(exporter.address, nodes(3000, 3001), within)
     assert found[3000] == KafkaGauges(1, 0)
     assert why in found[3001].unread
     assert len(found[3001].unread) <= 300
@@ -101,5 +101,5 @@ def test_no_answer_does_more_than_not_to_be_read(exporter: Exporter, hostile: An
     ("address", "why"), [("http://{host}:1/{id}", "ConnectError"), ("http://{host}:99999999/{id}", "ExceptionGroup")]
 )
 def test_no_listener_at_the_address_and_no_address_are_not_read(address: str, why: str) -> None:
-    (found,) = gauges_of(address, nodes(3000)).values()
+    (found,) = fetch_gauges(address, nodes(3000)).values()
     assert why in found.unread

@@ -16,8 +16,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsResponse
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, PartitionLeader
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
     Cause,
     ClusterView,
@@ -31,9 +30,10 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     ZooKeeperServer,
 )
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unavailable, Unreachable, WrongCluster
 from airflow_provider_kmigrate.observe import Observer, reads
-from airflow_provider_kmigrate.observe.reads import newest
+from airflow_provider_kmigrate.observe.reads import merge_partitions
 from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, SPEC, Cluster, codes
 
 
@@ -92,7 +92,7 @@ class TestAge:
         slow.observe(Fields.BROKERS | Fields.PROCESSES | Fields.TOPICS)
         assert slow.wires[1].asked.count("api_versions") == 1
 
-    def test_and_only_then(self, slow: Cluster) -> None:
+    def test_nothing_is_read_again_if_no_answer_was_slow(self, slow: Cluster) -> None:
         slow.observe(Fields.BROKERS | Fields.PARTITIONS)
         assert slow.wires[1].asked.count("api_versions") == 1
 
@@ -270,19 +270,22 @@ class TestPartitions:
 
 class TestNewest:
     def test_the_higher_epoch_wins(self) -> None:
-        assert newest([(led(2, 2, 2, 3),), (led(1, 1, 1, 2, 3),)]) == (Partition("t", 0, 2, (1, 2, 3), (2, 3)),)
+        assert merge_partitions([(led(2, 2, 2, 3),), (led(1, 1, 1, 2, 3),)]) == (Partition("t", 0, 2, (1, 2, 3), (2, 3)),)
 
     def test_within_an_epoch_only_what_both_count_is_in_sync(self) -> None:
-        assert newest([(led(1, 1, 1, 2),), (led(1, 1, 1, 3),)]) == (Partition("t", 0, 1, (1, 2, 3), (1,)),)
+        assert merge_partitions([(led(1, 1, 1, 2),), (led(1, 1, 1, 3),)]) == (Partition("t", 0, 1, (1, 2, 3), (1,)),)
 
     def test_a_partition_that_one_has_not_heard_of(self) -> None:
-        assert [partition.topic for partition in newest([(led(1, 1, 1, topic="b"),), (led(1, 1, 1, topic="a"),)])] == ["a", "b"]
+        assert [partition.topic for partition in merge_partitions([(led(1, 1, 1, topic="b"),), (led(1, 1, 1, topic="a"),)])] == [
+            "a",
+            "b",
+        ]
 
     @given(st.lists(st.builds(led, st.integers(0, 3), st.integers(-1, 3), st.integers(1, 3)), min_size=1, max_size=6))
     def test_the_order_of_witnesses_is_no_matter_for_what_is_in_sync(self, leds: list[PartitionLeader]) -> None:
         top = max(one.leader_epoch for one in leds)
         for order in (leds, leds[::-1]):
-            (partition,) = newest([(one,) for one in order])
+            (partition,) = merge_partitions([(one,) for one in order])
             candidates = [one.partition for one in leds if one.leader_epoch == top]
             assert set(partition.isr) == set.intersection(*(set(one.isr) for one in candidates))
 
@@ -409,7 +412,7 @@ class TestReassignments:
     def test_none(self, cluster: Cluster) -> None:
         assert cluster.observe(Fields.REASSIGNMENTS).moving == ()
 
-    def test_in_zookeeper_mode_the_controller_alone_knows(self, cluster: Cluster) -> None:
+    def test_in_zookeeper_mode_only_the_controller_knows_the_reassignments(self, cluster: Cluster) -> None:
         for wire in cluster.wires.values():
             wire.peers = NodeMetadata(CLUSTER, 2, frozenset({1, 2, 3}))
             wire.moving = Unavailable("not me")
@@ -464,6 +467,14 @@ class TestRest:
     def test_topics_of_both_sides(self, cluster: Cluster) -> None:
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", {})}
         assert cluster.observe(Fields.TOPICS).topics == ({"t": TopicMetadata("t", "id", {})}, {})
+
+    def test_topics_of_a_broker_that_answers(self, cluster: Cluster) -> None:
+        """Beside a dead one, without waiting for it."""
+        cluster.wires[1].versions = Unreachable("its machine is dead")
+        assert cluster.observe(Fields.TOPICS).topics == ({}, {})
+        assert [cluster.wires[number].asked.count("topics") for number in (1, 2, 3)] == [1, 1, 0]
+        cluster.wires[2].versions = cluster.wires[3].versions = Unreachable("its machine is dead")
+        assert cluster.observe(Fields.TOPICS).topics is None
 
     def test_one_side_alone_cannot_be_compared(self, cluster: Cluster) -> None:
         cluster.admin.topics_answer = TimedOut("late")

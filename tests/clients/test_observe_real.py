@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
+from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, open_tools
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core import coordinator, equivalence
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.migration import coordinator, equivalence
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.agents import agent_of
@@ -44,7 +44,7 @@ def spec(cluster: LocalCluster) -> ClusterSpec:
 
 @pytest.fixture
 def observer(cluster: LocalCluster, spec: ClusterSpec) -> Iterator[Observer]:
-    with opened(settings_of(cluster, cluster.plan.shape.chroot)) as tools, Observer(spec, tools) as there:
+    with open_tools(settings_of(cluster, cluster.plan.shape.chroot)) as tools, Observer(spec, tools) as there:
         yield there
 
 
@@ -61,7 +61,7 @@ def topic(cluster: LocalCluster) -> str:
 def whole(view: ClusterView) -> bool:
     everyone = frozenset(view.brokers)
     at_home = all(broker.in_zookeeper and broker.listed_by == everyone for broker in view.brokers.values())
-    return at_home and bool(view.partitions) and not any(partition.under_replicated for partition in view.partitions or ())
+    return at_home and bool(view.partitions) and not any(partition.is_under_replicated for partition in view.partitions or ())
 
 
 def partitions_of(topic: str, view: ClusterView) -> int:
@@ -120,7 +120,7 @@ class TestHealthy:
         view = observer.observe(Fields.TOPICS)
         assert view.topics is not None
         assert topic in view.topics[0]
-        assert equivalence.compare(*view.topics) == ()
+        assert equivalence.compare_topics(*view.topics) == ()
 
     def test_the_count_of_the_offsets_topic(self, observer: Observer, cluster: LocalCluster) -> None:
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
@@ -129,11 +129,11 @@ class TestHealthy:
         consumer.close()
 
         def counted(view: ClusterView) -> bool:
-            return bool(list(coordinator.topics(view))) and coordinator.agreed(view).met
+            return bool(list(coordinator.list_coordinator_topics(view))) and coordinator.brokers_agree(view).met
 
         what = Fields.COORDINATORS | Fields.PARTITIONS
         view = wait_for(lambda: observer.observe(what), counted, "a fingerprint of every broker")
-        ((topic, counts, count),) = coordinator.topics(view)
+        ((topic, counts, count),) = coordinator.list_coordinator_topics(view)
         assert (topic, count > 1, len(counts or {})) == (coordinator.OFFSETS, True, 3)
         assert all(count in possible for possible in (counts or {}).values())
         assert view.coordinators is not None
@@ -192,7 +192,7 @@ class TestTrouble:
     def test_another_cluster_id_ends_the_look(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         other = replace(spec, cluster_id="another")
         with (
-            opened(settings_of(cluster, cluster.plan.shape.chroot)) as tools,
+            open_tools(settings_of(cluster, cluster.plan.shape.chroot)) as tools,
             Observer(other, tools) as observer,
         ):
             for what in (Fields.ZOOKEEPER, Fields.BROKERS):
@@ -200,7 +200,7 @@ class TestTrouble:
                     observer.observe(what)
 
     def test_a_wrong_chroot_ends_the_look_and_is_not_made(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
-        with opened(settings_of(cluster, "/wrong")) as tools, Observer(spec, tools) as observer, pytest.raises(WrongCluster):
+        with open_tools(settings_of(cluster, "/wrong")) as tools, Observer(spec, tools) as observer, pytest.raises(WrongCluster):
             observer.observe(Fields.ZOOKEEPER)
         with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
             assert "wrong" not in root.children("/")

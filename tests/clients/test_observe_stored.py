@@ -10,10 +10,10 @@ import pytest
 from kafka.protocol.admin import DescribeAclsRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
 from airflow_provider_kmigrate.clients.wire import ApiVersions
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Stored, StoredKind
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Stored, StoredKind
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unavailable, Unreachable
-from airflow_provider_kmigrate.observe.stored import StoredReads
+from airflow_provider_kmigrate.observe.stored import StoredReads, read_credentials
 
 KRAFT, MIGRATION = BrokerMode.KRAFT, BrokerMode.MIGRATION
 VERSIONS = {KRAFT: ApiVersions({55: (0, 2)}, migration_ready=True), MIGRATION: ApiVersions({}, migration_ready=True)}
@@ -35,10 +35,10 @@ class NoZnodes:
             raise self._refuses
         return list(self._brokers) if path == "/config/brokers" else []
 
-    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         return ((name, b'{"version":1,"config":{"log.retention.ms":"1"}}') for name in names)
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         return ((path, []) for path in paths)
 
     def read(self, path: str) -> None:
@@ -99,12 +99,12 @@ class Cluster:
         return self.wires[spec.id]
 
     def stored(self, kind: StoredKind) -> Stored:
-        return self.reads.everything().stored[kind]
+        return self.reads.read_everything().stored[kind]
 
 
 def test_a_broker_in_kraft_mode_tells_everything() -> None:
     cluster = Cluster(MIGRATION, KRAFT, KRAFT)
-    found = cluster.reads.everything()
+    found = cluster.reads.read_everything()
     assert found.unread == ()
     assert set(found.stored) == set(StoredKind)
     assert {kind: set(found.stored[kind].kraft) for kind in REPORTED} == {
@@ -117,7 +117,7 @@ def test_a_broker_in_kraft_mode_tells_everything() -> None:
 
 
 def test_before_that_controllers_report_acls_and_no_node_the_rest() -> None:
-    stored = Cluster(MIGRATION, MIGRATION).reads.everything().stored
+    stored = Cluster(MIGRATION, MIGRATION).reads.read_everything().stored
     assert set(stored[StoredKind.ACLS].kraft) == {"topic 3000"}
     assert {kind for kind in REPORTED if Stored.EVERY in stored[kind].unreported} == set(REPORTED) - {StoredKind.ACLS}
 
@@ -149,7 +149,7 @@ def test_a_kind_that_no_broker_reported_is_unread_and_the_others_are_not() -> No
     cluster = Cluster(KRAFT, KRAFT)
     for each in (0, 1):
         cluster.wires[each].refuses = {DescribeClientQuotasRequest: TimedOut("slow")}
-    found = cluster.reads.everything()
+    found = cluster.reads.read_everything()
     assert set(found.stored) == set(StoredKind) - {StoredKind.QUOTAS}
     assert [(reason.code, "quotas: slow" in reason.text) for reason in found.unread] == [("U05", True)]
 
@@ -157,7 +157,7 @@ def test_a_kind_that_no_broker_reported_is_unread_and_the_others_are_not() -> No
 def test_a_broker_that_fails_to_tell_its_settings_leaves_them_unread() -> None:
     cluster = Cluster(KRAFT, KRAFT)
     cluster.wires[1].refuses = {DescribeConfigsRequest: TimedOut("slow")}
-    assert StoredKind.BROKER_SETTINGS not in cluster.reads.everything().stored
+    assert StoredKind.BROKER_SETTINGS not in cluster.reads.read_everything().stored
 
 
 def test_no_authorizer_is_an_answer_and_no_other_broker_is_asked() -> None:
@@ -168,7 +168,7 @@ def test_no_authorizer_is_an_answer_and_no_other_broker_is_asked() -> None:
 
 
 def test_without_zookeeper_nothing_is_known() -> None:
-    found = Cluster(KRAFT, zk=NoZnodes(refuses=Unreachable("gone"))).reads.everything()
+    found = Cluster(KRAFT, zk=NoZnodes(refuses=Unreachable("gone"))).reads.read_everything()
     assert found.stored == {}
     assert len(found.unread) == len(StoredKind)
 
@@ -176,11 +176,20 @@ def test_without_zookeeper_nothing_is_known() -> None:
 def test_where_no_broker_answers_nothing_is_compared() -> None:
     cluster = Cluster(TimedOut("a"), TimedOut("b"))
     with pytest.raises(Unavailable):
-        cluster.reads.everything()
+        cluster.reads.read_everything()
 
 
 def test_a_refused_right_ends_the_look() -> None:
     cluster = Cluster(KRAFT, KRAFT)
     cluster.wires[0].refuses = {DescribeAclsRequest: 31}
     with pytest.raises(AuthenticationFailed):
-        cluster.reads.everything()
+        cluster.reads.read_everything()
+
+
+def test_a_credential_that_a_broker_does_not_report_is_not_taken_for_absent() -> None:
+    refused = SimpleNamespace(error_code=31, error_message="no permission", user="a", credential_infos=[])
+    wire: Any = SimpleNamespace(
+        endpoint="0", ask=lambda *_, **__: SimpleNamespace(error_code=0, error_message=None, results=[refused])
+    )
+    with pytest.raises(AuthenticationFailed, match="DescribeUserScramCredentials"):
+        read_credentials(wire)

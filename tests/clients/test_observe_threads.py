@@ -42,18 +42,18 @@ def hangs() -> Any:
 
 def test_a_lane_is_served_however_many_calls_of_others_hang(hangs: Hanging) -> None:
     threads = Threads(most=3, most_of_a_lane=64)
-    ill = threads.lane()
+    ill = threads.open_lane()
     late = [ill.submit(hangs) for _ in range(50)]
     assert hangs.has_begun(3)
     for _ in range(3):
-        assert [threads.lane().submit(int, "7").result(10.0), threads.lane().submit(int, "8").result(10.0)] == [7, 8]
+        assert [threads.open_lane().submit(int, "7").result(10.0), threads.open_lane().submit(int, "8").result(10.0)] == [7, 8]
     assert not hangs.begun.acquire(blocking=False), "no more of its own begin"
     hangs.release()
     assert [call.result(10.0) for call in late] == ["late"] * 50
 
 
 def test_a_lane_has_its_own_limit(hangs: Hanging) -> None:
-    lane = Threads(most=100, most_of_a_lane=2).lane()
+    lane = Threads(most=100, most_of_a_lane=2).open_lane()
     calls = [lane.submit(hangs) for _ in range(5)]
     assert hangs.has_begun(2)
     assert not hangs.begun.acquire(blocking=False)
@@ -62,7 +62,7 @@ def test_a_lane_has_its_own_limit(hangs: Hanging) -> None:
 
 
 def test_what_has_not_begun_is_dropped_when_its_lane_closes(hangs: Hanging) -> None:
-    lane = Threads(most_of_a_lane=1).lane()
+    lane = Threads(most_of_a_lane=1).open_lane()
     running, waiting = lane.submit(hangs), lane.submit(hangs)
     assert hangs.has_begun(1)
     lane.close()
@@ -74,7 +74,7 @@ def test_what_has_not_begun_is_dropped_when_its_lane_closes(hangs: Hanging) -> N
 
 def test_an_error_belongs_to_who_asked() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        Threads().lane().submit(int, "seven").result(10.0)
+        Threads().open_lane().submit(int, "seven").result(10.0)
 
 
 def test_an_answer_is_handed_over_even_if_the_next_call_gets_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_an_answer_is_handed_over_even_if_the_next_call_gets_no_thread(monkeypat
         raise RuntimeError("can't start new thread")
 
     threads = Threads()
-    job = _Job(Future(), lambda: 7, threads.lane())
+    job = _Job(Future(), lambda: 7, threads.open_lane())
     monkeypatch.setattr(threads, "_dispatch", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         threads._carry_out(job, SimpleQueue())
@@ -90,7 +90,7 @@ def test_an_answer_is_handed_over_even_if_the_next_call_gets_no_thread(monkeypat
 
 
 def test_calls_one_after_another_need_one_thread_which_keeps_no_process_alive() -> None:
-    lane, seen = Threads().lane(), set[threading.Thread]()
+    lane, seen = Threads().open_lane(), set[threading.Thread]()
     for _ in range(200):
         seen.add(lane.submit(threading.current_thread).result(10.0))
     assert len(seen) == 1
@@ -98,7 +98,7 @@ def test_calls_one_after_another_need_one_thread_which_keeps_no_process_alive() 
 
 
 def test_threads_end_when_idle() -> None:
-    lane = Threads(idle=0.05).lane()
+    lane = Threads(idle=0.05).open_lane()
     thread = lane.submit(threading.current_thread).result(10.0)
     wait_until(lambda: not thread.is_alive(), "a thread without work ends")
     assert lane.submit(int, "7").result(10.0) == 7, "and another one is made"
@@ -106,7 +106,7 @@ def test_threads_end_when_idle() -> None:
 
 def test_a_child_process_begins_without_its_parents_threads(hangs: Hanging) -> None:
     threads = Threads(most=1)
-    threads.lane().submit(hangs)
+    threads.open_lane().submit(hangs)
     assert hangs.has_begun(1)
     threads.after_fork()
-    assert threads.lane().submit(int, "7").result(10.0) == 7
+    assert threads.open_lane().submit(int, "7").result(10.0) == 7

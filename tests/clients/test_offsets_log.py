@@ -12,9 +12,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from airflow_provider_kmigrate.clients import offsets_log
 from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.offsets_repair import StrayRecord
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import StrayRecord
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, TimedOut, Unavailable
 from tests.core.offsets_bytes import Log
 from tests.kit.held import Held
@@ -23,10 +23,11 @@ STRAYS = [StrayRecord(f"g{number}", None, number, b"key") for number in range(5)
 
 
 class Queue:
-    """A producer whose queue holds two records; `stuck`: brokers take none of them."""
+    """A producer whose queue holds two records; `stuck`: brokers take none of them; `answer`: theirs to each."""
 
     stuck = False
     refusal: KafkaError | None = None
+    answer: KafkaError | None = None
 
     def __init__(self, _properties: dict[str, Any], **_: Any) -> None:
         self.waiting: list[Callable[..., None]] = []
@@ -42,7 +43,7 @@ class Queue:
 
     def poll(self, _timeout: float) -> None:
         for callback in [] if self.stuck else self.waiting:
-            callback(None, None)
+            callback(self.answer, None)
         self.waiting = self.waiting if self.stuck else []
 
     def flush(self, timeout: float) -> int:
@@ -79,6 +80,18 @@ def test_brokers_that_take_nothing_end_it_in_time(queue: type[Queue]) -> None:
     queue.stuck = True
     with pytest.raises(TimedOut, match="repeat it"):
         OffsetsLog({}).remove(STRAYS, Held(), timeout=0.0)
+
+
+def test_brokers_that_confirm_nothing_are_not_believed(queue: type[Queue]) -> None:
+    queue.stuck = True
+    with pytest.raises(TimedOut, match="repeat it"):
+        OffsetsLog({}).remove(STRAYS[:2], Held())
+
+
+def test_a_copy_that_a_broker_refuses_is_not_taken_for_removed(queue: type[Queue]) -> None:
+    queue.answer = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KMigrateError, match="removing copies in __consumer_offsets"):
+        OffsetsLog({}).remove(STRAYS[:2], Held())
 
 
 def test_a_partition_that_is_not_there_is_an_error_of_ours(queue: type[Queue]) -> None:
@@ -144,8 +157,28 @@ def test_a_leader_that_does_not_know_its_end_yet_hides_no_record(monkeypatch: py
     marks = {TopicPartition("__consumer_offsets", 3): LogMark(start=0, end=1)}
     monkeypatch.setattr(offsets_log, "read_marks", lambda *_, **__: marks)
     monkeypatch.setattr(offsets_log, "Consumer", lambda *_, **__: consumer)
-    assert [one.offset for one in OffsetsLog({}).read()["billing"].commits[key]] == [7]
+    assert [trail.newest.offset for trail in OffsetsLog({}).read()["billing"].commits[key].values()] == [7]
     assert batches == []
+
+
+@pytest.mark.parametrize("timeout", [0.0, 600.0])
+def test_a_log_that_cannot_be_read_to_its_end_is_not_taken_for_whole(monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
+    failed = SimpleNamespace(error=lambda: KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partition=lambda: 3, offset=lambda: 1)
+    batches = [[], [failed], [Read(1)]]
+    consumer = SimpleNamespace(assign=lambda _: None, close=lambda: None, consume=lambda *_: batches.pop(0))
+    marks = {TopicPartition("__consumer_offsets", 3): LogMark(start=0, end=1)}
+    monkeypatch.setattr(offsets_log, "read_marks", lambda *_, **__: marks)
+    monkeypatch.setattr(offsets_log, "Consumer", lambda *_, **__: consumer)
+    text = "1 partitions of __consumer_offsets were not read within 0 s" if timeout == 0.0 else "reading __consumer_offsets"
+    with pytest.raises(KMigrateError, match=text):
+        OffsetsLog({}).read(timeout=timeout)
+
+
+def test_a_partition_whose_ends_cannot_be_read_is_not_taken_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = {TopicPartition("__consumer_offsets", 3): LogMark(unread="no leader")}
+    monkeypatch.setattr(offsets_log, "read_marks", lambda *_, **__: marks)
+    with pytest.raises(Unavailable, match="could not be read, partition 3: no leader"):
+        OffsetsLog({}).read()
 
 
 class Ends:
@@ -190,17 +223,24 @@ def test_whether_the_log_is_readable_does_not_depend_on_transactions(monkeypatch
     assert ends.asked == 1, "it is asked once and waits for nothing"
 
 
-def test_the_newest_record_of_each_partition_alone_is_kept_and_a_removal_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_each_partition_the_newest_record_is_kept_and_a_removal_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     log, key, other = Log(), GroupPartition("billing", "orders", 0), GroupPartition("shop", "orders", 0)
     for place, of, offset in [(1, key, 5), (1, key, 6), (4, key, 7), (4, key, None), (1, other, 9)]:
         log.commit(place, of, offset, 1_000 + len(log.records))
     log.group(4, "billing", 2_000)
     log.group(4, "billing", 3_000, there=False)
     monkeypatch.setattr(offsets_log, "_records", lambda *_, **__: iter(log.records))
-    found = OffsetsLog({}).read(["billing"], newest=True)
-    assert {group: [(one.place, one.offset) for one in each.commits[key]] for group, each in found.items()} == {
-        "billing": [(1, 6), (4, None)]
-    }
+    found = OffsetsLog({}).read(["billing"])
+    assert {
+        group: [(place, trail.newest.offset) for place, trail in each.commits[key].items()] for group, each in found.items()
+    } == {"billing": [(1, 6), (4, None)]}
     assert found["billing"].states == []
-    whole = OffsetsLog({}).read(["billing"])["billing"].commits[key]
-    assert [one.offset for one in whole] == [5, 6, 7, None]
+
+
+def test_a_record_that_librdkafka_hands_out_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, key = Log(), GroupPartition("billing", "orders", 0)
+    for offset in (5, 6, 7):
+        log.commit(1, key, offset, 1_000 + offset)
+    monkeypatch.setattr(offsets_log, "_records", lambda *_, **__: iter([*log.records, *log.records[:2]]))
+    (trail,) = OffsetsLog({}).read()["billing"].commits[key].values()
+    assert (trail.newest.offset, trail.previous and trail.previous.offset, trail.times) == (7, 6, (1_005, 1_007, True))

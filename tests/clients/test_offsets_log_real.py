@@ -10,9 +10,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients import offsets_log, wire_groups
 from airflow_provider_kmigrate.clients.offsets_log import OffsetsLog
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
 from airflow_provider_kmigrate.exceptions import Unavailable
 from tests.kit.held import Held
 from tests.kit.load import TopicPlan, create_topics
@@ -27,7 +27,7 @@ def test_a_commit_behind_another_groups_open_transaction_is_not_overlooked(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties, topic, begun = {"bootstrap.servers": cluster.bootstrap}, f"hidden-{uuid4()}", f"eos-{uuid4()}"
-    behind = next(name for n in range(999) if magnitude(name := f"{begun}-{n}") % COUNT == magnitude(begun) % COUNT)
+    behind = next(name for n in range(999) if hash_group(name := f"{begun}-{n}") % COUNT == hash_group(begun) % COUNT)
     where = TopicPartition(topic, 0)
     create_topics(properties, [TopicPlan(topic, 1, 1)])
     wait_until(
@@ -44,14 +44,14 @@ def test_a_commit_behind_another_groups_open_transaction_is_not_overlooked(
         producer.send_offsets_to_transaction([KafkaPartition(topic, 0, 5)], reader.consumer_group_metadata(), 60)
         wire_groups.commit(properties, behind, {where: 2}, 10.0, Held())
         monkeypatch.setattr(offsets_log, "_TRANSACTIONS_S", 2.0)
-        with pytest.raises(Unavailable, match=rf"K81.*: {magnitude(begun) % COUNT} from offset \d+"):
+        with pytest.raises(Unavailable, match=rf"K81.*: {hash_group(begun) % COUNT} from offset \d+"):
             OffsetsLog(properties).read([behind])
         OffsetsLog(properties).prove_readable()
     finally:
         producer.abort_transaction(60)
         reader.close()
     monkeypatch.undo()
-    found = OffsetsLog(properties).read([begun, behind], newest=True)
-    assert {key: [one.offset for one in rows] for log in found.values() for key, rows in log.commits.items()} == {
-        GroupPartition(behind, *where): [2]
-    }
+    found = OffsetsLog(properties).read([begun, behind])
+    assert {
+        key: [trail.newest.offset for trail in trails.values()] for log in found.values() for key, trails in log.commits.items()
+    } == {GroupPartition(behind, *where): [2]}

@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.clients.partition_states import create_states, missing_states, raise_versions
+from airflow_provider_kmigrate.clients.partition_states import StatesWritten, create_states, find_missing_states, raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -49,13 +49,28 @@ def test_states_are_written_again_as_they_are_under_the_fence(own_chroot: ZooKee
     states = topic(kazoo_client, 60, 59)
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        assert raise_versions(client, Held()) == (59, 100), "one partition has no state yet"
+        assert raise_versions(client, Held()) == StatesWritten(59, 100), "one partition has no state yet"
         lose(client)
         with pytest.raises(Fenced):
             raise_versions(client, Held())
     found = {path: kazoo_client.get(path) for path in states}
     assert {path: data for path, (data, _) in found.items()} == states
     assert {stat.version for _, stat in found.values()} == {100}
+
+
+def test_brokers_that_do_not_answer_are_taken_out_of_the_states(own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+    topic(kazoo_client, 2, 0)
+    states = [
+        {"controller_epoch": 4, "leader": leader, "version": 1, "leader_epoch": 7, "isr": isr}
+        for leader, isr in ((2, [2, 0]), (0, [0]))
+    ]
+    for index, state in enumerate(states):
+        kazoo_client.create(f"{T}/partitions/{index}/state", json.dumps(state).encode(), makepath=True)
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        assert raise_versions(client, Held(), {2}) == StatesWritten(2, 100, without=1)
+    found = [json.loads(kazoo_client.get(f"{T}/partitions/{index}/state")[0]) for index in range(2)]
+    assert found == [{**states[0], "leader": 0, "leader_epoch": 8, "isr": [0]}, states[1]]
 
 
 def test_a_state_that_moves_meanwhile_is_read_again(
@@ -72,7 +87,7 @@ def test_a_state_that_moves_meanwhile_is_read_again(
             return commit(operations, holding)
 
         monkeypatch.setattr(client, "commit", late)
-        assert raise_versions(client, Held()) == (1, 100)
+        assert raise_versions(client, Held()) == StatesWritten(1, 100)
         data, stat = kazoo_client.get(path)
         assert (data, stat.version) == (b"two", 102)
         monkeypatch.setattr(client, "commit", lambda *_: (_ for _ in ()).throw(Changed("again and again")))
@@ -87,10 +102,10 @@ def test_what_is_missing_of_a_topic_is_made(own_chroot: ZooKeeperSettings, kazoo
     kazoo_client.set_acls(T, rights)
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        missing = missing_states(client)
+        missing = find_missing_states(client)
         assert missing == tuple(f"{T}/partitions/{index}/state" for index in range(there, 2))
         assert create_states(client, missing, Held()) == 2 - there
-        assert missing_states(client) == ()
+        assert find_missing_states(client) == ()
         seen = client.topics()["t"].partitions
     found = {(one.leader, one.isr, one.controller_epoch) for index, one in seen.items() if index >= there}
     assert found <= {(-1, (2, 0, 1), 3)}
@@ -105,7 +120,7 @@ def test_no_state_is_made_for_a_topic_that_is_gone_nor_without_the_fence_nor_twi
     topic(kazoo_client, 1, 0)
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        missing = missing_states(client)
+        missing = find_missing_states(client)
         assert create_states(client, ["/brokers/topics/gone/partitions/0/state", f"{T}/partitions/7/state"], Held()) == 0
         assert create_states(client, missing, Held()) == 1
         with pytest.raises(Changed):
@@ -126,7 +141,7 @@ def test_no_state_is_made_with_an_epoch_that_is_not_known(own_chroot: ZooKeeperS
     kazoo_client.set("/controller_epoch", b"x")
     with ZooKeeper(own_chroot) as client:
         hold(client)
-        missing = missing_states(client)
+        missing = find_missing_states(client)
         with pytest.raises(Failed, match="/controller_epoch does not have Kafka's format"):
             create_states(client, missing, Held())
-        assert missing_states(client) == missing
+        assert find_missing_states(client) == missing

@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_kmigrate.clients import processes as module
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
-from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.waiting import wait_until
 
@@ -58,13 +58,13 @@ def started(node: NodeProcess, code: str = _OBEDIENT) -> Process:
     return process
 
 
-def test_it_is_stopped_before_its_first_start(node: NodeProcess) -> None:
+def test_a_node_process_is_stopped_before_its_first_start(node: NodeProcess) -> None:
     python(node, _OBEDIENT)
     assert node.find() == Process(ProcessState.STOPPED)
     assert node.log_tail(5) == ""
 
 
-def test_it_is_found_again_by_another_object(node: NodeProcess) -> None:
+def test_a_node_process_is_found_again_by_another_object(node: NodeProcess) -> None:
     process = started(node)
     assert NodeProcess(node.folder).find() == process
     assert process.state is ProcessState.RUNNING
@@ -75,12 +75,12 @@ def test_a_second_start_changes_nothing(node: NodeProcess) -> None:
     assert started(node) == node.start()
 
 
-def test_it_has_its_own_session_so_that_its_starter_cannot_take_it_along(node: NodeProcess) -> None:
+def test_a_node_process_has_its_own_session_so_that_its_starter_cannot_take_it_along(node: NodeProcess) -> None:
     pid = started(node).pid
     assert os.getsid(pid or 0) == pid
 
 
-def test_it_outlives_its_starter(node: NodeProcess) -> None:
+def test_a_node_process_outlives_its_starter(node: NodeProcess) -> None:
     python(node, _OBEDIENT)
     code = "import sys, pathlib; from airflow_provider_kmigrate.clients.processes import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
     subprocess.run([sys.executable, "-c", code, str(node.folder)], check=True, timeout=30)
@@ -158,7 +158,7 @@ def test_a_zombie_of_another_parent_counts_as_stopped(node: NodeProcess) -> None
     python(node, _OBEDIENT)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     wait_until(lambda: psutil.Process(dead.pid).status() == psutil.STATUS_ZOMBIE, "the child became a zombie")
-    birth = module._birth(dead.pid)
+    birth = module._read_birth(dead.pid)
     (node.folder / "process.json").write_text(json.dumps({"pid": dead.pid, "birth": birth}))
     assert node.find().state is ProcessState.STOPPED
     dead.wait(10)
@@ -179,7 +179,7 @@ def test_many_starters_make_one_process(node: NodeProcess, tmp_path: Path) -> No
     assert {str(pid) for pid in pids} == {path.name for path in traces.iterdir()}
 
 
-def test_its_environment_has_nothing_of_airflow(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_node_process_has_nothing_of_airflow(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_PROD_KAFKA", "secret")
     python(node, "import os; print(sorted(os.environ), os.environ['OWN'], 'up')", env={"OWN": "mine"})
     node.start()
@@ -188,7 +188,7 @@ def test_its_environment_has_nothing_of_airflow(node: NodeProcess, monkeypatch: 
     assert "mine" in node.log.read_text()
 
 
-def test_its_log_goes_on_over_restarts(node: NodeProcess) -> None:
+def test_the_log_of_a_node_process_goes_on_over_restarts(node: NodeProcess) -> None:
     for _ in range(2):
         python(node, "print('lived')")
         node.wait_gone(node.start().pid, 10.0)
@@ -214,3 +214,8 @@ def test_a_damaged_process_file_is_not_a_stopped_process(node: NodeProcess, cont
     (node.folder / "process.json").write_text(content)
     with pytest.raises(Failed, match=r"process\.json"):
         node.find()
+
+
+def test_a_folder_that_describes_no_process_starts_none(node: NodeProcess) -> None:
+    with pytest.raises(Failed, match=r"describes no process: launch.json is missing"):
+        node.read_launch()

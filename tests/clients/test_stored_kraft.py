@@ -50,23 +50,23 @@ def configs(*entries: tuple[str, str | None, int], code: int = 0) -> DescribeCon
     )
 
 
-def test_only_dynamic_settings_of_the_level_that_was_asked_for() -> None:
+def test_only_dynamic_settings_of_the_requested_level_are_read() -> None:
     answer = configs(
         *[("log.cleaner.threads", "2", 2), ("log.retention.ms", "9", 3), ("log.dirs", "/d", 4), ("num.io.threads", "8", 5)],
         ("ssl.keystore.password", None, 2),
     )
-    assert ask({CONFIGS: lambda _: answer}, stored.broker_settings, 0) == {
+    assert ask({CONFIGS: lambda _: answer}, stored.read_broker_settings, 0) == {
         "log.cleaner.threads": "2",
         "ssl.keystore.password": "(hidden)",
     }
-    assert ask({CONFIGS: lambda _: answer}, stored.broker_settings, None) == {"log.retention.ms": "9"}
+    assert ask({CONFIGS: lambda _: answer}, stored.read_broker_settings, None) == {"log.retention.ms": "9"}
 
 
 def test_a_setting_that_a_broker_has_of_its_own_and_by_default() -> None:
     answer = configs(("log.retention.ms", "1", 2))
     synonym = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult.DescribeConfigsSynonym
     answer.results[0].configs[0].synonyms.append(synonym(name="log.retention.ms", value="9", source=3))
-    assert ask({CONFIGS: lambda _: answer}, stored.broker_settings, 0) == {"log.retention.ms": "1"}
+    assert ask({CONFIGS: lambda _: answer}, stored.read_broker_settings, 0) == {"log.retention.ms": "1"}
 
 
 def test_quotas() -> None:
@@ -74,7 +74,7 @@ def test_quotas() -> None:
     parts = [entry.EntityData(entity_type="client-id", entity_name=None), entry.EntityData(entity_type="user", entity_name="a b")]
     found = entry(entity=parts, values=[entry.ValueData(key="producer_byte_rate", value=1000.0)])
     answer = DescribeClientQuotasResponse(error_code=0, error_message=None, entries=[found])
-    assert ask({QUOTAS: answer}, stored.quotas) == {"user a b, client-id <default>": {"producer_byte_rate": "1000"}}
+    assert ask({QUOTAS: answer}, stored.read_quotas) == {"user a b, client-id <default>": {"producer_byte_rate": "1000"}}
 
 
 def test_credentials() -> None:
@@ -83,7 +83,7 @@ def test_credentials() -> None:
     infos = [info(mechanism=1, iterations=4096), info(mechanism=2, iterations=8192), info(mechanism=9, iterations=1)]
     found = result(user="alice", error_code=0, error_message=None, credential_infos=infos)
     answer = DescribeUserScramCredentialsResponse(error_code=0, error_message=None, results=[found])
-    assert ask({SCRAM: answer}, stored.credentials) == {
+    assert ask({SCRAM: answer}, stored.read_credentials) == {
         "user alice": {
             "SCRAM-SHA-256": "4096 iterations",
             "SCRAM-SHA-512": "8192 iterations",
@@ -107,7 +107,7 @@ def acls(code: int = 0) -> DescribeAclsResponse:
 
 
 def test_acls() -> None:
-    found = ask({ACLS: acls()}, stored.acls)
+    found = ask({ACLS: acls()}, stored.read_acls)
     assert {resource: sorted(rules) for resource, rules in found.items()} == {
         "transactional id t (prefixed)": ["allow read to User:a from *"],
         "code 9 t": ["allow read to User:a from *"],
@@ -117,7 +117,7 @@ def test_acls() -> None:
 
 def test_without_an_authorizer_acls_are_not_reported() -> None:
     with pytest.raises(NotReported):
-        ask({ACLS: acls(54)}, stored.acls)
+        ask({ACLS: acls(54)}, stored.read_acls)
 
 
 def tokens(code: int = 0) -> DescribeDelegationTokenResponse:
@@ -139,7 +139,7 @@ def tokens(code: int = 0) -> DescribeDelegationTokenResponse:
 
 
 def test_a_token_without_its_hmac() -> None:
-    found = ask({TOKENS: tokens()}, stored.tokens, 0)
+    found = ask({TOKENS: tokens()}, stored.read_tokens, 0)
     assert found == {"token id": {"owner": "User:alice", "renewers": "User:bob", "issued": "1", "expires": "2", "latest": "3"}}
     assert CANARY not in repr(found)
 
@@ -148,17 +148,17 @@ def test_a_token_without_its_hmac() -> None:
 def test_a_plain_connection_to_brokers_without_tokens(source: int | None) -> None:
     listed = [] if source is None else [("delegation.token.secret.key", None, source)]
     with pytest.raises(NotReported):
-        ask({TOKENS: tokens(64), CONFIGS: lambda _: configs(*listed)}, stored.tokens, 0)
+        ask({TOKENS: tokens(64), CONFIGS: lambda _: configs(*listed)}, stored.read_tokens, 0)
 
 
 def test_brokers_whose_tokens_are_off() -> None:
     with pytest.raises(NotReported):
-        ask({TOKENS: tokens(61)}, stored.tokens, 0)
+        ask({TOKENS: tokens(61)}, stored.read_tokens, 0)
 
 
 def test_a_plain_connection_to_brokers_with_tokens_is_unknown() -> None:
     with pytest.raises(Failed):
-        ask({TOKENS: tokens(64), CONFIGS: lambda _: configs(("delegation.token.secret.key", None, 4))}, stored.tokens, 0)
+        ask({TOKENS: tokens(64), CONFIGS: lambda _: configs(("delegation.token.secret.key", None, 4))}, stored.read_tokens, 0)
 
 
 @pytest.mark.parametrize(("ids", "highest"), [([], None), ([3, 1000, 7], 1000)])
@@ -166,16 +166,16 @@ def test_the_highest_producer_id(ids: list[int], highest: int | None) -> None:
     state = ListTransactionsResponse.TransactionState
     states = [state(transactional_id=str(number), producer_id=number, transaction_state="Empty") for number in ids]
     answer = ListTransactionsResponse(error_code=0, unknown_state_filters=[], transaction_states=states)
-    assert ask({TRANSACTIONS: answer}, stored.highest_producer_id) == highest
+    assert ask({TRANSACTIONS: answer}, stored.read_highest_producer_id) == highest
 
 
 READS = {
-    CONFIGS: (lambda code: lambda _: configs(code=code), lambda wire: stored.broker_settings(wire, 0)),
-    QUOTAS: (lambda code: DescribeClientQuotasResponse(error_code=code, entries=None), stored.quotas),
-    SCRAM: (lambda code: DescribeUserScramCredentialsResponse(error_code=code, results=[]), stored.credentials),
-    ACLS: (acls, stored.acls),
-    TOKENS: (tokens, lambda wire: stored.tokens(wire, 0)),
-    TRANSACTIONS: (lambda code: ListTransactionsResponse(error_code=code), stored.highest_producer_id),
+    CONFIGS: (lambda code: lambda _: configs(code=code), lambda wire: stored.read_broker_settings(wire, 0)),
+    QUOTAS: (lambda code: DescribeClientQuotasResponse(error_code=code, entries=None), stored.read_quotas),
+    SCRAM: (lambda code: DescribeUserScramCredentialsResponse(error_code=code, results=[]), stored.read_credentials),
+    ACLS: (acls, stored.read_acls),
+    TOKENS: (tokens, lambda wire: stored.read_tokens(wire, 0)),
+    TRANSACTIONS: (lambda code: ListTransactionsResponse(error_code=code), stored.read_highest_producer_id),
 }
 
 

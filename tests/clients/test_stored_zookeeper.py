@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import StoredKind
+from airflow_provider_kmigrate.core.cluster_state.model import StoredKind
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.observe import stored
 
@@ -26,10 +26,10 @@ class Tree:
         below = (znode.removeprefix(f"{path}/") for znode in self._znodes if znode.startswith(f"{path}/"))
         return sorted({name.partition("/")[0] for name in below})
 
-    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         return ((name, self._znodes.get(f"{folder}/{name}", b"")) for name in names)
 
-    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         return ((path, self.children(path)) for path in paths if self.children(path))
 
     def read(self, path: str) -> tuple[bytes, int] | None:
@@ -45,7 +45,7 @@ def quota(**keys: str) -> dict[str, Any]:
 
 
 def read(kind: StoredKind, **znodes: Any) -> Any:
-    return stored.read(Tree(znodes), kind)
+    return stored.read_kind(Tree(znodes), kind)
 
 
 @pytest.mark.parametrize("kind", list(StoredKind))
@@ -84,7 +84,7 @@ def test_quotas_of_every_kind_of_entity() -> None:
     }
 
 
-def test_of_a_credential_only_mechanism_and_iterations() -> None:
+def test_only_mechanism_and_iterations_of_a_credential_are_read() -> None:
     user = quota(producer_byte_rate="1", **{"SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM})
     found = read(StoredKind.CREDENTIALS, **{"/config/users/al%20ice": user})
     assert found == {"user al ice": {"SCRAM-SHA-256": "8192 iterations", "SCRAM-SHA-512": "8192 iterations"}}

@@ -20,9 +20,22 @@ from kafka.protocol.admin import (
 
 from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.wire import Wire, effective, log_dirs, reassignments, taken
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerRegistration, LogDir, Malformed, Taken, ZkAcl, ZooKeeperServer
+from airflow_provider_kmigrate.clients.wire import (
+    Wire,
+    describe_log_dirs,
+    list_reassignments,
+    read_effective_config,
+    read_startup_config,
+)
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    BrokerRegistration,
+    LogDir,
+    Malformed,
+    Taken,
+    ZkAcl,
+    ZooKeeperServer,
+)
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine, releases_of
 from tests.clients import fake_node
@@ -71,31 +84,34 @@ def configs(*synonyms: tuple[str, int]) -> Any:
 class TestBroker:
     def test_what_is_in_force(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4))
-        assert effective(wire, 1) == {"inter.broker.protocol.version": "3.8"}
+        assert read_effective_config(wire, 1) == {"inter.broker.protocol.version": "3.8"}
         asked = node.seen[-1].resources[0]
         assert (asked.resource_type, asked.resource_name, asked.configuration_keys) == (4, "1", None)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
         key = "inter.broker.protocol.version"
-        assert taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
+        assert read_startup_config(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
         assert node.seen[-1].include_synonyms
 
     def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.9-IV0", 5))
         with pytest.raises(Failed, match="nothing of its own file"):
-            taken(wire, 1)
+            read_startup_config(wire, 1)
 
     def test_directories_and_what_is_wrong_with_them(self, node: FakeNode, wire: Wire) -> None:
         result = DescribeLogDirsResponse.DescribeLogDirsResult
-        rows = [result(error_code=code, log_dir=path, topics=[]) for path, code in (("/a", 0), ("/b", STORAGE_ERROR))]
+        reported = (("/a", 0, 7), ("/b", STORAGE_ERROR, -1))
+        rows = [
+            result(error_code=code, log_dir=path, topics=[], total_bytes=9, usable_bytes=room) for path, code, room in reported
+        ]
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=rows)
-        assert log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
+        assert describe_log_dirs(wire) == (LogDir("/a", "", 7), LogDir("/b", "KAFKA_STORAGE_ERROR"))
 
     def test_no_directory_at_all_is_a_right_that_we_lack(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[])
         with pytest.raises(Failed, match="DESCRIBE"):
-            log_dirs(wire)
+            describe_log_dirs(wire)
 
     def test_reassignments(self, node: FakeNode, wire: Wire) -> None:
         topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
@@ -106,14 +122,14 @@ class TestBroker:
             throttle_time_ms=0, error_code=0, error_message=None, topics=[topic(name="orders", partitions=[moving])]
         )
         node.handlers[46] = answer
-        assert reassignments(wire) == ("orders-3",)
+        assert list_reassignments(wire) == ("orders-3",)
 
-    def test_who_is_no_controller_does_not_know_them(self, node: FakeNode, wire: Wire) -> None:
+    def test_a_broker_that_is_not_the_controller_does_not_know_the_reassignments(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[46] = ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=NOT_CONTROLLER, error_message=None, topics=[]
         )
         with pytest.raises(Unavailable, match="NOT_CONTROLLER"):
-            reassignments(wire)
+            list_reassignments(wire)
 
 
 @contextlib.contextmanager
@@ -163,13 +179,13 @@ def reads(**znodes: bytes) -> zookeeper._TreeReads:
 class TestTree:
     def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
         found = reads(**{"/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY'})
-        assert found.settings("/config/users") == {}
+        assert found.read_config_keys("/config/users") == {}
         assert found.malformed == [Malformed("/config/users/alice", "")]
 
     def test_rules_of_both_kinds(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
         found = reads(**{"/kafka-acl/Topic/t": data, "/kafka-acl-extended/prefixed/Group/g": data})
-        assert tuple(found.acls()) == (
+        assert tuple(found.read_topic_acls()) == (
             ZkAcl("Topic", "t", "LITERAL", "User:a", "All", "Deny"),
             ZkAcl("Group", "g", "PREFIXED", "User:a", "All", "Deny"),
         )
@@ -178,13 +194,13 @@ class TestTree:
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
         found = reads(**{"/kafka-acl/Topic/t": data})
-        assert tuple(found.acls()) == ()
+        assert tuple(found.read_topic_acls()) == ()
         assert [each.path for each in found.malformed] == ["/kafka-acl/Topic/t"]
 
     def test_a_registration_that_was_written_again_has_the_time_of_the_last_write(self) -> None:
         """A broker whose listeners change writes its clock's time into the znode that it created when it started."""
         found = reads(**{"/brokers/ids/7": b'{"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
-        assert found.registrations() == {7: BrokerRegistration(9.0, 99.0)}
+        assert found.read_registrations() == {7: BrokerRegistration(9.0, 99.0)}
         assert found.latest == 99.0
 
 
@@ -202,7 +218,7 @@ class TestOneMachine:
             ("127.0.0.1:2181", "kafka0", False),
         ],
     )
-    def test_only_where_everything_is_here(self, address: str, host: str, *, one: bool) -> None:
+    def test_a_cluster_is_on_one_machine_only_if_all_its_addresses_are_local(self, address: str, host: str, *, one: bool) -> None:
         node = replace(self.HERE, host=host)
         spec = ClusterSpec("c", "id", "zk", "kafka", (node,), ())
         assert one_machine(spec, [ZooKeeperServer(address)]) is one

@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_node import CLOSE, HANG, KRAFT, ZOOKEEPER, FakeNode, api_versions
@@ -21,8 +24,15 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
 from airflow_provider_kmigrate.clients import admin as ours
-from airflow_provider_kmigrate.clients.wire import NodeMetadata, NotLeader, PartitionLeader, Wire
-from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
+from airflow_provider_kmigrate.clients.wire import (
+    _LONGEST_OF,
+    NodeMetadata,
+    NotLeader,
+    PartitionLeader,
+    Wire,
+    describe_log_dirs,
+)
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Partition, Quorum
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -316,12 +326,26 @@ class TestConnection:
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of"),
             (struct.pack(">i", -1), "a frame of"),
             (struct.pack(">i", 2**31 - 1), "a frame of"),
+            (struct.pack(">i", (4 << 20) + 1), "a frame of"),
         ],
-        ids=["correlation", "garbage", "http", "negative", "huge"],
+        ids=["correlation", "garbage", "http", "negative", "huge", "too long"],
     )
     def test_what_is_not_kafka_is_unreachable(self, answer: bytes, why: str) -> None:
         with FakeNode({METADATA: answer}) as node, wire(node) as client, pytest.raises(Unreachable, match=why):
             client.metadata()
+
+    def test_a_list_of_smallest_elements_takes_no_more_than_64_mib(self) -> None:
+        """Five bytes are a group: four empty texts and no tags. Measured on a part."""
+        groups, part = _LONGEST_OF[ListGroupsResponse.API_KEY] // 5, 40_000
+        body = bytes(6) + bytes([part + 1 & 127 | 128, part + 1 >> 7 & 127 | 128, part + 1 >> 14]) + b"\1\1\1\1\0" * part + b"\0"
+        tracemalloc.start()
+        try:
+            found = ListGroupsResponse.decode(memoryview(body), version=5)
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert len(found.groups) == part
+        assert taken / part * groups < 64 << 20
 
     def test_versions_that_do_not_meet(self) -> None:
         with (
@@ -330,6 +354,56 @@ class TestConnection:
             pytest.raises(Failed),
         ):
             client.metadata()
+
+
+def _answers(*fields: dict[str, Any]) -> Callable[..., SimpleNamespace]:
+    """A node's answers to one request after another."""
+    left = iter(fields)
+    return lambda *_, **__: SimpleNamespace(**next(left))
+
+
+_BROKERS = {"brokers": [SimpleNamespace(node_id=0)]}
+_REFUSED = {"error_code": 31, "error_message": "no permission"}
+_TOPIC = SimpleNamespace(name="t", error_code=0, topic_id=None, partitions=[])
+_CONFIGS = SimpleNamespace(**_REFUSED, resource_name="t", configs=[])
+
+
+@pytest.mark.parametrize(
+    ("ask", "answers"),
+    [
+        (Wire.describe_cluster, [{**_REFUSED, "cluster_id": "c", "controller_id": 1, "brokers": []}]),
+        (Wire.topics, [{**_BROKERS, "topics": [SimpleNamespace(name="t", error_code=31, partitions=[])]}]),
+        (Wire.topics, [{**_BROKERS, "topics": [_TOPIC]}, {"results": [_CONFIGS]}]),
+        (lambda wire: wire.leaders("t"), [{**_BROKERS, "topics": [SimpleNamespace(error_code=31, partitions=[])]}]),
+        (lambda wire: wire.topic_configs("k", ["t"]), [{"results": [_CONFIGS]}]),
+        (Wire.client_metrics, [{**_REFUSED, "config_resources": []}]),
+        (Wire.describe_quorum, [{**_REFUSED, "topics": []}]),
+        (lambda wire: wire._coordinator_id(SimpleNamespace(**_REFUSED, node_id=1)), []),
+        (describe_log_dirs, [{"error_code": 31, "results": [SimpleNamespace(log_dir="/d", error_code=0)]}]),
+    ],
+    ids=["cluster", "topics", "their configs", "leaders", "configs", "metrics", "quorum", "coordinator", "directories"],
+)
+def test_what_our_user_may_not_read_is_not_taken_for_absent(
+    ask: Callable[[Wire], object], answers: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Wire("broker", 9092)
+    monkeypatch.setattr(client, "ask", _answers(*answers))
+    monkeypatch.setattr(client, "serves", lambda _: True)
+    with pytest.raises(AuthenticationFailed):
+        ask(client)
+
+
+def test_a_node_that_serves_no_api_versions_is_refused() -> None:
+    refused = ApiVersionsResponse(version=0, error_code=31, api_keys=[])
+    with FakeNode({API_VERSIONS: refused}) as node, wire(node) as client, pytest.raises(AuthenticationFailed):
+        client.api_versions()
+
+
+def test_a_call_waits_for_the_one_before_it_no_longer_than_its_own_time() -> None:
+    client = Wire("broker", 9092, timeout=0.05)
+    assert client._lock.acquire(timeout=1)
+    with pytest.raises(TimedOut, match=r"the previous call did not end within 0\.05 s"):
+        client.metadata()
 
 
 class TestErrorCodes:

@@ -27,18 +27,18 @@ from kafka.protocol.consumer.group import OffsetFetchResponse
 from airflow_provider_kmigrate.clients import group_reads
 from airflow_provider_kmigrate.clients.group_reads import GroupAnswer
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_groups import GroupsAt, commit, describe
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
+from airflow_provider_kmigrate.clients.wire_groups import GroupsAt, commit, describe_group
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset, HostedGroup
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Unavailable, Unreachable
 from tests.kit.held import Held
 
 Start = Callable[..., Broker]
 DEAD = KafkaGroup("Dead")
 EMPTY = KafkaGroup("Empty")
-TIMEOUT = 2.0
+TIMEOUT = 30.0  # no test waits for it: what hangs has its own
 
 
 messages = partial(group_reads.describe_groups, again=0.0)
@@ -63,27 +63,27 @@ def t(*partitions: int) -> frozenset[TopicPartition]:
 def test_members_and_what_each_holds(start: Start) -> None:
     broker = start({"g": (group("g", member(1, 1, 3), member(2)), {})})
     members = (KafkaMember("m-1", "app", t(1, 3), "/h"), KafkaMember("m-2", "app", t(), "/h"))
-    assert describe(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members)
+    assert describe_group(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members)
 
 
 def test_a_client_id_moves_no_cursor_and_forges_no_line(start: Start) -> None:
     hostile = member(1)
     hostile.client_id = "x\x1b[2J\x1b]0;owned\x07\nbilling: [K00] nothing speaks against it"
     hostile.member_id = f"{hostile.client_id}-1"
-    (seen,) = describe(start({"g": (group("g", hostile), {})}).properties, "g", TIMEOUT).members
+    (seen,) = describe_group(start({"g": (group("g", hostile), {})}).properties, "g", TIMEOUT).members
     assert seen.client_id == r"x\x1b[2J\x1b]0;owned\x07\nbilling: [K00] nothing speaks against it"
     assert seen.member_id == f"{seen.client_id}-1"
 
 
 def test_what_is_no_consumers_is_not_read(start: Start) -> None:
     broker = start({"g": (group("g", member(1, 1), kind="connect"), {})})
-    assert [one.partitions for one in describe(broker.properties, "g", TIMEOUT).members] == [frozenset()]
+    assert [one.partitions for one in describe_group(broker.properties, "g", TIMEOUT).members] == [frozenset()]
 
 
 def test_the_next_broker_is_asked_where_one_does_not_tell(start: Start) -> None:
     broker = start({"g": (group("g", state="Empty"), {})})
     properties = {"bootstrap.servers": f"127.0.0.1:1,{broker.properties['bootstrap.servers']}"}
-    assert describe(properties, "g", TIMEOUT) == EMPTY
+    assert describe_group(properties, "g", TIMEOUT) == EMPTY
     assert [one.group for one in messages(properties, TIMEOUT, ["g"])] == ["g"]
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_answer_is_raised(start: Start, found: Any, codes: dict[str, 
     if found is CLOSE:
         broker.node.handlers[DESCRIBE_GROUPS] = CLOSE
     with pytest.raises(error):
-        describe(broker.properties, "g", TIMEOUT)
+        describe_group(broker.properties, "g", TIMEOUT)
 
 
 @pytest.mark.parametrize("versions", [NEW, OLD])
@@ -189,7 +189,7 @@ def test_a_coordinator_that_hangs_is_waited_for_once(start: Start) -> None:
     broker, hanging = start(), start()
     broker.elsewhere = dict.fromkeys(names, hanging)
     hanging.node.handlers[DESCRIBE_GROUPS] = hanging.node.handlers[OFFSET_FETCH] = HANG
-    assert {one[1:] for one in messages(broker.properties, 0.2, names)} == {(None, None)}
+    assert {one[1:] for one in messages(broker.properties, 2.0, names)} == {(None, None)}
     assert hanging.asked(DESCRIBE_GROUPS) + hanging.asked(OFFSET_FETCH) == 1
 
 
@@ -246,7 +246,7 @@ def test_a_broker_says_of_which_groups_it_is_the_coordinator(start: Start, at: C
         "c": (group("c", state="Empty"), {0: 3, 1: -88}),
         "d": (group_of_new_protocol("d"), {5: 1}),
     }
-    found = at(start(known)).hosted({*known, "x"})
+    found = at(start(known)).describe_hosted({*known, "x"})
     assert found == {
         "a": HostedGroup("Stable", 2, {TopicPartition("t", 0): FetchedOffset(7)}),
         "c": HostedGroup("Empty", 0, {TopicPartition("t", 0): FetchedOffset(3)}, unstable=True),
@@ -270,7 +270,7 @@ def test_what_a_broker_does_not_say_of_one_group_is_said_of_none(
     start: Start, at: Callable[[Broker], GroupsAt], known: Any, codes: dict[str, int], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        at(start({**known, "b": (group("b"), {0: 1})}, codes=codes)).hosted(["a", "b"])
+        at(start({**known, "b": (group("b"), {0: 1})}, codes=codes)).describe_hosted(["a", "b"])
 
 
 def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
@@ -286,7 +286,7 @@ def test_offsets_are_read_with_their_epochs_and_committed_with_them(start: Start
         return OffsetFetchResponse(throttle_time_ms=0, groups=[kind(group_id="a", error_code=0, topics=topics)])
 
     broker.node.handlers[OFFSET_FETCH] = fetched
-    offsets = at(broker).hosted(["a"])["a"].offsets
+    offsets = at(broker).describe_hosted(["a"])["a"].offsets
     assert (offsets, stable) == ({TopicPartition("t", 3): FetchedOffset(9, 4, "m")}, [True])
     at(broker).commit("a", offsets, Held())
     ((topic,),) = (request.topics for request in broker.committed)

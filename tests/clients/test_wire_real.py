@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from authority import Authority
+from authority import VALID_DAYS, Authority
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.clients.tools import open_tools
 from airflow_provider_kmigrate.clients.wire import NotLeader, Wire
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_properties
-from airflow_provider_kmigrate.core.model import Fields, Migration
+from airflow_provider_kmigrate.core.cluster_state.model import Fields, Migration
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_controller_file
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.agents import agent_of
@@ -43,7 +44,7 @@ class TestControllers:
         broker = spec.brokers[0]
         original = Path(broker.hosts.properties).read_text()
         for node in spec.controllers:
-            text = controller_properties(original, node, FileStage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION))
+            text = render_controller_file(original, node, FileStage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION))
             with agent_of(node, spec.cluster_id) as host:
                 host.put_properties(node, text, 1)
                 host.format_storage(node, spec.cluster_id, VERSION, 1)
@@ -78,7 +79,7 @@ class TestControllers:
         settings = ClusterSettings(
             zookeeper, KafkaSettings({"bootstrap.servers": small.bootstrap}), WireSecurity(), WireSecurity()
         )
-        with opened(settings) as tools, Observer(spec, tools) as observer:
+        with open_tools(settings) as tools, Observer(spec, tools) as observer:
             what = Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.BROKERS
 
             def settled() -> bool:
@@ -157,6 +158,7 @@ class TestSecureListener:
         with Wire("127.0.0.1", port, self.security(authority, mechanism, password)) as wire:
             assert wire.metadata().cluster_id == small.plan.cluster_id
             assert wire.api_versions().keys
+            assert abs(wire.certificate_end() - time.time() - 86_400 * VALID_DAYS) < 600
 
     @pytest.mark.parametrize("mechanism", [mechanism for mechanism, _ in PASSWORDS])
     def test_a_wrong_password(self, port: int, authority: Authority, mechanism: str) -> None:

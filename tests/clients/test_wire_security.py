@@ -5,17 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Authority
+from authority import VALID_DAYS, Authority
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from fake_node import FakeNode
 from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+from airflow_provider_kmigrate.clients.identity import security_from_kafka
 from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
-from airflow_provider_kmigrate.clients.wire import Wire, from_kafka
+from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unreachable
 
 HANDSHAKE, AUTHENTICATE, METADATA = 17, 36, 3
@@ -37,10 +44,29 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
+def key_store(path: Path, certificate: str, key: str, password: str | None) -> str:
+    """A PKCS#12 file with a key and its certificate."""
+    private = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+    public = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    form = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    path.write_bytes(pkcs12.serialize_key_and_certificates(b"client", private, public, None, form))  # type: ignore[arg-type]
+    return str(path)
+
+
 class TestTls:
     def test_a_trusted_node(self, authority: Authority) -> None:
         with FakeNode({METADATA: metadata()}, authority.server()) as node:
             assert cluster_id(node, WireSecurity("SSL", ca_file=authority.ca)) == "c"
+
+    def test_the_end_of_a_nodes_certificate_is_known(self, authority: Authority) -> None:
+        with (
+            FakeNode({}, authority.server()) as node,
+            Wire("127.0.0.1", node.port, WireSecurity("SSL", ca_file=authority.ca)) as wire,
+        ):
+            end = wire.certificate_end()
+        assert abs(end - time.time() - 86_400 * VALID_DAYS) < 600
+        with FakeNode({}) as node, Wire("127.0.0.1", node.port) as wire:
+            assert wire.certificate_end() == math.inf
 
     def test_an_unknown_authority_is_refused(self, authority: Authority) -> None:
         with FakeNode({METADATA: metadata()}, authority.server()) as node, pytest.raises(AuthenticationFailed):
@@ -59,6 +85,43 @@ class TestTls:
             assert cluster_id(node, ours) == "c"
             with pytest.raises((AuthenticationFailed, Unreachable)):
                 cluster_id(node, WireSecurity("SSL", ca_file=authority.ca))
+
+    @pytest.mark.parametrize("password", [None, "opens it"])
+    def test_our_certificate_in_a_key_store(self, authority: Authority, tmp_path: Path, password: str | None) -> None:
+        certificate, key = authority.issue("client")
+        store = key_store(tmp_path / "k.p12", certificate, key, password)
+        ours = WireSecurity("SSL", ca_file=authority.ca, key_store=store, key_password=password)
+        with FakeNode({METADATA: metadata()}, authority.server(wants_client=True)) as node:
+            assert cluster_id(node, ours) == "c"
+
+    @pytest.mark.parametrize("password", ["wrong-canary", None])
+    def test_a_key_store_that_does_not_open_is_named(self, authority: Authority, tmp_path: Path, password: str | None) -> None:
+        store = key_store(tmp_path / "k.p12", *authority.issue("client"), "opens it")
+        ours = WireSecurity("SSL", ca_file=authority.ca, key_store=store, key_password=password)
+        with FakeNode() as node, pytest.raises(AuthenticationFailed, match=r"k\.p12") as error:
+            cluster_id(node, ours)
+        assert "wrong-canary" not in str(error.value)
+
+    def test_a_key_store_without_a_key_is_refused(self, authority: Authority, tmp_path: Path) -> None:
+        store = tmp_path / "trust.p12"
+        ca = x509.load_pem_x509_certificate(Path(authority.ca).read_bytes())
+        store.write_bytes(pkcs12.serialize_key_and_certificates(b"ca", None, None, [ca], serialization.NoEncryption()))
+        with FakeNode() as node, pytest.raises(AuthenticationFailed, match="no key with a certificate"):
+            cluster_id(node, WireSecurity("SSL", ca_file=authority.ca, key_store=str(store)))
+
+    def test_an_encrypted_key(self, authority: Authority, tmp_path: Path) -> None:
+        certificate, key = authority.issue("client")
+        encrypted = tmp_path / "client.encrypted"
+        form = serialization.PrivateFormat.PKCS8
+        private = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+        encrypted.write_bytes(
+            private.private_bytes(serialization.Encoding.PEM, form, serialization.BestAvailableEncryption(b"opens it"))
+        )
+        with FakeNode({METADATA: metadata()}, authority.server(wants_client=True)) as node:
+            ours = WireSecurity("SSL", authority.ca, certificate, str(encrypted), "opens it")
+            assert cluster_id(node, ours) == "c"
+            with pytest.raises(AuthenticationFailed, match=r"client\.encrypted"):
+                cluster_id(node, replace(ours, key_password=None))
 
     def test_tls_to_a_plain_port_is_unreachable(self, authority: Authority) -> None:
         with FakeNode({METADATA: metadata()}) as node, pytest.raises(KMigrateError):
@@ -175,13 +238,13 @@ class TestSettings:
                 "sasl.password": PASSWORD,
             }
         )
-        assert from_kafka(settings) == WireSecurity(
+        assert security_from_kafka(settings) == WireSecurity(
             "SASL_SSL", "ca.pem", verify_hostname=False, sasl_mechanism="PLAIN", sasl_user=USER, sasl_password=PASSWORD
         )
 
     def test_names_are_checked_by_default(self) -> None:
-        assert from_kafka(KafkaSettings({})) == WireSecurity()
-        assert from_kafka(KafkaSettings({})).verify_hostname
+        assert security_from_kafka(KafkaSettings({})) == WireSecurity()
+        assert security_from_kafka(KafkaSettings({})).verify_hostname
 
     def test_no_secret_in_a_repr(self) -> None:
-        assert PASSWORD not in repr(from_kafka(KafkaSettings({"sasl.password": PASSWORD, "ssl.key.password": PASSWORD})))
+        assert PASSWORD not in repr(security_from_kafka(KafkaSettings({"sasl.password": PASSWORD, "ssl.key.password": PASSWORD})))

@@ -17,13 +17,25 @@ import kazoo.exceptions
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.paths import _prefix_root
+from kazoo.protocol.serialization import int_struct, multiheader_struct
 
 from airflow_provider_kmigrate.clients import zookeeper_session
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import COUNTS, REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, ReadKind, access, error_for
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.clients.zookeeper_session import (
+    ERRORS,
+    Changed,
+    MultiRead,
+    ReadKind,
+    ZnodeRead,
+    absolute_path,
+    access_arguments,
+    error_for,
+    none_if_absent,
+)
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     BrokerMode,
     BrokerRegistration,
@@ -37,6 +49,7 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
+    Fenced,
     Forbidden,
     KMigrateError,
     Refused,
@@ -165,6 +178,90 @@ class TestAllowList:
             client.commit([Create("/_kmigrate"), Delete("/brokers", 0)], holding=Held())
 
 
+class _Transaction:
+    """kazoo's, that notes what is asked for."""
+
+    def __init__(self, asked: list[tuple[Any, ...]]) -> None:
+        self.asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self.asked.append((name, *given))
+
+
+class TestTransaction:
+    """What is sent with a write, and what each answer means; `TestTransactions` of test_fence.py has a real server's."""
+
+    @pytest.fixture
+    def asked(self) -> list[tuple[Any, ...]]:
+        return []
+
+    @pytest.fixture
+    def client(self, asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> ZooKeeper:
+        zookeeper = ZooKeeper(ZooKeeperSettings("zk:2181"))
+        monkeypatch.setattr(zookeeper._session, "client", lambda: SimpleNamespace(transaction=lambda: _Transaction(asked)))
+        return zookeeper
+
+    def answer(self, client: ZooKeeper, monkeypatch: pytest.MonkeyPatch, *results: object) -> None:
+        monkeypatch.setattr(client._session, "wait_for_result", lambda *_: list(results))
+
+    def test_the_fence_is_checked_first(
+        self, client: ZooKeeper, asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.answer(client, monkeypatch, True, None)
+        client.commit([Delete("/migration", 3)], Held())
+        assert asked == [("check", Held.path, Held.token), ("delete", "/migration", 3), ("commit_async",)]
+
+    @pytest.mark.parametrize(
+        ("results", "error", "text"),
+        [
+            ((kazoo.exceptions.BadVersionError(), kazoo.exceptions.RuntimeInconsistency()), Fenced, "taken the cluster over"),
+            (
+                (kazoo.exceptions.RolledBackError(), kazoo.exceptions.BadVersionError()),
+                Changed,
+                "/migration, nothing was changed",
+            ),
+            ((kazoo.exceptions.RolledBackError(), kazoo.exceptions.NoAuthError()), AuthenticationFailed, "/migration"),
+        ],
+    )
+    def test_why_nothing_was_written(
+        self, client: ZooKeeper, monkeypatch: pytest.MonkeyPatch, results: tuple[object, ...], error: type[Exception], text: str
+    ) -> None:
+        self.answer(client, monkeypatch, *results)
+        with pytest.raises(error, match=text):
+            client.commit([Delete("/migration", 3)], Held())
+
+    @pytest.mark.parametrize(
+        ("root", "znode", "text"),
+        [
+            (None, (b'{"version":"1","id":"c"}', None), "the chroot does not exist"),
+            ((b"", None), None, "/cluster/id does not exist"),
+            ((b"", None), (b"{}", None), r"/cluster/id is '\{\}'"),
+        ],
+    )
+    def test_a_tree_without_a_cluster_is_no_cluster(self, client: ZooKeeper, root: object, znode: object, text: str) -> None:
+        with pytest.raises(WrongCluster, match=rf"Z01.*{text}"):
+            client._require_cluster_id(root, znode)
+
+
+@pytest.mark.parametrize("chroot", ["", "/kafka", "/kafka/system"])
+@pytest.mark.parametrize("path", ["/", "/a", "/a/b.c/.d", "/a/.b", "//a", "/a//b", "/a/", "a/b"])
+def test_a_path_below_the_chroot_is_as_kazoo_has_it(chroot: str, path: str) -> None:
+    assert absolute_path(chroot, path) == _prefix_root(chroot, path)
+
+
+def test_only_an_absent_znode_reads_as_none() -> None:
+    assert none_if_absent(kazoo.exceptions.NoNodeError()) is None
+    assert none_if_absent((b"", None)) == (b"", None)
+    with pytest.raises(kazoo.exceptions.NoAuthError):
+        none_if_absent(kazoo.exceptions.NoAuthError())
+
+
+def test_a_child_without_a_name_is_no_answer() -> None:
+    answer = multiheader_struct.pack(ReadKind.CHILDREN, False, 0) + int_struct.pack(1) + int_struct.pack(-1)
+    with pytest.raises(ValueError, match="a child without a name"):
+        MultiRead([ZnodeRead(ReadKind.CHILDREN, "/")]).deserialize(answer, 0)
+
+
 class TestSharedEnsemble:
     TREE: ClassVar = {"/": ["brokers", "hbase", "migration"], "/brokers": ["ids"], "/brokers/ids": [], "/migration": []}
 
@@ -215,7 +312,7 @@ class TestSasl:
         monkeypatch.setattr(zookeeper_session, "find_spec", lambda name: None if name in missing else object())
         settings = ZooKeeperSettings("127.0.0.1:1", sasl_mechanism=mechanism, sasl_user="u", sasl_password="hidden")
         if not missing:
-            assert access(settings)["sasl_options"]["mechanism"] == mechanism
+            assert access_arguments(settings)["sasl_options"]["mechanism"] == mechanism
             return
         with ZooKeeper(settings) as client, pytest.raises(Refused, match=f"N03.*{missing[0]}.*pip install") as caught:
             client.view()

@@ -103,7 +103,7 @@ class MemorySession(GroupSession):
     def session(self) -> int | None:
         return None if self.cut else self.id
 
-    def pulse(self, answered: Callable[[int, float, float], None]) -> None:
+    def confirm_session(self, answered: Callable[[int, float, float], None]) -> None:
         if self.session is not None:
             answered(self.session, time.monotonic(), TIMEOUT)
 
@@ -127,10 +127,10 @@ class MemorySession(GroupSession):
             self.get(path, watch=watch)
             return self.server.children(path)
 
-    def make(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
         return self.make_some({path: data}, session=self.id or 0 if ephemeral else 0)
 
-    def make_together(self, nodes: Mapping[str, bytes]) -> bool:
+    def create_ephemerals(self, nodes: Mapping[str, bytes]) -> bool:
         return self.make_some(nodes, session=self.id or 0)
 
     def make_some(self, nodes: Mapping[str, bytes], session: int) -> bool:

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.applications.migrating import MigratingConsumer, 
 from airflow_provider_kmigrate.applications.migrating.runner import Connect
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
-from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.events.model import Commit, DeliveryRun, Event, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.ledger.facts import Case
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import Assignment, AssignmentTimeouts
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 
 NOW = AssignmentTimeouts(committed=0.3, unresponsive_after=0.0, check_every=0.0, answer=0.1)
 AT = dict[int, int]
@@ -66,7 +68,7 @@ class Bench:
         self.assignment = Assignment(self.consumer, lambda code, _: self.remarks.append(code), self.reset, NOW)
 
     def start(self, *partitions: int) -> AT:
-        starts = self.assignment.starts([KafkaPartition("t", partition) for partition in partitions])
+        starts = self.assignment.resolve_starts([KafkaPartition("t", partition) for partition in partitions])
         self.assignment.assign(starts)
         self.assignment.hold(starts)
         return {one.partition: one.offset for one in starts}
@@ -101,15 +103,15 @@ def test_the_protocol_is_found_out_once() -> None:
     assert [what for what, _ in bench.consumer.calls] == ["assign", "assign"]
 
 
-def test_again_goes_on_behind_the_last_record_and_leaves_paused_ones_paused() -> None:
+def test_a_repeated_assignment_resumes_behind_the_last_record_and_leaves_paused_ones_paused() -> None:
     for eager in (True, False):
         bench = Bench(FakeConsumer(committed_at={0: 5, 1: 6}, eager=eager))
         bench.start(0, 1)
-        bench.assignment.delivered(TopicPartition("t", 0), 41)
+        bench.assignment.record_delivery(TopicPartition("t", 0), 41)
         bench.assignment.pause([KafkaPartition("t", 1)], paused=True)
         bench.consumer.calls.clear()
-        bench.assignment.coordinator_moved()
-        bench.assignment.coordinator_moved()
+        bench.assignment.on_coordinator_moved()
+        bench.assignment.on_coordinator_moved()
         at = {0: 42, 1: 6}
         assigned = [("assign", at)] if eager else [("incremental_unassign", at), ("incremental_assign", at)]
         assert bench.consumer.calls == [*assigned, ("pause", {1: OFFSET_INVALID})]
@@ -119,7 +121,7 @@ def test_a_rebalance_that_is_under_way_wins() -> None:
     bench = Bench(FakeConsumer(committed_at={0: 5}))
     bench.start(0)
     bench.consumer.eager = True  # refuses now
-    bench.assignment.again("the coordinator moved")
+    bench.assignment.assign_again("the coordinator moved")
     assert bench.remarks == ["consumer-assigned-again", "consumer-assign-refused"]
 
 
@@ -127,7 +129,7 @@ def test_records_that_wait_and_do_not_come() -> None:
     bench = Bench(FakeConsumer(committed_at={0: 5, 1: 5}, ends={0: 9, 1: 9}))
     bench.start(0, 1)
     bench.consumer.calls.clear()
-    bench.assignment.watch()
+    bench.assignment.reassign_stalled()
     assert bench.consumer.calls[-1] == ("incremental_assign", {0: 5, 1: 5})
 
 
@@ -143,7 +145,7 @@ def test_silence_that_is_none(committed: AT, ends: AT, reset: str | None) -> Non
     bench = Bench(FakeConsumer(committed_at=committed, ends=ends), reset)
     bench.start(0)
     bench.consumer.calls.clear()
-    bench.assignment.watch()
+    bench.assignment.reassign_stalled()
     assert bench.consumer.calls == []
 
 
@@ -152,8 +154,16 @@ def test_what_the_application_paused_is_not_silent() -> None:
     bench.start(0)
     bench.assignment.pause([KafkaPartition("t", 0)], paused=True)
     bench.consumer.calls.clear()
-    bench.assignment.watch()
+    bench.assignment.reassign_stalled()
     assert bench.consumer.calls == []
     bench.assignment.pause([KafkaPartition("t", 0)], paused=False)
-    bench.assignment.watch()
+    bench.assignment.reassign_stalled()
     assert bench.consumer.calls
+
+
+def test_a_commit_that_a_partition_does_not_answer_is_not_taken_for_none() -> None:
+    """It would begin where the group has no commit, and skip or repeat records."""
+    unread = SimpleNamespace(error=KafkaError(KafkaError.NOT_COORDINATOR), offset=OFFSET_INVALID)
+    consumer: Any = SimpleNamespace(committed=lambda *_, **__: [unread])
+    with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
+        Assignment(consumer, lambda *_: None, OFFSET_BEGINNING, NOW)._fetch_committed([KafkaPartition("t", 0)])

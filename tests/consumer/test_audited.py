@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.assignment import AssignmentTimeouts
-from airflow_provider_kmigrate.applications.audited import AuditedConsumer, Membership, membership
+from airflow_provider_kmigrate.applications.audited import AuditedConsumer, Membership, parse_group_metadata
 from airflow_provider_kmigrate.applications.event_log import FileSink, TopicSink, read_events
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.model import (
     UNKNOWN_OFFSET,
     Commit,
     DeliveryRun,
@@ -388,9 +388,9 @@ class BrokenDisk:
         self._check()
         self._inner.append(writer, lines)
 
-    def own(self, event: Ownership) -> None:
+    def write_ownership(self, event: Ownership) -> None:
         self._check()
-        self._inner.own(event)
+        self._inner.write_ownership(event)
 
     def close(self, writer: str, events: int, *, clean: bool) -> None:
         self._inner.close(writer, events, clean=clean)
@@ -440,10 +440,10 @@ def test_events_through_a_topic(full: MockKafka, tmp_path: Path) -> None:
 
 
 def test_group_metadata() -> None:
-    assert membership(b"CGMDv2:\x05\x00\x00\x00gr\xc3\xbcppe\x00m\x00\x01") == Membership("grüppe", 5)
-    assert membership(b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01") == Membership("g", None)
+    assert parse_group_metadata(b"CGMDv2:\x05\x00\x00\x00gr\xc3\xbcppe\x00m\x00\x01") == Membership("grüppe", 5)
+    assert parse_group_metadata(b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01") == Membership("g", None)
     for unknown in (None, b"", b"CGMDv9:\x05\x00\x00\x00", b"CGMDv2:\x05"):
-        assert membership(unknown) is None
+        assert parse_group_metadata(unknown) is None
 
 
 def test_a_further_subscription_is_another_start(full: MockKafka, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Remark, SendFailure, Stop
+from airflow_provider_kmigrate.core.events.model import Ack, Event, Latencies, Remark, SendFailure, Stop
 from airflow_provider_kmigrate.core.ledger import balance
 from tests.consumer.mock_kafka import MockKafka
 from tests.kit.load import produce_of
@@ -96,11 +96,11 @@ def test_both_wrappers_make_a_whole_ledger(settings: dict[str, Any], tmp_path: P
 
 def test_records_that_carry_their_number(settings: dict[str, Any], tmp_path: Path) -> None:
     def identify(message: Message) -> runs.Content | None:
-        return runs.unpack(message.value())
+        return runs.unpack_content(message.value())
 
     with AuditedProducer(Producer(settings), FileSink(tmp_path), identify=identify) as producer:
         for number in range(10, 15):
-            producer.produce("t", runs.pack(b"p", number, 1_000, 64), partition=1)
+            producer.produce("t", runs.pack_content(b"p", number, 1_000, 64), partition=1)
     (ack,) = of(Ack, events(tmp_path))
     assert (ack.seq_first, ack.seq_last, ack.first, ack.last, ack.t_sent_ms) == (10, 14, 0, 4, 1_000)
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating import runner as migrating_shell
-from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange
+from airflow_provider_kmigrate.core.events.model import Ownership, OwnershipChange
 from airflow_provider_kmigrate.core.member.messages import Alarm
 from airflow_provider_kmigrate.core.member.state import Settings
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper

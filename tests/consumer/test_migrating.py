@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.applications.migrating.delivery import Active, permit
+from airflow_provider_kmigrate.applications.migrating.delivery import Active, delivery_permit
 from airflow_provider_kmigrate.applications.migrating.kafka import CommittedOffset
 from airflow_provider_kmigrate.applications.migrating.runner import PartitionExecutors
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.exceptions import Failed, Unreachable
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import Store
+from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts
 from tests.consumer.mock_kafka import MockKafka
@@ -39,18 +41,20 @@ def test_the_permit_is_what_the_member_may_deliver() -> None:
     talk = Talk().delivering(ALONE)
     for member in (talk.member, replace(talk.member, live=False)):
         for now in (member.lease - 0.1, member.lease):
-            allowed = {where for where, held in member.held.items() if permit(member).allows(where, held.generation, now)}
+            allowed = {
+                where for where, held in member.held.items() if delivery_permit(member).allows(where, held.generation, now)
+            }
             assert allowed == may_deliver(member, now)
     (where, held) = next(iter(talk.member.held.items()))
-    assert not permit(talk.member).allows(where, held.generation + 1, talk.member.lease - 0.1)
+    assert not delivery_permit(talk.member).allows(where, held.generation + 1, talk.member.lease - 0.1)
 
 
 def test_a_commit_covers_only_what_its_generation_was_given() -> None:
-    mine = Active.at(3, 10)
+    mine = Active.starting_at(3, 10)
     mine.position = 15
     assert [offset for offset in range(8, 18) if mine.covers(offset)] == [10, 11, 12, 13, 14, 15]
-    assert mine.uncommitted == 15
-    assert Active.at(3, None).uncommitted is None
+    assert mine.uncommitted_offset == 15
+    assert Active.starting_at(3, None).uncommitted_offset is None
 
 
 def test_jobs_of_a_key_keep_their_order_and_what_failed_is_tried_again() -> None:
@@ -70,7 +74,7 @@ def test_jobs_of_a_key_keep_their_order_and_what_failed_is_tried_again() -> None
     executors.start()
     executors.add("a", first)
     executors.add("a", second)
-    wait_until(lambda: executors.wake() or all_done.is_set(), "both jobs")
+    wait_until(lambda: executors.retry_due_jobs() or all_done.is_set(), "both jobs")
     executors.close(5.0)
     assert done == ["first", "second"]
 
@@ -120,6 +124,50 @@ def properties(kafka: MockKafka) -> dict[str, Any]:
         "session.timeout.ms": 6000,
         "log_level": 2,
     }
+
+
+@pytest.mark.parametrize(
+    "use", [lambda c: c.subscribe(["t"]), lambda c: c.poll(0), lambda c: c.consume(1, 0), lambda c: c.commit()]
+)
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_a_consumer_that_is_closed_does_nothing_more(
+    zookeeper: MemoryZooKeeper, properties: dict[str, Any], use: Callable[[MigratingConsumer], object], subscribed: bool
+) -> None:
+    consumer = MigratingConsumer(properties, connect=zookeeper.connect)
+    if subscribed:
+        consumer.subscribe(["t"])
+    consumer.close()
+    with pytest.raises(RuntimeError, match=r"^Consumer closed$"):
+        use(consumer)
+
+
+def test_a_migrating_consumer_subscribes_once(zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:
+    with MigratingConsumer(properties, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(Refused, match="Y06"):
+            consumer.subscribe(["other"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, KafkaError.ILLEGAL_GENERATION),
+        (frozenset({Store.ZOOKEEPER}), KafkaError.COORDINATOR_NOT_AVAILABLE),
+        (frozenset({Store.KAFKA}), None),
+    ],
+)
+def test_a_commit_succeeded_if_the_modes_own_store_took_it(
+    zookeeper: MemoryZooKeeper, properties: dict[str, Any], answer: object, code: int | None
+) -> None:
+    committed: Any = Future()
+    committed.set_result(answer)
+    with MigratingConsumer(properties, connect=zookeeper.connect) as consumer:
+        if code is None:
+            consumer._require_committed(KafkaPartition("t", 0, 1), committed, 0.0)
+            return
+        with pytest.raises(KafkaException) as raised:
+            consumer._require_committed(KafkaPartition("t", 0, 1), committed if answer else None, 0.0)
+    assert raised.value.args[0].code() == code
 
 
 @pytest.fixture
@@ -330,7 +378,7 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
 
         def committed() -> CommittedOffset | None:
             assert consumer.poll(0.1) is None
-            return client.committed(where).result(10)
+            return client.read_committed(where).result(10)
 
         assert committed() == CommittedOffset(2, foreign=True)
         assert client.commit(where, late).result(10)

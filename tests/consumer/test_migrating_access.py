@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.applications.migrating.settings import parse, zookeeper_of
+from airflow_provider_kmigrate.applications.migrating.settings import parse_settings, read_zookeeper_settings
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
@@ -31,15 +31,15 @@ TLS = {
 
 
 def test_kafkas_names_say_how_to_reach_it_and_who_we_are() -> None:
-    plain = zookeeper_of(CONNECT)
+    plain = read_zookeeper_settings(CONNECT)
     assert plain == ZooKeeperSettings("zk1:2181,zk2:2181", "/kafka", session_timeout=6.0)
-    found = zookeeper_of({**CONNECT, **TLS, **SASL, "zookeeper.set.acl": "true"})
+    found = read_zookeeper_settings({**CONNECT, **TLS, **SASL, "zookeeper.set.acl": "true"})
     assert (found.use_tls, found.ca_file, found.cert_file, found.key_file) == (True, "/ca.pem", "/me.pem", "/me.pem")
     assert (found.key_password, found.sasl_mechanism, found.sasl_user) == (CANARY, "DIGEST-MD5", "app")
     assert found.verify_hostname
     assert found.set_acl
-    assert not zookeeper_of({**CONNECT, **TLS, "zookeeper.ssl.endpoint.identification.algorithm": ""}).verify_hostname
-    assert zookeeper_of({**CONNECT, **DIGEST}).digest == f"app:{CANARY}"
+    assert not read_zookeeper_settings({**CONNECT, **TLS, "zookeeper.ssl.endpoint.identification.algorithm": ""}).verify_hostname
+    assert read_zookeeper_settings({**CONNECT, **DIGEST}).digest == f"app:{CANARY}"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_kafkas_names_say_how_to_reach_it_and_who_we_are() -> None:
 )
 def test_settings_without_effect_are_refused_without_their_secrets(wrong: dict[str, str]) -> None:
     with pytest.raises(Refused) as refused:
-        zookeeper_of({**CONNECT, **wrong})
+        read_zookeeper_settings({**CONNECT, **wrong})
     assert CANARY not in f"{refused.value} {refused.value!r}"
 
 
 def session(settings: dict[str, Any]) -> GroupSession:
-    return GroupSession(zookeeper_of(settings), lambda _: None, lambda _: None)
+    return GroupSession(read_zookeeper_settings(settings), lambda _: None, lambda _: None)
 
 
 def test_a_digest_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,6 +104,6 @@ def test_tls_with_a_certificate_of_ours(tmp_path: Path) -> None:
 
 def test_a_consumer_tells_no_secret() -> None:
     given = {"group.id": "g", "bootstrap.servers": "127.0.0.1:1", **CONNECT, **TLS, **SASL, "log_level": 2}
-    assert CANARY not in repr(parse(given))
+    assert CANARY not in repr(parse_settings(given))
     with MigratingConsumer(given) as consumer:
         assert CANARY not in f"{consumer!r} {consumer.settings} {consumer.metrics()} {consumer.metrics_text()}"

@@ -33,7 +33,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
 
 
 @pytest.mark.parametrize(("mode", "name"), [("zookeeper", ZOOKEEPER), ("kafka", ZOOKEEPER), ("kafka", BROKER)])
-def test_who_is_cut_off_delivers_nothing_of_what_another_one_has(cut: Cut, tmp_path: Path, mode: str, name: str) -> None:
+def test_an_isolated_member_delivers_nothing_of_what_another_member_has(cut: Cut, tmp_path: Path, mode: str, name: str) -> None:
     """In Kafka mode no member takes over from one that only ZooKeeper does not reach: it keeps its place in the Kafka group."""
     group, cluster = f"cut-{mode}-{name}-{uuid4().hex[:6]}", cut.cluster
     create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(group, PARTITIONS, 1)])

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.state import HeldPartition, Member, PartitionStage
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
@@ -86,7 +86,7 @@ class Application:
     def take(self, where: TopicPartition) -> None:
         self.open[where] = self.random.randint(1, 10**6)
         self.allow()
-        self.hands.active[where] = Active.at(self.open[where], self.expected.get(where, 0))
+        self.hands.active[where] = Active.starting_at(self.open[where], self.expected.get(where, 0))
         self.hands.fetch([KafkaPartition(*where, self.expected.get(where, 0))])
 
     def give(self, where: TopicPartition) -> None:
@@ -104,12 +104,12 @@ class Application:
 
 
 def poll(it: Application) -> None:
-    message = it.hands.at_hand(it.member, time.monotonic())
-    it.handed([it.hands.next(it.member, 0.0) if message is None else message])
+    message = it.hands.take_fetched_record(it.member, time.monotonic())
+    it.handed([it.hands.next_message(it.member, 0.0) if message is None else message])
 
 
 def consume(it: Application) -> None:
-    messages = it.hands.many(it.member, it.random.randint(1, 20), 0.0)
+    messages = it.hands.next_messages(it.member, it.random.randint(1, 20), 0.0)
     it.handed(messages)
     messages.clear()  # an application may do that
 
@@ -129,8 +129,8 @@ def lease_runs_out(it: Application) -> None:
     """Nothing may be handed over, then all goes on from where it stood."""
     it.allow(lease=-1.0)
     for _ in range(3):
-        assert it.hands.next(it.member, 0.0) is None
-        assert it.hands.many(it.member, 5, 0.0) == []
+        assert it.hands.next_message(it.member, 0.0) is None
+        assert it.hands.next_messages(it.member, 5, 0.0) == []
     it.allow()
     it.hands.fetch_again(it.member)
 

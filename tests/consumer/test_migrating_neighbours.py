@@ -9,21 +9,22 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.migrating.kafka import EmbeddedConsumer, FencedConsumer
-from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller, as_text, metrics_of
-from airflow_provider_kmigrate.applications.migrating.settings import parse
-from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.applications.migrating.runner import GroupPoller, format_prometheus, metrics_of
+from airflow_provider_kmigrate.applications.migrating.settings import parse_settings
+from airflow_provider_kmigrate.clients.identity import supports_identity
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost
+from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
 from tests.core.member_talk import KAFKA, Talk
 
-ALONE = parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "zookeeper.connect": "127.0.0.1:1", "log_level": 0})
+ALONE = parse_settings({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "zookeeper.connect": "127.0.0.1:1", "log_level": 0})
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -60,7 +61,7 @@ def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
     try:
         assert found.wait(10.0)
     finally:
-        poller.end()
+        poller.request_end()
         poller.join()
 
 
@@ -82,7 +83,7 @@ def test_an_unreachable_coordinator_is_reported_after_a_session_and_its_members_
     assert asked(answers, 60.0) == [there, later]
 
 
-def test_who_was_never_answered_says_nothing_of_anybodys_reach() -> None:
+def test_a_member_that_was_never_answered_reports_no_unreachable_coordinator() -> None:
     """As by TLS that librdkafka speaks and this thread's client does not."""
     error = Unreachable("TLS")
     error.__cause__ = ssl.SSLError("DH_KEY_TOO_SMALL")
@@ -110,8 +111,8 @@ def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
         fenced.start()
         for consumer in fenced._consumers.values():
             consumer.assigned = frozenset({T0, T1})
-        fenced.away(None)
-        fenced.away(members)
+        fenced.handle_group_answer(None)
+        fenced.handle_group_answer(members)
         assert said == [KafkaLost(), *expected]
     finally:
         fenced.close()
@@ -143,10 +144,10 @@ def test_a_consumer_that_is_made_while_the_group_is_left_leaves_too(
         return make(mode)
 
     monkeypatch.setattr(fenced, "_make", make_slowly)
-    fenced.follow(Mode.KAFKA, frozenset())
+    fenced.follow_mode(Mode.KAFKA, frozenset())
     for close in closes:
         close.join()
-    assert [consumer.leaving for consumer in fenced._consumers.values()] == [True, True]
+    assert [consumer.is_leaving for consumer in fenced._consumers.values()] == [True, True]
 
 
 def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,12 +155,12 @@ def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkey
 
     def assigned(_: EmbeddedConsumer) -> frozenset[TopicPartition]:
         if not follows:
-            follows.append(beside(lambda: fenced.follow(Mode.KAFKA, frozenset())))
+            follows.append(beside(lambda: fenced.follow_mode(Mode.KAFKA, frozenset())))
         return frozenset({T0})
 
     monkeypatch.setattr(EmbeddedConsumer, "assigned", property(assigned, lambda *_: None), raising=False)
-    fenced.away(None)
-    fenced.away(())
+    fenced.handle_group_answer(None)
+    fenced.handle_group_answer(())
     for follow in follows:
         follow.join()
     assert fenced._consumers.keys() == set(Mode)
@@ -174,11 +175,12 @@ def test_the_group_answers_while_the_mode_changes(fenced: FencedConsumer, monkey
         ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}, False),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}, False),
         ({"security.protocol": "SSL", "ssl.key.pem": "-----"}, False),
-        ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, False),
+        ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "t"}, True),
     ],
 )
 def test_whose_security_the_wire_client_speaks(properties: dict[str, str], spoken: bool) -> None:
-    assert wire_groups.speaks(properties) is spoken
+    assert supports_identity(properties) is spoken
 
 
 def test_a_commit_that_was_given_up_is_not_sent() -> None:
@@ -189,7 +191,7 @@ def test_a_commit_that_was_given_up_is_not_sent() -> None:
     consumer._consumer = SimpleNamespace(commit=lambda offsets, **_: sent.extend(offsets) or offsets)
     given_up, waited_for = consumer.commit(T0, 120), consumer.commit(T1, 7)
     assert given_up.cancel()
-    consumer._serve(0.0)
+    consumer._serve_calls(0.0)
     assert [(one.partition, one.offset) for one in sent] == [(1, 7)]
     assert waited_for.result(0) is True
     assert not waited_for.cancel()
@@ -204,7 +206,7 @@ def test_kip_125s_figures() -> None:
 def test_prometheus_reads_them_whatever_the_names_hold() -> None:
     """The text as prometheus-client 0.26's own parser took it."""
     metrics = {"ActiveKafkaCoordinationCount": 1, "KafkaOwnedPartitionsCount": 3}
-    text = as_text(metrics, 'a "group"\\', "two\nlines", 1.5)
+    text = format_prometheus(metrics, 'a "group"\\', "two\nlines", 1.5)
     labels = r'{group="a \"group\"\\",client="two\nlines"}'
     assert [line for line in text.splitlines() if not line.startswith("#")] == [
         f"kmigrate_consumer_kafka_coordination_active{labels} 1",
@@ -212,4 +214,18 @@ def test_prometheus_reads_them_whatever_the_names_hold() -> None:
         f"kmigrate_consumer_kafka_members_age_seconds{labels} 1.500",
     ]
     assert text.endswith("\n")
-    assert "age" not in as_text(metrics, "g", "c", float("inf"))
+    assert "age" not in format_prometheus(metrics, "g", "c", float("inf"))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_call_of_a_consumer_that_has_left_is_refused_and_not_left_without_an_answer(late: bool) -> None:
+    """Asked while it leaves, or afterwards: whoever waits for the answer asks again elsewhere."""
+    consumer = EmbeddedConsumer(ALONE, "g_a", "range", bool, lambda _: True)
+    before = None if late else (consumer.commit(TopicPartition("t", 0), 7), consumer.read_committed(TopicPartition("t", 0)))
+    consumer.leave()
+    consumer.start()
+    consumer.close()
+    committed, read = before or (consumer.commit(TopicPartition("t", 0), 7), consumer.read_committed(TopicPartition("t", 0)))
+    assert committed.result(0.0) is False
+    with pytest.raises(KafkaException, match="_DESTROY"):
+        read.result(0.0)

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating.consumer import kafka_properties
-from airflow_provider_kmigrate.applications.migrating.settings import parse, registration_of
-from airflow_provider_kmigrate.core.coordination.assignors import Strategy
-from airflow_provider_kmigrate.core.coordination.registration import Registration
+from airflow_provider_kmigrate.applications.migrating.settings import parse_settings, registration_of
+from airflow_provider_kmigrate.core.member.assignors import Strategy
+from airflow_provider_kmigrate.core.member.registration import Registration
 from airflow_provider_kmigrate.exceptions import Refused
 
 LEAST = {"group.id": "g", "zookeeper.connect": "zk1:2181,zk2:2181/kafka"}
@@ -28,7 +28,7 @@ def test_settings_are_taken_apart() -> None:
         "coordination.migration.bootstrap.servers": "other:9092",
         "bootstrap.servers": "b:9092",
     }
-    found = parse(given)
+    found = parse_settings(given)
     assert (found.zookeeper.hosts, found.zookeeper.chroot, found.zookeeper.session_timeout) == (
         "zk1:2181,zk2:2181",
         "/kafka",
@@ -66,7 +66,7 @@ def test_settings_are_taken_apart() -> None:
 )
 def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(Refused) as refused:
-        parse({**LEAST, **wrong})
+        parse_settings({**LEAST, **wrong})
     ((name, _),) = wrong.items()
     (reason,) = refused.value.reasons
     assert name in reason.text
@@ -74,7 +74,7 @@ def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
     assert reason.next_step
 
 
-@pytest.mark.parametrize("reading", [parse, kafka_properties])
+@pytest.mark.parametrize("reading", [parse_settings, kafka_properties])
 def test_a_setting_by_both_names_has_to_agree(reading: Callable[..., Any]) -> None:
     reading({**LEAST, "auto.commit.enable": "false", "enable.auto.commit": False})
     with pytest.raises(Refused, match=r"auto\.commit\.enable is false, and enable\.auto\.commit True"):
@@ -82,7 +82,7 @@ def test_a_setting_by_both_names_has_to_agree(reading: Callable[..., Any]) -> No
 
 
 def test_an_old_consumers_stores_are_no_settings_of_ours() -> None:
-    found = parse({**LEAST, "offsets.storage": "ZooKeeper", "dual.commit.enabled": "false"})
+    found = parse_settings({**LEAST, "offsets.storage": "ZooKeeper", "dual.commit.enabled": "false"})
     assert not {"offsets.storage", "dual.commit.enabled"} & {*found.data, *found.embedded}
 
 
@@ -133,7 +133,7 @@ def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptur
         *offsets.split(),
         *zookeeper.split(),
     }
-    for properties in (parse(OLD).embedded, kafka_properties(OLD)):
+    for properties in (parse_settings(OLD).embedded, kafka_properties(OLD)):
         Consumer(dict(properties)).close()
 
 
@@ -149,7 +149,7 @@ def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptur
     ],
 )
 def test_a_commit_without_an_answer_takes_less_than_a_session(given: dict[str, Any], limit_ms: int) -> None:
-    assert parse({**LEAST, **given}).embedded["socket.timeout.ms"] == limit_ms
+    assert parse_settings({**LEAST, **given}).embedded["socket.timeout.ms"] == limit_ms
 
 
 @pytest.mark.parametrize("name", ["assign", "seek", "store_offsets", "unassign", "unsubscribe"])

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
-from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.coordination.registration import Registration
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.exceptions import TimedOut, Unreachable
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.registration import Registration
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
 from tests.waiting import wait_until
@@ -24,7 +34,7 @@ def test_a_follower_that_has_lost_its_leader_gives_no_sign_of_life() -> None:
         session.start()
         wait_until(lambda: session.connected, "a session")
         assert session.get("/") is None, "it answers a read"
-        session.pulse(lambda *sign: signs.append(sign))
+        session.confirm_session(lambda *sign: signs.append(sign))
         wait_until(lambda: SYNC in follower.asked, "it is asked for its leader")
         assert not signs
         follower.leader.set()
@@ -63,6 +73,27 @@ def test_a_znode_that_is_gone_or_has_another_version_is_not_written(answer: Exce
             session.write("/owner", b"", 3)
 
 
+def test_a_session_that_is_not_connected_asks_nothing() -> None:
+    session = GroupSession(ZooKeeperSettings("127.0.0.1:1"), lambda _: None, lambda _: None)
+    session._client = Refusing(AssertionError("it was asked"))
+    session._client.connected = False
+    with pytest.raises(Unreachable, match="write /owner: not connected"):
+        session.write("/owner", b"", 3)
+
+
+@pytest.mark.parametrize(
+    ("results", "registered"),
+    [([True, True], True), ([NodeExistsError(), RuntimeInconsistency()], False), ([RolledBackError(), NoAuthError()], None)],
+)
+def test_a_member_is_registered_only_if_all_its_znodes_are_made(
+    monkeypatch: pytest.MonkeyPatch, results: list[object], registered: bool | None
+) -> None:
+    session = GroupSession(ZooKeeperSettings("127.0.0.1:1"), lambda _: None, lambda _: None)
+    monkeypatch.setattr(session, "call", lambda *_: results)
+    with nullcontext() if registered is not None else pytest.raises(KMigrateError, match="register"):
+        assert session.create_ephemerals({"/consumers/g/ids/a": b""}) is registered
+
+
 @pytest.fixture
 def zookeeper() -> MemoryZooKeeper:
     return MemoryZooKeeper({"t": 2})
@@ -83,5 +114,21 @@ def test_an_owner_znode_that_is_no_partitions_stops_no_look(zookeeper: MemoryZoo
     zookeeper.put(f"/consumers/g/owners/t/{name}", b"")
     zookeeper.put("/consumers/g/owners/t/1", b"g_b-0")
     assert znodes.observe().owned == {TopicPartition("t", 1)}
-    assert znodes.is_owner_path(f"/consumers/g/owners/t/{name}") is None
-    assert znodes.is_owner_path("/consumers/g/owners/t/1") == TopicPartition("t", 1)
+    assert znodes.partition_of_owner_path(f"/consumers/g/owners/t/{name}") is None
+    assert znodes.partition_of_owner_path("/consumers/g/owners/t/1") == TopicPartition("t", 1)
+
+
+def test_a_member_is_not_registered_beside_its_earlier_session(zookeeper: MemoryZooKeeper, znodes: GroupZnodes) -> None:
+    later = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    later.start()
+    again = GroupZnodes(later, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    with pytest.raises(Unreachable, match="exists, of another session"):
+        again.register(later.session or 0)
+
+
+def test_what_was_seen_by_two_sessions_is_no_view(znodes: GroupZnodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watches of the first one have ended: a change of what it read would never be heard of."""
+    sessions = iter([1, 2])
+    monkeypatch.setattr(type(znodes._zk), "session", property(lambda _: next(sessions, 2)))
+    with pytest.raises(Unreachable, match="the session changed in the meantime"):
+        znodes.observe()

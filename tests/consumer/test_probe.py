@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
-from airflow_provider_kmigrate.core.gates import PROBE_FRESH
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.migration.gates import PROBE_FRESH
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.probe import command as cli
 from airflow_provider_kmigrate.probe.latency import read_figures
-from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, ensure_topic, flows, layout
+from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, assign_replicas, ensure_topic, wait_for_flow
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -38,12 +38,12 @@ from tests.waiting import wait_until
     ],
 )
 def test_replicas_lie_on_other_brokers_and_in_other_racks(racks: dict[int, str | None], expected: list[list[int]]) -> None:
-    assert layout(racks, sorted(racks)) == expected
+    assert assign_replicas(racks, sorted(racks)) == expected
 
 
 @given(st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=12))
 def test_every_layout_is_lawful(racks: dict[int, str | None]) -> None:
-    found = layout(racks, sorted(racks))
+    found = assign_replicas(racks, sorted(racks))
     assert [replicas[0] for replicas in found] == sorted(racks)
     for replicas in found:
         assert len(replicas) == len(set(replicas)) == min(3, len(racks))
@@ -119,7 +119,7 @@ def test_a_run_is_judged_while_it_runs_and_ended_by_any_process(cluster: LocalCl
     try:
         events = ProbeRuns(tmp_path, properties).begin("first")
         assert ProbeRuns(tmp_path, properties).begin("first") == events, "it goes on"
-        acked, _ = flows(events)
+        acked, _ = wait_for_flow(events)
         reading = read_events(events)
         assert acked > 0
         assert verdict_of(balance(reading.events)) is AuditOutcome.INCONCLUSIVE, "no client has stopped"

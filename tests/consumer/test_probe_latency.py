@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.probe.latency import BEFORE_S, FILE, NOW_S, SETTLING, LatencyRecorder, read_figures
 
 EPOCH = 1_000_000.0
@@ -33,8 +33,8 @@ class Sending:
         for _ in range(round(seconds * 4)):
             self.time += 0.25
             for partition, latency in enumerate(latencies):
-                self.recorder.delivered(error, message(partition, latency))  # type: ignore[arg-type]
-            self.recorder.write()
+                self.recorder.add_delivery_report(error, message(partition, latency))  # type: ignore[arg-type]
+            self.recorder.write_if_due()
         return read_figures(self.place, lambda: EPOCH + self.time)
 
 
@@ -54,7 +54,7 @@ def test_one_slow_partition_does_not_hide_among_fast_ones(tmp_path: Path) -> Non
     assert {where for where, one in now.items() if one.p95 > 1.0} == {"kmigrate-probe-20"}
 
 
-def test_it_is_the_95th_percentile_and_what_a_restart_delayed_is_soon_over(tmp_path: Path) -> None:
+def test_the_probes_latency_is_the_95th_percentile_and_a_restarts_delay_is_soon_over(tmp_path: Path) -> None:
     sending = Sending(tmp_path)
     sending.send(30.0, 0.010)
     sending.send(0.25, 9.0)

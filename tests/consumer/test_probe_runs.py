@@ -7,13 +7,17 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
-from airflow_provider_kmigrate.core.events import Start, WriterRole
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, flows, has_ended
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.events.model import Start, WriterRole
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.probe import kafka_calls, process, stream
+from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, has_ended, wait_for_flow
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -84,7 +88,7 @@ def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
     folder = left_behind(tmp_path, "run", "here")
     for events in (folder / "events", tmp_path / "not mounted here"):
         with pytest.raises(Refused) as refused:
-            flows(events, patience=0.1)
+            wait_for_flow(events, patience=0.1)
         assert codes(refused) == ["Y09"]
 
 
@@ -97,3 +101,58 @@ def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Pat
     with pytest.raises(TimedOut):
         ProbeRuns(tmp_path, NOWHERE).begin("run")
     assert {path.name: path.read_text() for path in (tmp_path / "run").iterdir()} == {"machine": "here"}
+
+
+class Waiting:
+    """What the waits of a probe ask, on a clock that passes in sleeps and polls; `ends`: what is waited for is there at last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+        self.now, self.polled = 0.0, 0
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        for module in modules:
+            monkeypatch.setattr(module, "time", clock)
+
+    def sleep(self, _: float) -> None:
+        self.now += 1000.0
+        self.polled += 1
+
+    def __call__(self, *_: object, **__: object) -> bool:
+        return self.polled > 5
+
+
+def test_topics_without_leaders_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: Any = Waiting(monkeypatch, kafka_calls)
+    monkeypatch.setattr(kafka_calls, "_has_leaders", waiting)
+    with pytest.raises(TimedOut, match="not every partition of 1 topics had a leader"):
+        kafka_calls.wait_for_leaders(waiting, {"t": 3}, 10.0)
+
+
+def test_a_sender_without_a_topic_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Waiting(monkeypatch, process)
+    sender: Any = SimpleNamespace(
+        _watch=SimpleNamespace(partitions=()),
+        _lifetime=type("Lifetime", (), {"over": property(lambda _: waiting())})(),
+        _producer=SimpleNamespace(poll=waiting.sleep),
+        _topics=("orders.*",),
+    )
+    with pytest.raises(TimedOut, match=r"no topic matches orders\.\*"):
+        process.Sender._wait_for_topics(sender)
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "text"),
+    [
+        (ProcessState.STOPPED, Failed, "sender-0 ended by itself; its log"),
+        (ProcessState.RUNNING, TimedOut, "does not start: no start"),
+    ],
+)
+def test_a_stream_that_does_not_start_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: ProcessState, error: type[Exception], text: str
+) -> None:
+    waiting = Waiting(monkeypatch, stream)
+    found = SimpleNamespace(folder=tmp_path / "sender-0", find=lambda: SimpleNamespace(state=state), log_tail=lambda _: "its log")
+    probe: Any = SimpleNamespace(
+        progress=lambda: SimpleNamespace(update=lambda: None), _list_processes=lambda: [found], folder=tmp_path
+    )
+    with pytest.raises(error, match=text):
+        stream.Stream._wait_until_met(probe, lambda _: "" if waiting() else "no start", 10.0)

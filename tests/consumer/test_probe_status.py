@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
 from airflow_provider_kmigrate.probe.command import main
 from airflow_provider_kmigrate.probe.probe import Probe
-from airflow_provider_kmigrate.probe.stream import all_run
+from airflow_provider_kmigrate.probe.stream import are_all_running
 
 RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
 
@@ -19,7 +19,7 @@ RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.ST
     [({}, False), ({"a": RUNS}, True), ({"a": RUNS, "b": ENDED}, False), ({"a": RUNS, "b": UNKNOWN}, False)],
 )
 def test_a_workload_runs_where_all_of_it_does_and_there_is_any(found: dict[str, Process], expected: bool) -> None:
-    assert all_run(found) is expected
+    assert are_all_running(found) is expected
 
 
 def test_a_probe_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Heartbeat, Ownership, Stop
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, Heartbeat, Ownership, Stop
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed
@@ -73,7 +73,7 @@ def test_a_consumer_at_work_on_a_batch_lives_and_what_it_was_given_is_written(tm
     consumer.close()
 
 
-def test_who_is_polled_has_signs_enough(tmp_path: Path) -> None:
+def test_a_client_that_was_polled_recently_writes_no_extra_sign_of_life(tmp_path: Path) -> None:
     producer, other = a_producer(tmp_path / "polled", batch_s=10.0), a_producer(tmp_path / "other")
     wait_until(lambda: beats(tmp_path / "other") >= 4, timeout=10, what="as many chances for the first one")
     assert beats(tmp_path / "polled") == 0
@@ -115,7 +115,7 @@ class Full:
         if self.tried > 1:
             raise Failed("full")
 
-    def own(self, event: Ownership) -> None: ...
+    def write_ownership(self, event: Ownership) -> None: ...
 
     def close(self, writer: str, events: int, *, clean: bool) -> None: ...
 

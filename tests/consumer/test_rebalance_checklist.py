@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink, read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
-from airflow_provider_kmigrate.core.events import Ownership, OwnershipChange, TopicPartition
+from airflow_provider_kmigrate.core.events.model import Ownership, OwnershipChange, TopicPartition
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
 from tests.consumer.mock_kafka import COORDINATOR, GROUP, MODE, WatchedKafka, after, goes_on, offsets

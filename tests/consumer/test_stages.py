@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating.consumer import consumer_of, kafka_properties
-from airflow_provider_kmigrate.applications.migrating.settings import ClientStage, parse, stage_of
+from airflow_provider_kmigrate.applications.migrating.settings import ClientStage, parse_settings, stage_of
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.mock_kafka import MockKafka
@@ -34,7 +34,7 @@ LEAST = {"group.id": "g", "zookeeper.connect": "memory"}
 def test_the_stage_is_read_in_both_ways(given: dict[str, Any], expected: ClientStage) -> None:
     assert stage_of(given) is expected
     if expected is not ClientStage.KAFKA:
-        assert parse({**LEAST, **given}).migrates == (expected is ClientStage.MIGRATING)
+        assert parse_settings({**LEAST, **given}).migrates == (expected is ClientStage.MIGRATING)
 
 
 @pytest.mark.parametrize("wrong", [{STAGE: "Kafka"}, {STAGE: "zookeeper", ENABLED: True}, {STAGE: "kafka", ENABLED: True}])
@@ -45,7 +45,7 @@ def test_a_stage_that_is_none_or_two_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_migrating_consumer_is_none_in_the_last_stage() -> None:
     with pytest.raises(Refused):
-        parse({**LEAST, STAGE: "kafka"})
+        parse_settings({**LEAST, STAGE: "kafka"})
 
 
 def test_a_plain_consumer_is_given_what_is_librdkafkas_own() -> None:

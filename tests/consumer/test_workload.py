@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import EventLog, EventReader, FileSink, read_events
-from airflow_provider_kmigrate.applications.runs import AckRuns, Content, DeliveryRuns, pack, unpack
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.applications.runs import AckRuns, Content, DeliveryRuns, pack_content, unpack_content
+from airflow_provider_kmigrate.core.events.model import (
     UNKNOWN_OFFSET,
     Ack,
     DeliveryRun,
@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.events import (
     WriterRole,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.probe.kafka_calls import matches
+from airflow_provider_kmigrate.probe.kafka_calls import matches_any
 from airflow_provider_kmigrate.probe.probe import ProbePlan
 from airflow_provider_kmigrate.probe.process import Lifetime, Setup
 from airflow_provider_kmigrate.probe.stream import ProcessPlan, Stream, StreamProgress, read_plan
@@ -52,14 +52,14 @@ class Numbering:
 
 @given(st.text(max_size=40), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(0, 200))
 def test_a_record_says_whose_it_is(producer: str, seq: int, sent: int, size: int) -> None:
-    value = pack(producer.encode(), seq, sent, size)
-    assert unpack(value) == Content(producer, seq, sent)
+    value = pack_content(producer.encode(), seq, sent, size)
+    assert unpack_content(value) == Content(producer, seq, sent)
     assert len(value) >= size
 
 
 @pytest.mark.parametrize("value", [None, b"", b"short", b"somebody else's record, long enough"])
 def test_a_foreign_record_says_nothing(value: bytes | None) -> None:
-    assert unpack(value) is None
+    assert unpack_content(value) is None
 
 
 def test_acks_become_runs_and_every_latency_is_kept() -> None:
@@ -71,9 +71,9 @@ def test_acks_become_runs_and_every_latency_is_kept() -> None:
         (3, UNKNOWN_OFFSET, 100),
         (4, UNKNOWN_OFFSET, 100),
     ):
-        runs.acked(A, offset, Content("p", seq, 1_000 + seq), latency)
-    runs.acked(B, 5, Content("p", 0, 1_000), 900)
-    runs.failed(B, Content("p", 1, 1_001), "_MSG_TIMED_OUT", 120_000_000)
+        runs.add_ack(A, offset, Content("p", seq, 1_000 + seq), latency)
+    runs.add_ack(B, 5, Content("p", 0, 1_000), 900)
+    runs.add_failure(B, Content("p", 1, 1_001), "_MSG_TIMED_OUT", 120_000_000)
     events = runs.drain(stamp)
     acks = [event for event in events if isinstance(event, Ack)]
     assert [(ack.partition, ack.first, ack.last, ack.seq_first, ack.seq_last, ack.count) for ack in acks] == [
@@ -95,10 +95,10 @@ def test_acks_become_runs_and_every_latency_is_kept() -> None:
 
 def test_a_drained_producer_starts_again() -> None:
     runs, stamp = AckRuns("p"), Numbering()
-    runs.acked(A, 0, Content("p", 0, 1_000), 500)
+    runs.add_ack(A, 0, Content("p", 0, 1_000), 500)
     runs.drain(stamp)
     stamp.now_ms = 2_000
-    runs.acked(A, 1, Content("p", 1, 1_001), 500)
+    runs.add_ack(A, 1, Content("p", 1, 1_001), 500)
     ack, latencies = runs.drain(stamp)
     assert isinstance(ack, Ack)
     assert isinstance(latencies, Latencies)
@@ -108,7 +108,7 @@ def test_a_drained_producer_starts_again() -> None:
 def test_a_delivery_run_notes_its_longest_wait() -> None:
     runs = DeliveryRuns("g", "m")
     for offset, sent, now in ((0, 1_000, 1_010), (1, 1_020, 1_030), (2, 5_000, 5_040), (3, 5_001, 6_000)):
-        runs.add(A, offset, now, sent, Content("p", offset, sent))
+        runs.add_delivery(A, offset, now, sent, Content("p", offset, sent))
     (run,) = runs.drain(Numbering(), 7)
     assert (run.t_sent_ms, run.t_first_ms, run.t_last_ms, run.gap_ms, run.generation) == (1_000, 1_010, 6_000, 960, 7)
 
@@ -124,7 +124,7 @@ def test_runs_hold_exactly_what_was_delivered(rows: list[tuple[TopicPartition, i
     """Whatever comes in whatever order, and wherever it is cut into events."""
     runs, stamp, found = DeliveryRuns("g", "m"), Numbering(), list[DeliveryRun]()
     for where, offset, producer, seq, cut in rows:
-        runs.add(where, offset, 1_000, 0, Content(producer, seq, 0))
+        runs.add_delivery(where, offset, 1_000, 0, Content(producer, seq, 0))
         if cut:
             found += runs.drain(stamp, 1)
     found += runs.drain(stamp, 1)
@@ -176,11 +176,11 @@ def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> None:
     one, two = begun(tmp_path, "m"), begun(tmp_path, "n")
-    one.own("g", 1, OwnershipChange.ACQUIRED, [A])
+    one.write_ownership("g", 1, OwnershipChange.ACQUIRED, [A])
     with (tmp_path / "ownership.jsonl").open("a") as file:
         file.write('{"v":2,"kind":"owner')  # a member was killed here
-    two.own("g", 2, OwnershipChange.ACQUIRED, [A])
-    one.own("g", 1, OwnershipChange.LOST, [A])
+    two.write_ownership("g", 2, OwnershipChange.ACQUIRED, [A])
+    one.write_ownership("g", 1, OwnershipChange.LOST, [A])
     reading = read_events(tmp_path)
     changes = [event for event in reading.events if isinstance(event, Ownership)]
     assert [(change.member, change.change) for change in changes] == [("m", "acquired"), ("n", "acquired"), ("m", "lost")]
@@ -192,7 +192,7 @@ def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> Non
 def test_a_disk_that_takes_a_line_in_parts_has_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:7]))
-    begun(tmp_path, "m").own("g", 1, OwnershipChange.ACQUIRED, [A])
+    begun(tmp_path, "m").write_ownership("g", 1, OwnershipChange.ACQUIRED, [A])
     reading = read_events(tmp_path)
     assert (len(reading.events), reading.refused) == (2, [])
 
@@ -204,7 +204,7 @@ def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    log.own("g", 1, OwnershipChange.RELEASED, [A])
+    log.write_ownership("g", 1, OwnershipChange.RELEASED, [A])
     assert not folder.exists()
 
 
@@ -236,7 +236,7 @@ def test_each_partition_belongs_to_one_of_the_senders(tmp_path: Path) -> None:
     setup = Setup(tmp_path, "w", {"bootstrap.servers": "127.0.0.1:1"}, ("t",), Lifetime(tmp_path))
     partitions = tuple(TopicPartition(topic, index) for topic in ("load-a", "x") for index in range(6))
     senders = [SharingSender(setup._replace(writer=f"w{i}"), (i, 3), rate=1.0, record_bytes=50) for i in range(3)]
-    assert sorted(where for sender in senders for where in sender.mine(partitions)) == sorted(partitions)
+    assert sorted(where for sender in senders for where in sender.select_partitions(partitions)) == sorted(partitions)
 
 
 def test_a_folder_without_a_workload_is_refused(tmp_path: Path) -> None:
@@ -255,16 +255,16 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     log, progress, group = begun(tmp_path, "m"), StreamProgress(tmp_path), GroupPlan("g", 2)
     assert progress.update().started == {"m"}
     assert group.unsettled(progress, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
-    log.own("g", 1, OwnershipChange.ACQUIRED, [A, B])
+    log.write_ownership("g", 1, OwnershipChange.ACQUIRED, [A, B])
     assert group.unsettled(progress.update(), [A, B]) == "1 of 2 members of group g own partitions"
     assert not GroupPlan("g", 1).unsettled(progress, [A, B])
     plan = WorkloadPlan(("t", "^b"), groups=(GroupPlan("g", 1, topics=("t",)), GroupPlan("g", 1)))
     other = TopicPartition("b1", 0)
-    assert plan.unowned(progress, []) == "no broker shows topic t of group g"
-    assert plan.unowned(progress, [A, B]) == "no broker shows topic ^b of group g"
-    assert plan.unowned(progress, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
-    log.own("g", 2, OwnershipChange.RELEASED, [B])
-    begun(tmp_path, "n").own("g", 2, OwnershipChange.ACQUIRED, [B])
+    assert plan.describe_unowned(progress, []) == "no broker shows topic t of group g"
+    assert plan.describe_unowned(progress, [A, B]) == "no broker shows topic ^b of group g"
+    assert plan.describe_unowned(progress, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
+    log.write_ownership("g", 2, OwnershipChange.RELEASED, [B])
+    begun(tmp_path, "n").write_ownership("g", 2, OwnershipChange.ACQUIRED, [B])
     assert not group.unsettled(progress.update(), [A, B])
 
 
@@ -272,4 +272,4 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     ("patterns", "topic", "found"), [(("a",), "ab", False), (("^a",), "ab", True), (("^b", "ab"), "ab", True)]
 )
 def test_topics_are_matched_as_librdkafka_subscribes(patterns: tuple[str, ...], topic: str, found: bool) -> None:
-    assert matches(patterns, topic) is found
+    assert matches_any(patterns, topic) is found

@@ -11,8 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaErr
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.applications.runs import pack
-from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
+from airflow_provider_kmigrate.applications.runs import pack_content
+from airflow_provider_kmigrate.core.events.model import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
 from airflow_provider_kmigrate.probe.process import Lifetime, Receiver, Setup
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -37,7 +37,7 @@ class Message:
         return self._offset
 
     def value(self) -> bytes:
-        return pack(b"p", self._offset, 1_000, 50)
+        return pack_content(b"p", self._offset, 1_000, 50)
 
 
 Answer = list[KafkaPartition] | KafkaError

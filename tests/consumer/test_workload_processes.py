@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe.probe import Probe
 from airflow_provider_kmigrate.probe.stream import Stream
@@ -119,7 +119,7 @@ def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluste
     facts = running.facts()
     assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
     assert set(facts.delivered.values()) == {facts.acked}
-    produce = produce_of(running.reading().events)
+    produce = produce_of(running.read_all_events().events)
     assert (produce.exact, produce.records) == (True, facts.acked)
     assert produce.longest_ms == facts.longest_stall_ms
     assert {process.state for process in running.status().values()} == {ProcessState.STOPPED}

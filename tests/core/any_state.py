@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BackupFacts,
     Broker,
     BrokerMode,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.decision import Act, Decision
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision
+from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterView,
     Controller,
     NodeFiles,
@@ -13,7 +13,13 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     TopicMetadata,
 )
-from airflow_provider_kmigrate.core.rollback import SAFE, HandoverProgress, RollbackTerms, controllers_down, decide_handover
+from airflow_provider_kmigrate.core.migration.rollback import (
+    SAFE,
+    HandoverProgress,
+    RollbackTerms,
+    controllers_down,
+    decide_handover,
+)
 from tests.core.views import KRAFT, MIG, cluster, migration, with_broker, with_zk
 
 UP3, OFF3 = (True, True, True), (None, None, None)

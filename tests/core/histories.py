@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Commit,
     DeliveryRun,
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
     WriterRole,
-    bucket,
+    latency_bucket,
 )
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS, REPEAT_RECORDS
@@ -79,7 +79,7 @@ class History:
         stamp = self.stamp(producer)
         last = first if first < 0 else first + count - 1
         ends = (first, last, count, seq, seq + count - 1, stamp.t_ms - 5, stamp.t_ms)
-        self.events.append(Ack(stamp, producer, TOPIC, partition, *ends, 5_000, ((bucket(5_000), count),)))
+        self.events.append(Ack(stamp, producer, TOPIC, partition, *ends, 5_000, ((latency_bucket(5_000), count),)))
 
     def deliver(  # noqa: PLR0917  # one row of a table
         self, group: str, member: str, partition: int, first: int, count: int, seq: int | None = None, *, producer: str = "p"

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_kmigrate.core.coordination.assignors import Strategy
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import Registration
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.assignors import Strategy
+from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, current
+from airflow_provider_kmigrate.core.member.registration import Registration
+from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, is_current_generation
 from tests.core.member_talk import may_deliver
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class Shell:
 
     def do_commitoffset(self, action: messages.CommitOffset) -> None:
         failed = set()
-        if not current(self.member, action.where, action.generation):
+        if not is_current_generation(self.member, action.where, action.generation):
             return
         for store in action.stores:
             if store is Store.KAFKA and not self.world.kafka_takes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.core.coordination.registration import Registration
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
-from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, permit
+from airflow_provider_kmigrate.core.member.registration import Registration
+from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, delivery_permit
 
 ME, OTHER = "g_me-1", "g_other-1"
 SESSION = 7
@@ -31,7 +31,7 @@ def observe(
 
 def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
     """The partitions that the rule lets it deliver at this instant."""
-    found = permit(member)
+    found = delivery_permit(member)
     return frozenset(where for where, generation in found.generations.items() if found.allows(where, generation, now))
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import Registration, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.assignors import Assigned, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.member.group_seen import Store
+from airflow_provider_kmigrate.core.member.registration import Registration, Unreadable
 from airflow_provider_kmigrate.core.member.state import blocks_revocation
 from tests.core.member_shell import TIMEOUT, Node, Shell, ZooKeeper
 

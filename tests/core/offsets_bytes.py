@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from struct import pack
 
-from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import RawRecord
 
 
 def text(value: str) -> bytes:

@@ -6,20 +6,19 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.model import LogDir, NodeFiles, PartitionMetadata, Process, ProcessState, TopicMetadata, ZkAcl
-from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
-from tests.core.test_preflight import (
-    Case,
-    Change,
+from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterView,
-    both,
-    broker_1,
-    config,
-    spec,
-    started,
+    LogDir,
+    NodeFiles,
+    PartitionMetadata,
+    Process,
+    ProcessState,
+    TopicMetadata,
+    ZkAcl,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
+from tests.core.preflight_views import Case, Change, both, broker_1, config, spec, started
 
 ACL_CLASS = "kafka.security.authorizer.AclAuthorizer"
 RULE = ZkAcl("Topic", "orders", "LITERAL", "User:alice", "Read", "Allow")
@@ -159,7 +158,3 @@ SCRAM = {
     "listener_name_internal_scram-sha-256_sasl_jaas_config": LOGIN,
 }
 SASL_CONTROLLERS = spec(controller_security="SASL_SSL")
-
-
-def codes(case: Case) -> list[str]:
-    return [finding.code for finding in findings(*case)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Cause, Reason
-from airflow_provider_kmigrate.core.watch import Alarms
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
+from airflow_provider_kmigrate.core.monitoring.watch import Alarms
 
 FLAG = Reason("G05", "Controller 3000 has no flag.")
 LATE = Reason("T06", "For 4.1 h.")
@@ -18,13 +18,13 @@ def codes(change):
 
 def after(change, now):
     """The alarms for the next watch, if every message was sent."""
-    return change.reported([*change.begun, *change.ended], now)
+    return change.after_reporting([*change.begun, *change.ended], now)
 
 
 def test_an_alarm_begins_once_and_ends_once():
     alarms, changes = Alarms(), []
     for seen in ([], [FLAG], [FLAG, LATE], [Reason("T06", "For 4.3 h."), FLAG], [LATE], [], []):
-        change = alarms.observe(seen)
+        change = alarms.compare(seen)
         alarms = Alarms.from_json(after(change, 7.0).to_json())
         changes.append(codes(change))
     assert changes == [
@@ -40,35 +40,35 @@ def test_an_alarm_begins_once_and_ends_once():
 
 def test_two_things_under_one_code_are_two_alarms_and_the_same_twice_is_one():
     other = Reason("G23", "Broker 2 does not answer.", cause=Cause.BROKER_UNRESPONSIVE, node="broker 2")
-    first = Alarms().observe([DOWN, DOWN])
+    first = Alarms().compare([DOWN, DOWN])
     assert codes(first)[0] == ["G23"]
     open_ = after(first, 1.0)
-    assert codes(open_.observe([DOWN, other]))[0] == ["G23"]
-    assert after(open_.observe([DOWN]), 2.0) == open_, "since when it is, stays"
+    assert codes(open_.compare([DOWN, other]))[0] == ["G23"]
+    assert after(open_.compare([DOWN]), 2.0) == open_, "since when it is, stays"
 
 
 def test_a_watch_that_saw_nothing_ends_no_alarm():
-    open_ = after(Alarms().observe([FLAG]), 1.0)
-    change = open_.observe([DOWN], complete=False)
+    open_ = after(Alarms().compare([FLAG]), 1.0)
+    change = open_.compare([DOWN], complete=False)
     assert codes(change) == (["G23"], [])
     assert len(after(change, 2.0).open) == 2
 
 
 def test_a_message_that_was_not_sent_is_sent_by_the_next_watch():
-    change = Alarms().observe([FLAG, LATE])
-    open_ = change.reported([name for name, reason in change.begun.items() if reason is LATE], 1.0)
-    assert codes(open_.observe([FLAG, LATE])) == (["G05"], [])
-    ended = open_.observe([])
+    change = Alarms().compare([FLAG, LATE])
+    open_ = change.after_reporting([name for name, reason in change.begun.items() if reason is LATE], 1.0)
+    assert codes(open_.compare([FLAG, LATE])) == (["G05"], [])
+    ended = open_.compare([])
     assert codes(ended) == ([], ["[T06"])
-    assert codes(ended.reported([], 2.0).observe([])) == ([], ["[T06"])
+    assert codes(ended.after_reporting([], 2.0).compare([])) == ([], ["[T06"])
     assert after(ended, 2.0) == Alarms()
 
 
 def test_how_long_a_stage_lasts_is_counted_from_its_first_watch():
-    alarms = Alarms().at_stage("copy", 10.0).at_stage("copy", 20.0)
+    alarms = Alarms().with_stage("copy", 10.0).with_stage("copy", 20.0)
     assert (alarms.stage, alarms.stage_since) == ("copy", 10.0)
     assert Alarms.from_json(alarms.to_json()) == alarms
-    assert alarms.at_stage("second_roll", 30.0).stage_since == 30.0
+    assert alarms.with_stage("second_roll", 30.0).stage_since == 30.0
 
 
 @pytest.mark.parametrize("stored", [None, "", {}, {"open": []}, {"open": {"G05": [1]}, "stage": "", "stage_since": 0}])

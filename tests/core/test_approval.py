@@ -8,25 +8,25 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from airflow_provider_kmigrate.core.approval import (
+from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec
+from airflow_provider_kmigrate.core.migration.approval import (
     BY_CLUSTER,
     BY_CONF,
     SKEW,
     Approval,
     ApproverAnswer,
     Shown,
-    digest,
+    approval_unchanged,
+    approval_valid,
+    count_missing_answers,
     fingerprint,
-    from_json,
-    is_as_given,
-    missing_answers,
-    not_counting,
-    only_waits,
-    signature,
-    still_holds,
+    hash_text,
+    parse_approval,
+    run_only_waits,
+    sign_record,
+    why_not_counted,
 )
-from airflow_provider_kmigrate.core.cluster import ApproverSpec
-from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.migration.gates import GateState
 from tests.core.views import DUAL
 
 AT = datetime.fromisoformat("2026-11-27T22:00:00+00:00")
@@ -34,7 +34,7 @@ ANN = ApproverAnswer("Finalize", "ann", "Ann", AT.isoformat(), "the soak is over
 BOB = replace(ANN, user="bob", name="Bob")
 EVE = replace(ANN, user="eve", name="Eve")
 TWO = ApproverSpec(("ann", "bob"), required=2, reason=True, expires=3600.0)
-SHOWN = Shown("dag/run", "cluster 1", {"soak": digest("healthy"), "equivalent": digest("the same")})
+SHOWN = Shown("dag/run", "cluster 1", {"soak": hash_text("healthy"), "equivalent": hash_text("the same")})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ SHOWN = Shown("dag/run", "cluster 1", {"soak": digest("healthy"), "equivalent": 
     ],
 )
 def test_whose_answer_counts(answer, approvers, earlier, approves, counts):
-    why = not_counting(answer, approvers, earlier, approves=approves)
+    why = why_not_counted(answer, approvers, earlier, approves=approves)
     assert (why is None) is counts
     assert why is None or why.code == "H10"
 
@@ -69,10 +69,10 @@ def test_whose_answer_counts(answer, approvers, earlier, approves, counts):
     [((), None, 1), ((ANN,), None, 0), ((ANN,), TWO, 1), ((ANN, ANN), TWO, 1), ((ANN, BOB), TWO, 0)],
 )
 def test_how_many_more_must_approve(answers, approvers, missing):
-    assert missing_answers(answers, approvers) == missing
+    assert count_missing_answers(answers, approvers) == missing
 
 
-WHOLE = Approval(SHOWN, (ANN, BOB), "approve", digest("the request"))
+WHOLE = Approval(SHOWN, (ANN, BOB), "approve", hash_text("the request"))
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ WHOLE = Approval(SHOWN, (ANN, BOB), "approve", digest("the request"))
         (WHOLE, replace(SHOWN, run="dag/later"), TWO, 0, "is of run dag/run"),
         (WHOLE, replace(SHOWN, cluster="cluster 2"), TWO, 0, "another migration"),
         (WHOLE, replace(SHOWN, cluster=""), TWO, 0, "another migration"),
-        (WHOLE, replace(SHOWN, evidence={**SHOWN.evidence, "soak": digest("")}), TWO, 0, "changed since: soak"),
+        (WHOLE, replace(SHOWN, evidence={**SHOWN.evidence, "soak": hash_text("")}), TWO, 0, "changed since: soak"),
         (WHOLE, replace(SHOWN, evidence={}), TWO, 0, "changed since: equivalent, soak"),
         (WHOLE, SHOWN, TWO, 1.1, "1.1 h old"),
         (replace(WHOLE, answers=(ANN, replace(BOB, at=(AT + timedelta(hours=1)).isoformat()))), SHOWN, TWO, 1.1, "1.1 h old"),
         (replace(WHOLE, answers=(ANN,)), SHOWN, TWO, 0, "1 more"),
         (replace(WHOLE, answers=(ANN, EVE)), SHOWN, TWO, 0, "No approver of this cluster any more: Eve"),
-        (replace(WHOLE, answers=(replace(ANN, user=BY_CLUSTER),)), SHOWN, None, 0, "Nobody was asked"),
+        (replace(WHOLE, answers=(replace(ANN, user=BY_CLUSTER),)), SHOWN, None, 0, "No approver was asked"),
     ],
 )
 def test_an_approval_is_used_only_as_it_was_given(approval, now, approvers, hours, about):
-    gate = still_holds(approval, now, approvers, AT + timedelta(hours=hours), rehearsal=False)
+    gate = approval_valid(approval, now, approvers, AT + timedelta(hours=hours), rehearsal=False)
     assert gate.met is (not about)
     assert about in " ".join(reason.text for reason in gate.reasons)
     if about:
@@ -105,8 +105,8 @@ def test_an_approval_is_used_only_as_it_was_given(approval, now, approvers, hour
 @pytest.mark.parametrize("rehearsal", [True, False])
 def test_only_a_rehearsal_is_approved_by_a_runs_conf_however_the_record_came_about(rehearsal):
     by_conf = replace(WHOLE, answers=(replace(ANN, user=BY_CONF, name=BY_CONF),))
-    assert still_holds(by_conf, SHOWN, TWO, AT, rehearsal=rehearsal).met is rehearsal
-    assert is_as_given(by_conf, SHOWN, AT, rehearsal=rehearsal).met is rehearsal
+    assert approval_valid(by_conf, SHOWN, TWO, AT, rehearsal=rehearsal).met is rehearsal
+    assert approval_unchanged(by_conf, SHOWN, AT, rehearsal=rehearsal).met is rehearsal
 
 
 FAR = (
@@ -118,7 +118,7 @@ FAR = (
 
 def flawed():
     """Every whole record with one thing of it that is empty, far or no hash; by the fields of the record's own classes."""
-    shown = {"run": [""], "cluster": [""], "evidence": [{}, {"soak": ""}, {"soak": "0" * 63}, {"soak": digest("x").upper()}]}
+    shown = {"run": [""], "cluster": [""], "evidence": [{}, {"soak": ""}, {"soak": "0" * 63}, {"soak": hash_text("x").upper()}]}
     answer = {"option": [""], "user": [""], "name": [], "at": FAR, "reason": []}
     assert (set(shown), set(answer)) == ({each.name for each in fields(Shown)}, {each.name for each in fields(ApproverAnswer)})
     for name, values in shown.items():
@@ -134,8 +134,8 @@ def flawed():
 def test_what_is_empty_or_of_the_future_is_no_approval_whatever_is_shown_now(approval, approvers):
     """What is shown now is taken from the record itself, as by a gate that asks for what the record names."""
     for gate in (
-        is_as_given(approval, approval.shown, AT, rehearsal=False),
-        still_holds(approval, approval.shown, approvers, AT, rehearsal=False),
+        approval_unchanged(approval, approval.shown, AT, rehearsal=False),
+        approval_valid(approval, approval.shown, approvers, AT, rehearsal=False),
     ):
         assert gate.state is GateState.NEVER
         assert {reason.code for reason in gate.reasons} == {"H06"}
@@ -144,7 +144,7 @@ def test_what_is_empty_or_of_the_future_is_no_approval_whatever_is_shown_now(app
 
 def test_a_clock_that_is_a_little_ahead_makes_no_future():
     ahead = replace(WHOLE, answers=tuple(replace(each, at=(AT + SKEW).isoformat()) for each in WHOLE.answers))
-    assert still_holds(ahead, SHOWN, TWO, AT, rehearsal=False).met
+    assert approval_valid(ahead, SHOWN, TWO, AT, rehearsal=False).met
 
 
 ASKED = [
@@ -155,12 +155,12 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("asked_by", "barred", "counts"), ASKED)
-def test_who_asked_may_be_barred_from_approving_and_never_from_declining(asked_by, barred, counts):
+def test_a_requester_may_be_barred_from_approving_and_never_from_declining(asked_by, barred, counts):
     approvers = replace(TWO, not_requester=barred)
-    why = not_counting(ANN, approvers, (), approves=True, asked_by=asked_by)
+    why = why_not_counted(ANN, approvers, (), approves=True, asked_by=asked_by)
     assert (why is None) is counts
     assert why is None or (why.code, "not_requester" in why.text) == ("H10", True)
-    assert not_counting(ANN, approvers, (), approves=False, asked_by=asked_by) is None
+    assert why_not_counted(ANN, approvers, (), approves=False, asked_by=asked_by) is None
 
 
 def test_each_migration_has_its_own_fingerprint_and_an_unread_one_none():
@@ -194,7 +194,7 @@ def with_one_wrong(value):
 
 
 def is_whole(made):
-    """Whether it only has other evidence, or no answer: a record, of which `is_as_given` judges the content."""
+    """Whether it only has other evidence, or no answer: a record, of which `approval_unchanged` judges the content."""
     evidence = (
         made["shown"]["evidence"]
         if isinstance(made, dict) and isinstance(made.get("shown"), dict) and "evidence" in made["shown"]
@@ -209,20 +209,20 @@ def is_whole(made):
 MALFORMED = [made for made in with_one_wrong(STORED) if not is_whole(made)]
 
 
-def test_it_survives_storage():
-    assert from_json(json.loads(json.dumps(WHOLE.to_json()))) == WHOLE
+def test_an_approval_survives_storage():
+    assert parse_approval(json.loads(json.dumps(WHOLE.to_json()))) == WHOLE
 
 
 @pytest.mark.parametrize("stored", [*MALFORMED, "yes"])
 def test_nothing_else_is_taken_for_one(stored):
-    assert from_json(stored) is None
+    assert parse_approval(stored) is None
 
 
 def test_a_signature_is_of_every_value_and_of_the_key():
     whole, key = WHOLE.to_json(), "k" * 32
-    assert signature(json.loads(json.dumps(whole)), key) == signature(whole, key)
+    assert sign_record(json.loads(json.dumps(whole)), key) == sign_record(whole, key)
     assert len(MALFORMED) > 150
-    assert signature(whole, key) not in {signature(other, key) for other in MALFORMED} | {signature(whole, "K" * 32)}
+    assert sign_record(whole, key) not in {sign_record(other, key) for other in MALFORMED} | {sign_record(whole, "K" * 32)}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,21 @@ def test_a_signature_is_of_every_value_and_of_the_key():
         ({"approve": "success", "finalize.controller_3000": "queued"}, False),
         ({"approve": "success"}, False),
         ({}, False),
+        ({"approve": "awaiting_input", "audit_session": "running", "audit_session_ended": None}, True),
+        ({"soak": "deferred", "audit_session": "up_for_retry"}, True),
+        ({"second_roll.broker_1": "running", "audit_session": "running"}, False),
+        (
+            {
+                "second_roll.broker_1": "failed",
+                "soak": "upstream_failed",
+                "audit_session": "running",
+                "audit_session_ended": None,
+            },
+            True,
+        ),
+        ({"second_roll.broker_1": "success", "soak": None, "audit_session": "running"}, False),
+        ({"audit_session": "running"}, False),
     ],
 )
-def test_which_runs_only_wait(states, waits):
-    assert only_waits(states) is waits
+def test_a_run_only_waits_if_each_task_in_progress_waits_for_an_answer_or_for_time(states, waits):
+    assert run_only_waits(states) is waits

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.coordination.assignors import (
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import (
     Assigned,
     Frozen,
     KafkaMember,
     Strategy,
     assign,
-    foreign,
+    assign_streams,
+    foreign_partitions,
     java_order,
-    streams_of,
 )
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.member.registration import (
     Flaw,
     Registration,
     Unreadable,
     consumer_of,
     read_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
 
 
 def static(**topics: int) -> Registration:
@@ -168,13 +168,13 @@ def places(topic: str, *partitions: int) -> frozenset[TopicPartition]:
 
 def test_a_kafka_members_partitions_go_round_its_streams() -> None:
     """The KIP: relative partitions of each topic, in order, round the streams that want the topic."""
-    found = streams_of("c", {"t": 2, "u": 1}, places("t", 3, 8, 5) | places("u", 7))
+    found = assign_streams("c", {"t": 2, "u": 1}, places("t", 3, 8, 5) | places("u", 7))
 
     assert found == {("t", 3): "c-0", ("t", 5): "c-1", ("t", 8): "c-0", ("u", 7): "c-0"}
 
 
 def test_a_partition_of_a_topic_that_it_does_not_want_is_still_somebodys() -> None:
-    assert streams_of("c", {}, places("t", 1)) == {("t", 1): "c-0"}
+    assert assign_streams("c", {}, places("t", 1)) == {("t", 1): "c-0"}
 
 
 def test_members_are_matched_by_their_client_id() -> None:
@@ -184,7 +184,7 @@ def test_members_are_matched_by_their_client_id() -> None:
         KafkaMember("twin-1", "g_b", places("t", 3)),
         KafkaMember("twin-2", "g_b", places("t", 4)),
     ]
-    assert foreign(members, {"g_a", "g_b"}) == places("t", 2, 3, 4)
+    assert foreign_partitions(members, {"g_a", "g_b"}) == places("t", 2, 3, 4)
 
 
 def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment() -> None:
@@ -192,6 +192,6 @@ def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment(
     third = KafkaMember("third", "g_a", places("t", 2), "/10.0.0.1")
     elsewhere = KafkaMember("elsewhere", "g_a", places("t", 3), "/10.0.0.2")
 
-    assert foreign(both, {"g_a"}) == frozenset()
-    assert foreign([*both, third], {"g_a"}) == places("t", 0, 1, 2)
-    assert foreign([both[0], elsewhere], {"g_a"}) == places("t", 0, 3)
+    assert foreign_partitions(both, {"g_a"}) == frozenset()
+    assert foreign_partitions([*both, third], {"g_a"}) == places("t", 0, 1, 2)
+    assert foreign_partitions([both[0], elsewhere], {"g_a"}) == places("t", 0, 3)

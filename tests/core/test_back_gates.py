@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import gates, rollback
-from airflow_provider_kmigrate.core.gates import Gate, GateState
-from airflow_provider_kmigrate.core.model import ClusterView, Controller, NodeFiles, Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Controller, NodeFiles, Process, ProcessState
+from airflow_provider_kmigrate.core.migration import gates, rollback
+from airflow_provider_kmigrate.core.migration.gates import Gate, GateState
 from tests.core.back_views import ALL_MIG, DUAL, FINAL_FILE, FLAG_FILE, STOPPED, handed_over, later, with_files
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 
@@ -40,7 +40,7 @@ def zk_ids(view: ClusterView, *ids: int) -> ClusterView:
     ],
 )
 def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None:
-    assert shape(rollback.names_the_controller(view)) == ((GateState.MET,) if met else (GateState.NOT_YET, "G28"))
+    assert shape(rollback.brokers_name_controller(view)) == ((GateState.MET,) if met else (GateState.NOT_YET, "G28"))
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Pro
 )
 def test_no_stopped_controller_has_the_final_properties(view: ClusterView, expected: tuple[object, ...]) -> None:
     unread = {node: replace(found, files=NodeFiles()) for node, found in view.controllers.items() if node != 3001}
-    assert shape(rollback.nothing_ended(replace(view, controllers={**view.controllers, **unread}))) == expected
+    assert shape(rollback.no_unseen_finalization(replace(view, controllers={**view.controllers, **unread}))) == expected
 
 
 def test_all_files_without_a_final_one_are_enough() -> None:
     read = {node: replace(controller(node, None), files=NodeFiles(FLAG_FILE)) for node in STOPPED.controllers}
-    assert rollback.nothing_ended(replace(STOPPED, controllers=read)).met
+    assert rollback.no_unseen_finalization(replace(STOPPED, controllers=read)).met
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_all_files_without_a_final_one_are_enough() -> None:
     ],
 )
 def test_migration_is_still(view: ClusterView, expected: tuple[object, ...]) -> None:
-    assert shape(rollback.migration_still(view, STOPPED)) == expected
+    assert shape(rollback.migration_znode_unchanged(view, STOPPED)) == expected
 
 
 def test_migration_is_not_known_to_be_still_if_it_was_not_read_before() -> None:
-    assert shape(rollback.migration_still(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
+    assert shape(rollback.migration_znode_unchanged(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
 
 
 @pytest.mark.parametrize(("state", "epoch", "met"), [(3, 3, True), (4, 3, False), (2, 3, True), (None, 3, True), (4, None, True)])
 def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, epoch: int | None, met: bool) -> None:
     view = replace(with_zk(BACK, controller_epoch=epoch), state_epoch=state)
-    assert shape(gates.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
-    assert gates.states_in_reach(replace(view, zk=None)).met
+    assert shape(gates.leaders_can_move(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
+    assert gates.leaders_can_move(replace(view, zk=None)).met
 
 
 def test_the_others_must_answer() -> None:
@@ -112,7 +112,7 @@ def test_the_others_must_answer() -> None:
 
 
 def test_what_is_left_of_a_migration() -> None:
-    assert rollback.migration_left(with_zk(BACK, migration=migration(-1)))
-    assert not rollback.migration_left(BACK)
-    assert not rollback.migration_left(replace(DUAL, zk=None))
+    assert rollback.migration_znode_exists(with_zk(BACK, migration=migration(-1)))
+    assert not rollback.migration_znode_exists(BACK)
+    assert not rollback.migration_znode_exists(replace(DUAL, zk=None))
     assert cluster([KRAFT, ZK, KRAFT]).in_mode(KRAFT) == [0, 2]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback as back_plan
-from airflow_provider_kmigrate.core.model import Inventory, NodeFiles
+from airflow_provider_kmigrate.core.cluster_state.model import Inventory, NodeFiles
+from airflow_provider_kmigrate.core.migration import rollback as back_plan
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,
@@ -36,7 +36,7 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
     ],
 )
 def test_what_is_kept_and_what_is_lost_is_named_before_the_approval(view, said):
-    text = " ".join(back_plan.kept(view))
+    text = " ".join(back_plan.describe_kept_and_lost(view))
     assert [part for part in said if part not in text] == []
 
 
@@ -51,15 +51,15 @@ def test_what_is_kept_and_what_is_lost_is_named_before_the_approval(view, said):
     ],
 )
 def test_what_was_changed_since_the_takeover_is_said_too(view, late, said):
-    texts = back_plan.changed(view, Inventory(60.0, {}, {}, late=late))
+    texts = back_plan.describe_changes(view, Inventory(60.0, {}, {}, late=late))
     assert [part for part, text in zip(said, texts, strict=True) if part not in text] == []
 
 
 def test_without_an_inventory_it_is_not_known_what_was_changed():
-    assert back_plan.changed(DUAL, None, "The backup is missing.") == (
+    assert back_plan.describe_changes(DUAL, None, "The backup is missing.") == (
         "Not known: what was changed since the takeover. The backup is missing.",
     )
-    assert back_plan.changed(handed_over([ZK] * 3), None, "The backup is missing.") == ()
+    assert back_plan.describe_changes(handed_over([ZK] * 3), None, "The backup is missing.") == ()
 
 
 @pytest.mark.parametrize(

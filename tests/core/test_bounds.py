@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core.files import config_matrix
 from airflow_provider_kmigrate.core.groups import members
 from airflow_provider_kmigrate.core.member import state
-from airflow_provider_kmigrate.core.migration import controllers, recovery, roll, waits
+from airflow_provider_kmigrate.core.migration import controllers, gates, recovery, roll, waits
+from airflow_provider_kmigrate.core.migration import rollback as back_gates
+from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.spark import hold, job_risks
 
 

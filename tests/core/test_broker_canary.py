@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, NodeFiles
 from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.gates import GateState
 from airflow_provider_kmigrate.core.migration.roll import (
     JUDGED_FOR,
     MIN_SAMPLES,
     SETTLING,
     BakeSample,
+    count_departures,
     decide_restart,
-    departures,
     judge_bake,
     may_bake,
-    may_give_up,
     may_stop,
-    sample,
+    may_stop_unhealthy,
+    take_bake_sample,
 )
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
-from airflow_provider_kmigrate.core.rollback import decide_roll_back_canary
+from airflow_provider_kmigrate.core.migration.rollback import decide_roll_back_canary
 from tests.core.views import FILES, HALF, KRAFT, MIG, ONE_UNREAD, ZK, cluster, computing, migration, with_broker, with_zk
 
 BAKE = 600.0
@@ -86,7 +86,7 @@ def test_missing_answers_in_thirty_observations(missed, others, codes):
 @pytest.mark.parametrize(("left", "codes"), [(0, []), (2, []), (3, ["V23"]), (7, ["V23"])])
 def test_isrs_that_it_leaves_again_and_again(left, codes):
     rows = [observe(100.0 + n, out=("a-0", "b-1") if n % 10 == 5 and n < 10 * left else ()) for n in range(100)]
-    assert departures(rows, HERE) == left
+    assert count_departures(rows, HERE) == left
     assert found(rows) == codes
 
 
@@ -101,7 +101,7 @@ def test_an_observation_that_did_not_read_the_partitions_is_no_departure():
     rows = [
         replace(observe(100.0 + n, out=("a-0",)), outside=None) if n % 2 else observe(100.0 + n, out=("a-0",)) for n in range(50)
     ]
-    assert departures(rows, HERE) == 0
+    assert count_departures(rows, HERE) == 0
 
 
 def test_the_first_seconds_do_not_count():
@@ -132,11 +132,11 @@ def test_a_short_bake_settles_in_half_of_it():
 
 def test_the_sample_of_an_observation():
     view = with_broker(cluster([MIG, ZK, None], (True, True, True), -1), 0, answered_in=0.02)
-    got = sample(view)
+    got = take_bake_sample(view)
     assert (got.at, got.seconds, got.unresponsive) == (view.taken_at, {0: 0.02}, frozenset({2}))
     assert got.outside is not None
     assert {one: len(names) for one, names in got.outside.items()} == {0: 0, 1: 0, 2: 6}
-    assert sample(replace(view, partitions=None)).outside is None
+    assert take_bake_sample(replace(view, partitions=None)).outside is None
 
 
 def test_brokers_are_equal_whatever_their_answers_took():
@@ -159,9 +159,11 @@ def out_of_sync(view: ClusterView, broker: int) -> ClusterView:
 def test_a_broker_that_is_out_of_sync_itself_may_be_given_up():
     view = out_of_sync(cluster([MIG, ZK, ZK], (True, True, True), -1), 0)
     assert [reason.code for reason in may_stop(view, (0,)).reasons] == ["S02"]
-    assert may_give_up(view, 0).met
-    assert [reason.code for reason in may_give_up(out_of_sync(view, 1), 0).reasons] == ["S02"], "another one is out of sync too"
-    assert [reason.code for reason in may_give_up(replace(view, partitions=None), 0).reasons] == ["G00"]
+    assert may_stop_unhealthy(view, 0).met
+    assert [reason.code for reason in may_stop_unhealthy(out_of_sync(view, 1), 0).reasons] == ["S02"], (
+        "another one is out of sync too"
+    )
+    assert [reason.code for reason in may_stop_unhealthy(replace(view, partitions=None), 0).reasons] == ["G00"]
 
 
 FLAGS = (True, True, True)
@@ -216,7 +218,7 @@ def test_when_one_broker_alone_may_be_rolled_back(view, target, decided):
     ("noted", "owned", "decided"),
     [({}, False, "R01"), ({0: ZK}, False, "start"), ({0: MIG}, False, "R01"), ({0: ZK}, True, "R01")],
 )
-def test_who_starts_a_broker_that_is_down_with_the_file_of_the_mode_before(noted, owned, decided):
+def test_only_a_broker_that_kmigrate_rolled_back_is_started_with_the_file_of_the_mode_before(noted, owned, decided):
     """Only what the note says was kmigrate's own doing; and never a plain broker beside controllers that own the cluster."""
     view = with_zk(cluster([None, MIG, MIG], FLAGS, 50 if owned else -1), rolled_back=noted)
     down = with_broker(view, 0, files=NodeFiles(FILES[ZK]), in_zookeeper=False)
@@ -243,7 +245,7 @@ def test_one_bad_observation_never_turns_a_healthy_broker_bad(before, bad):
 
 
 @given(histories, histories)
-def test_who_is_like_all_others_is_not_worse(before, since):
+def test_a_broker_that_is_like_all_others_is_not_worse(before, since):
     """Whatever affects every broker alike: the machine that observes, the network, the load."""
     alike = [
         replace(

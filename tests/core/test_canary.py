@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import exp, sqrt
+from math import exp
 from random import Random
 
 import pytest
@@ -17,10 +17,10 @@ from airflow_provider_kmigrate.core.audit.canary import (
     MemberSeries,
     MemberWindow,
     ProcessSpan,
-    judge,
-    series,
-    times,
-    unseen,
+    build_series,
+    find_canary_times,
+    judge_canary,
+    judge_unobserved_canary,
 )
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
@@ -31,66 +31,17 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     combine,
     may_change,
 )
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from tests.core.test_verdict import HEALTHY
+from tests.core.canary_minutes import JUDGED, members, simulate, window
+from tests.core.level_health import HEALTHY
 
 PLAN = CanaryPlan("g", "a0", ("a1", "a2", "a3"), window=40)
-JUDGED = CanaryPlan("g", "m0", ("m1", "m2", "m3"))
 TWO_OWNERS = AuditFinding(
     AuditOutcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two members owned orders-3 for 4 s."), Level.CONSUMER
 )
 S = 1_000
 Change = Callable[[MemberSeries], MemberSeries]
-
-
-def simulate(
-    seed: int,
-    members: int,
-    intervals: int = 120,
-    *,
-    noise: float = 0.3,
-    phi: float = 0.0,
-    spread: float = 0.0,
-    drift: float = 0.0,
-    heavy: bool = False,
-) -> list[list[float]]:
-    """Latencies of each member: its own level, and AR(1) noise in the logarithm; in the second half by `drift` another level.
-
-    `heavy`: tails of Student's t with three degrees of freedom.
-    """
-    rng = Random(seed)  # noqa: S311
-
-    def shock() -> float:
-        value = rng.gauss(0, 1)
-        return value / sqrt(rng.gammavariate(1.5, 2) / 3) if heavy else value
-
-    def member() -> list[float]:
-        level, later, last, row = rng.gauss(0, spread), rng.gauss(0, drift), shock(), []
-        for at in range(intervals):
-            row.append(exp(3 + level + noise * last + (later if at >= intervals // 2 else 0)))
-            last = phi * last + sqrt(1 - phi**2) * shock()
-        return row
-
-    return [member() for _ in range(members)]
-
-
-def window(values: Iterable[float]) -> MemberWindow:
-    numbers = tuple(map(float, values))
-    return MemberWindow(numbers, (100,) * len(numbers))
-
-
-def members(rows: Sequence[Sequence[float]], planted: float = 1.0, before: int = 60) -> list[MemberSeries]:
-    """Members m0, m1, ... of which the first is the canary, `planted` times as late after the change."""
-    factors = [planted, *[1.0] * (len(rows) - 1)]
-    return [
-        MemberSeries(f"m{at}", window(row[:before]), window(value * factor for value in row[before:]))
-        for at, (row, factor) in enumerate(zip(rows, factors, strict=True))
-    ]
-
-
-def judged(rows: Sequence[Sequence[float]], planted: float = 1.0) -> CanaryVerdict:
-    return judge(members(rows, planted), [], JUDGED)
 
 
 def group(baseline: int = 9, ratio: float = 1.0, *, seed: int = 1, before: int = 60, noise: float = 0.1) -> list[MemberSeries]:
@@ -119,7 +70,7 @@ def sparse(member: MemberSeries) -> MemberSeries:
 
 
 def ask(series: list[MemberSeries], invariants: Iterable[AuditFinding] = ()) -> CanaryVerdict:
-    return judge(series, invariants, JUDGED)
+    return judge_canary(series, invariants, JUDGED)
 
 
 def extends(verdict: CanaryVerdict) -> bool:
@@ -260,7 +211,7 @@ def test_one_old_member_in_nine_can_be_left_out(how: Change) -> None:
 
 
 @pytest.mark.parametrize("baseline", [0, 1, 2])
-def test_too_few_members(baseline: int) -> None:
+def test_a_baseline_of_too_few_members_is_reported(baseline: int) -> None:
     assert causes(ask(group(baseline))) == [AuditCause.FEW_MEMBERS]
 
 
@@ -318,12 +269,14 @@ CANARY = (ProcessSpan("a0-old", 0, 201_000), ProcessSpan("a0-new", 204_000, 500_
 
 
 def test_before_the_canary_left_and_after_it_had_settled() -> None:
-    assert times((*OTHERS, *CANARY), PLAN) == CanaryTimes(5 * S, 201 * S, 214 * S, before=38, after=40)
+    assert find_canary_times((*OTHERS, *CANARY), PLAN) == CanaryTimes(5 * S, 201 * S, 214 * S, before=38, after=40)
 
 
 def test_a_try_before_this_one_is_no_part_of_the_time_before() -> None:
     """It had been taken back, and the restart after that is as cold as the next one."""
-    found = times((*OTHERS, replace(CANARY[0], last_ms=90 * S), ProcessSpan("a0-back", 100 * S, 201 * S), CANARY[1]), PLAN)
+    found = find_canary_times(
+        (*OTHERS, replace(CANARY[0], last_ms=90 * S), ProcessSpan("a0-back", 100 * S, 201 * S), CANARY[1]), PLAN
+    )
     assert found is not None
     assert (found.left_ms, found.before) == (201 * S, 18)
 
@@ -331,23 +284,23 @@ def test_a_try_before_this_one_is_no_part_of_the_time_before() -> None:
 def test_a_canary_that_died_and_came_back_was_changed_before() -> None:
     """Else it would be compared with itself as it is since."""
     died = (CANARY[0], replace(CANARY[1], last_ms=300 * S), ProcessSpan("a0-again", 310 * S, 500 * S))
-    found = [times((*OTHERS, *died), PLAN, since) for since in (None, 203 * S, 400 * S)]
+    found = [find_canary_times((*OTHERS, *died), PLAN, since) for since in (None, 203 * S, 400 * S)]
     assert [(one.left_ms, one.settled_ms) for one in found if one] == [(300 * S, 320 * S), (201 * S, 214 * S), (300 * S, 320 * S)]
 
 
 def test_twice_the_window_is_looked_back_at_most() -> None:
     long = [replace(life, start_ms=-900 * S) if life.start_ms == 0 else life for life in (*OTHERS, *CANARY)]
-    found = times(long, PLAN)
+    found = find_canary_times(long, PLAN)
     assert found is not None
     assert found.before == 80
 
 
 @pytest.mark.parametrize("lives", [OTHERS, (*OTHERS, CANARY[1])])
 def test_a_canary_that_was_not_seen_before_cannot_be_compared(lives: tuple[ProcessSpan, ...]) -> None:
-    assert times(lives, PLAN) is None
+    assert find_canary_times(lives, PLAN) is None
     broken = AuditFinding(AuditOutcome.FAIL, Reason.of(AuditCause.DOUBLE_OWNED, "Two owners."))
-    assert unseen(PLAN, []).outcome is AuditOutcome.INCONCLUSIVE
-    verdict = unseen(PLAN, [broken])
+    assert judge_unobserved_canary(PLAN, []).outcome is AuditOutcome.INCONCLUSIVE
+    verdict = judge_unobserved_canary(PLAN, [broken])
     assert (verdict.outcome, [finding.reason.cause for finding in verdict.findings]) == (
         AuditOutcome.FAIL,
         [AuditCause.DOUBLE_OWNED, AuditCause.CANARY_UNSEEN],
@@ -359,31 +312,31 @@ def test_a_member_slightly_behind_is_waited_for_and_an_unresponsive_one_is_not()
     behind = [*OTHERS[1:], replace(OTHERS[0], last_ms=480 * S), *CANARY]
     unresponsive = [*OTHERS[1:], replace(OTHERS[0], last_ms=300 * S), *CANARY]
     longer = replace(PLAN, window=100)
-    assert [found.after for lives in (behind, unresponsive) if (found := times(lives, longer))] == [53, 57]
+    assert [found.after for lives in (behind, unresponsive) if (found := find_canary_times(lives, longer))] == [53, 57]
 
 
 def test_what_no_life_covers_is_not_known_and_what_was_not_delivered_is_nothing() -> None:
     found = CanaryTimes(5 * S, 201 * S, 214 * S, before=2, after=3)
     measured = {("a0", 191 * S): (10, 7.0), ("a0", 219 * S): (12, 8.0), ("a1", 214 * S): (9, None), ("a2", 214 * S): (5, 1.0)}
     lives = [*CANARY, OTHERS[0], ProcessSpan("a2-1", 0, 216 * S), ProcessSpan("a3-1", 0, 900 * S, whole=False)]
-    members = {member.member: member for member in series(lives, measured, found, PLAN)}
+    members = {member.member: member for member in build_series(lives, measured, found, PLAN)}
     assert list(members) == ["a0", "a1", "a2", "a3"]
     assert (members["a0"].before.records, members["a0"].before.values) == ((10, 0), (7.0, None))
     assert (members["a0"].after.records, members["a0"].after.values) == ((0, 12, 0), (None, 8.0, None))
     assert (members["a1"].after.records, members["a1"].after.values) == ((9, 0, 0), (None, None, None))
     assert members["a2"].after.records == (None, None, None), "its last sign is in the first of them"
-    assert members["a3"].unaccounted == 1.0, "some of its events are missing"
+    assert members["a3"].unaccounted_share == 1.0, "some of its events are missing"
 
 
 @given(st.integers(-500 * S, 900 * S), st.integers(0, 20), st.integers(0, 20), st.integers(1, 50 * S))
 def test_a_time_is_in_the_interval_that_it_is_put_into(t_ms: int, before: int, after: int, interval_ms: int) -> None:
     found = CanaryTimes(interval_ms, 201 * S, 214 * S, before, after)
-    around = [begin for begins in found.spans() for begin in begins if begin <= t_ms < begin + interval_ms]
-    assert around == ([] if (begin := found.begin_of(t_ms)) is None else [begin])
+    around = [begin for begins in found.interval_starts() for begin in begins if begin <= t_ms < begin + interval_ms]
+    assert around == ([] if (begin := found.interval_start(t_ms)) is None else [begin])
 
 
 @pytest.mark.parametrize(
     ("writer", "instance"), [("a1", "a1"), ("a1-host-7", "a1"), ("g_a1-7", "a1"), ("a11-7", None), ("b", None), ("h_a1", None)]
 )
 def test_a_process_belongs_to_the_instance_that_it_is_called_by(writer: str, instance: str | None) -> None:
-    assert PLAN.instance(writer) == instance
+    assert PLAN.instance_of(writer) == instance

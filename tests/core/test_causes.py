@@ -7,12 +7,21 @@ from itertools import product
 
 import pytest
 
-from airflow_provider_kmigrate.core import readiness, watch
-from airflow_provider_kmigrate.core.causes import one_for_each
-from airflow_provider_kmigrate.core.journal_lines import ActSpan
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Controller, NodeFiles, Process, ProcessState, Reason
-from airflow_provider_kmigrate.core.readiness import ReadinessAsk
-from airflow_provider_kmigrate.core.watch import Alarms, KnownActs
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Cause,
+    ClusterView,
+    Controller,
+    NodeFiles,
+    Process,
+    ProcessState,
+    Reason,
+)
+from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk
+from airflow_provider_kmigrate.core.monitoring import watch
+from airflow_provider_kmigrate.core.monitoring.causes import reduce_to_causes
+from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
+from airflow_provider_kmigrate.core.monitoring.watch import Alarms, KnownActs
 from tests.core.views import (
     AGREEING,
     BARE,
@@ -88,7 +97,7 @@ class Broken:
         if facts is not None:
             counts = {topic: {b: c for b, c in known.items() if b != number} for topic, known in facts.counts.items()}
             facts = replace(facts, counts=counts)
-        others = [each for each in view.brokers if each != number and view.answered(each)]
+        others = [each for each in view.brokers if each != number and view.has_answered(each)]
         rows = shrunk(view.partitions or (), others)
         self.view = replace(self.view, brokers={**view.brokers, number: gone}, partitions=rows, coordinators=facts)
         if view.zk is not None:
@@ -112,8 +121,12 @@ class Broken:
 
     def zookeeper(self) -> None:
         """No server answers: nothing that only ZooKeeper tells is known."""
-        texts = {Cause.UNREAD: "ZooKeeper was not read", Cause.UNREAD_SLOW: "The topics", Cause.UNREAD_STORED: "Metadata"}
-        codes = {Cause.UNREAD: "U01"}
+        texts = {
+            Cause.UNREAD_ZOOKEEPER: "ZooKeeper was not read",
+            Cause.UNREAD_SLOW: "The topics",
+            Cause.UNREAD_STORED: "Metadata",
+        }
+        codes = {Cause.UNREAD_ZOOKEEPER: "U01"}
         self.unread(*(Reason(codes.get(cause, "U05"), f"{text}: refused", cause=cause) for cause, text in texts.items()))
         unread = {number: replace(each, in_zookeeper=None) for number, each in self.view.brokers.items()}
         missing = dict.fromkeys(("zk", "topics", "stored", "state_epoch", "ensemble"))
@@ -190,12 +203,16 @@ NO_ACTS = KnownActs(now=NOW)
 
 def alarms_of(view: ClusterView, acts: KnownActs = NO_ACTS, machines: dict[str, str] = MACHINES, gone: float = 300.0):
     """What a watch reports of this view, as `steps.waits.run_watch` puts it together; without a controller since `gone` seconds."""
-    verdict = readiness.judge(view, ReadinessAsk(before=view), NOW)
-    at_once = (*watch.at_once(view, 1e9, NOW), *watch.lost(verdict), *watch.without_controller(view, acts, NOW - gone))
-    staying = watch.if_it_stays(view, acts)
-    staying = (*staying, *watch.beside(view, staying, verdict, acts))
+    verdict = readiness.judge_rollback(view, ReadinessAsk(before=view), NOW)
+    at_once = (
+        *watch.find_immediate_alarms(view, 1e9, NOW),
+        *watch.lost_rollback_reasons(verdict),
+        *watch.no_controller_reasons(view, acts, NOW - gone),
+    )
+    staying = watch.find_debounced_alarms(view, acts)
+    staying = (*staying, *watch.find_rollback_alarms(view, staying, verdict, acts))
     reported = tuple(dict.fromkeys((*(replace(reason, certain=True) for reason in at_once), *staying)))
-    return one_for_each(reported, watch.unread(view), machines, watch.brought_about(view, acts)).roots
+    return reduce_to_causes(reported, watch.unread_reasons(view), machines, watch.expected_reasons(view, acts)).roots
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -372,7 +389,7 @@ def test_a_finalized_cluster_that_lost_its_quorum_is_never_told_to_give_a_flag_b
     (replace(healthy("finalized"), zk=None), False), (replace(healthy("finalized"), zk=None, quorum=None), True),
     (replace(healthy("zookeeper"), zk=None, quorum=None), False),
 ])  # fmt: skip
-def test_whether_there_is_a_controller(view, missing):
+def test_a_cluster_has_no_controller_if_neither_kraft_nor_zookeeper_has_one(view, missing):
     assert watch.has_no_controller(view) is missing
 
 
@@ -388,15 +405,15 @@ def test_since_when_there_is_no_controller_is_kept_from_watch_to_watch():
 def test_what_follows_from_another_cause_now_begins_no_alarm_and_ends_none():
     lag = Reason("G07", "It lags.", cause=Cause.DUAL_WRITE_LAGS)
     dead = Reason("G23", "It does not answer.", cause=Cause.CONTROLLER_UNRESPONSIVE, node="controller 3001")
-    first = Alarms().observe([lag])
-    change = first.reported(first.begun, 1.0).observe([dead], hidden=[lag])
+    first = Alarms().compare([lag])
+    change = first.after_reporting(first.begun, 1.0).compare([dead], hidden=[lag])
     assert (list(change.begun.values()), dict(change.ended)) == ([dead], {})
 
 
 def test_an_alarm_that_has_ended_repeats_no_remedy():
     dead = Reason("G23", "It does not answer.", cause=Cause.CONTROLLER_UNRESPONSIVE, node="controller 3001")
-    first = Alarms().observe([dead])
-    [alarm] = first.reported(first.begun, 1.0).observe([]).ended.values()
+    first = Alarms().compare([dead])
+    [alarm] = first.after_reporting(first.begun, 1.0).compare([]).ended.values()
     assert alarm.text == "[G23] It does not answer."
 
 

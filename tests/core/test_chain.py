@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.chain import Link, find_break, link_before
+from airflow_provider_kmigrate.core.shared.chain import Link, find_break, link_before
 from airflow_provider_kmigrate.steps import journal as journals
 from airflow_provider_kmigrate.steps.journal import FileJournal
 
@@ -25,11 +25,11 @@ def lines(tmp_path: Path) -> list[bytes]:
 def written(journal: FileJournal, count: int) -> Link:
     for number in range(count):
         journal.write("act", "step", f"the act {number}", chained=["no link"])
-    return journal.link()
+    return journal.read_link()
 
 
 def test_every_line_follows_the_one_before_it(journal: FileJournal, tmp_path: Path) -> None:
-    assert journal.link() == Link()
+    assert journal.read_link() == Link()
     end = written(journal, 5)
     assert end.lines == 5
     assert [link.lines for line in lines(tmp_path) if (link := link_before(line))] == [0, 1, 2, 3, 4]
@@ -82,7 +82,7 @@ def test_a_torn_line_and_a_journal_that_began_without_a_chain_are_covered_by_the
     written(journal, 2)
     with path.open("ab") as file:
         file.write(torn)
-    torn_end = journal.link()
+    torn_end = journal.read_link()
     kept, whole = written(journal, 2), lines(tmp_path)
     assert (torn_end.lines, kept.lines, whole[3]) == (4, 6, torn)
     assert find_break(whole, kept) == ""

@@ -22,19 +22,19 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     Tracks,
     Waiting,
     end_of_records,
+    find_stalled_groups,
     judge_commits,
-    stalled_groups,
 )
-from airflow_provider_kmigrate.core.audit.offsets_records import (
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import (
     ConsumerMember,
     GroupState,
     OffsetCommitted,
     OffsetRemoved,
     RawRecord,
 )
-from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -215,12 +215,12 @@ def test_a_log_ends_behind_its_last_record(offsets: list[int], begin: int, end: 
 def test_a_group_that_has_read_all_does_not_stand_still_before_a_marker() -> None:
     """It commits behind each record, so it never comes to the end of a transactional log."""
     before, after = commits(500, 10), commits(70_500)
-    assert [case.first for case in stalled_groups(before, after, {P0: 11})] == [10]
+    assert [case.first for case in find_stalled_groups(before, after, {P0: 11})] == [10]
     assert causes_of(before, after, end_of_records([], 10, 11)) == {}
     assert causes_of(before, after, end_of_records([10], 10, 12)).keys() == {AuditCause.GROUP_STALLED}
 
 
-def test_only_steps_count_not_what_was_removed_between() -> None:
+def test_a_removed_commit_counts_only_if_a_step_removed_it_for_good() -> None:
     found = causes_of(commits(500, 5), commits(900, None, begin=1))
     assert (found[AuditCause.COMMIT_REMOVED].outcome, found[AuditCause.COMMIT_REMOVED].examples[0].first) == (
         AuditOutcome.INCONCLUSIVE,
@@ -258,7 +258,7 @@ def test_offsets_of_unused_groups_expire() -> None:
         assert causes_of(before, after)[AuditCause.COMMIT_REMOVED].outcome is AuditOutcome.INCONCLUSIVE
 
 
-def test_its_own_topic_is_compared_too() -> None:
+def test_the_topic_of_the_commits_is_compared_too() -> None:
     """Truncated, or created again, it shows nothing more of what was committed."""
     where = TopicPartition("__consumer_offsets", 0)
     mark = LogMark(0, 500_000, 3, "id", compacted=True)
@@ -372,7 +372,7 @@ def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
         begin = (snapshot.taken_ms - OBSERVED) / MINUTE
         now = moved(OBSERVED + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
         found.append(stops(snapshot, now))
-        snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.joined(now)))))
+        snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.joined_with(now)))))
         if found[-1]:
             break
     assert found[-1], "it is never seen"
@@ -393,9 +393,9 @@ def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
     left = Tracks()
     left.add(raw(2), ConsumerMember("g", "a", there=False))
-    assert there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert there.joined_with(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     left.add(raw(3), ConsumerMember("g", "b", there=False))
-    assert not there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert not there.joined_with(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     assert there.has_members("g"), "that observation has not changed"
 
 
@@ -423,4 +423,4 @@ def test_unreadable_records_leave_a_doubt() -> None:
 def test_a_step_tells_where_to_look() -> None:
     (step,) = tracks(5, 4).found[G].backs
     assert step == OffsetStep(5, 4, 1, 1, at=1)
-    assert Track(1, 2, 0, 0).back_to(Track(3, 3, 0, 0)) == ()
+    assert Track(1, 2, 0, 0).find_step_back(Track(3, 3, 0, 0)) == ()

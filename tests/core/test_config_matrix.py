@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.files.config_matrix import (
-    MATRIX,
+from airflow_provider_kmigrate.core.cluster_state.model import level_of, same_version, version_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import (
+    NOT_INHERITED,
+    STAGE_RULES,
     FileStage,
     Rule,
     chroot_of,
+    find_problems,
+    find_references,
+    find_rule,
     inter_broker_listener,
-    node_id,
-    problems,
-    references,
-    rule,
+    is_forbidden,
+    read_node_id,
     stage_of,
 )
-from airflow_provider_kmigrate.core.model import level_of, same_version, version_of
+from airflow_provider_kmigrate.core.node_files.kafka_keys import kafka_rules
 
 ORIGINAL = {"broker.id": "1", "zookeeper.connect": "zk1:2181,zk2:2181/kafka", "log.dirs": "/data"}
 KRAFT = {
@@ -51,30 +54,15 @@ HEALTHY = {
 }
 
 
-#: Kafka's names for the brokers' defaults of topics' settings (ServerTopicConfigSynonyms of 3.9).
-DEFAULTS_OF_TOPICS = [
-    "compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level",
-    "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms", "log.cleaner.min.cleanable.ratio",
-    "log.cleaner.min.compaction.lag.ms", "log.cleanup.policy", "log.flush.interval.messages", "log.flush.interval.ms",
-    "log.flush.scheduler.interval.ms", "log.index.interval.bytes", "log.index.size.max.bytes",
-    "log.local.retention.bytes", "log.local.retention.ms", "log.message.downconversion.enable",
-    "log.message.format.version", "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms",
-    "log.message.timestamp.difference.max.ms", "log.message.timestamp.type", "log.preallocate", "log.retention.bytes",
-    "log.retention.hours", "log.retention.minutes", "log.retention.ms", "log.roll.hours", "log.roll.jitter.hours",
-    "log.roll.jitter.ms", "log.roll.ms", "log.segment.bytes", "log.segment.delete.delay.ms", "message.max.bytes",
-    "min.insync.replicas", "unclean.leader.election.enable",
-]  # fmt: skip
-
-
 def test_every_row_says_something_for_every_stage() -> None:
     letters = {str(letter) for letter in Rule}
-    assert all(len(row) == len(FileStage) and set(row) <= letters for row in MATRIX.values())
+    assert all(len(row) == len(FileStage) and set(row) <= letters for row in STAGE_RULES.values())
 
 
 @pytest.mark.parametrize("stage", FileStage)
 def test_a_healthy_file_is_recognised_and_has_no_problem(stage: FileStage) -> None:
     assert stage_of(HEALTHY[stage]) is stage
-    assert problems(HEALTHY[stage], stage, chroot="/kafka", metadata_version="3.9-IV0") == ()
+    assert find_problems(HEALTHY[stage], stage, chroot="/kafka", metadata_version="3.9-IV0") == ()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +71,7 @@ def test_a_healthy_file_is_recognised_and_has_no_problem(stage: FileStage) -> No
 )
 def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
     assert stage_of(properties) is None
-    assert [reason.code for reason in problems(properties, FileStage.ZOOKEEPER)] == ["O06"]
+    assert [reason.code for reason in find_problems(properties, FileStage.ZOOKEEPER)] == ["O06"]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +97,7 @@ def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
         (FileStage.ZOOKEEPER, {"zookeeper.connect": "zk1:2181"}, "C04"),
         (FileStage.CONTROLLER_MIGRATION, {"zookeeper.connect": "zk1:2181/kafka2"}, "C04"),
         (FileStage.MIGRATION, {"inter.broker.protocol.version": "3.8"}, "C04"),
+        (FileStage.MIGRATION, {"inter.broker.protocol.version": "2.8"}, "C04"),
         (FileStage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C04"),
         (FileStage.ZOOKEEPER, {"listeners": "PLAINTEXT://:9092, controller://:9093"}, "C04"),
         (FileStage.CONTROLLER_FINAL, {"ssl.key.password": "${vault:kafka:key}"}, "C10"),
@@ -123,7 +112,7 @@ def test_one_mistake_has_one_code(stage: FileStage, changes: dict[str, str | Non
     changed = HEALTHY[stage] | changes
     properties = {key: value for key, value in changed.items() if value is not None}
 
-    found = problems(properties, stage, chroot="/kafka", metadata_version="3.9-IV0")
+    found = find_problems(properties, stage, chroot="/kafka", metadata_version="3.9-IV0")
 
     assert [reason.code for reason in found] == [code]
 
@@ -133,14 +122,14 @@ def test_one_mistake_has_one_code(stage: FileStage, changes: dict[str, str | Non
     [(FileStage.CONTROLLER_MIGRATION, "1"), (FileStage.CONTROLLER_MIGRATION, " 1000 "), (FileStage.CONTROLLER_FINAL, "0")],
 )
 def test_how_often_an_idle_controller_writes_matters_while_it_migrates(stage: FileStage, idle: str) -> None:
-    assert problems(HEALTHY[stage] | {"metadata.max.idle.interval.ms": idle}, stage) == ()
+    assert find_problems(HEALTHY[stage] | {"metadata.max.idle.interval.ms": idle}, stage) == ()
 
 
 @pytest.mark.parametrize(
     "changes", [{"zookeeper.connect": "${file:/etc/kafka/zk:connect}"}, {"inter.broker.protocol.version": "${env:IBP}"}]
 )
 def test_what_only_the_node_can_resolve_is_no_mistake(changes: dict[str, str]) -> None:
-    assert problems(MIGRATION | changes, FileStage.MIGRATION, chroot="/kafka", metadata_version="3.9-IV0") == ()
+    assert find_problems(MIGRATION | changes, FileStage.MIGRATION, chroot="/kafka", metadata_version="3.9-IV0") == ()
 
 
 @pytest.mark.parametrize(
@@ -154,18 +143,18 @@ def test_what_only_the_node_can_resolve_is_no_mistake(changes: dict[str, str]) -
     ],
 )
 def test_references_are_distinguished_from_other_dollars(value: str, providers: tuple[str, ...]) -> None:
-    assert references(value) == providers
+    assert find_references(value) == providers
 
 
 def test_a_high_id_is_fine_where_ids_are_not_generated() -> None:
     properties = ORIGINAL | {"broker.id": "5000", "broker.id.generation.enable": "false"}
-    assert problems(properties, FileStage.ZOOKEEPER) == ()
+    assert find_problems(properties, FileStage.ZOOKEEPER) == ()
 
 
 def test_values_that_may_be_secret_are_in_no_reason() -> None:
     properties = KRAFT | {"zookeeper.ssl.keystore.password": "geheim", "password.encoder.secret": "geheim"}
-    assert "geheim" not in str(problems(properties, FileStage.KRAFT))
-    assert len(problems(properties, FileStage.KRAFT)) == 2
+    assert "geheim" not in str(find_problems(properties, FileStage.KRAFT))
+    assert len(find_problems(properties, FileStage.KRAFT)) == 2
 
 
 @pytest.mark.parametrize(
@@ -181,7 +170,7 @@ def test_the_chroot_is_what_follows_the_first_slash(connect: str, chroot: str) -
     [({"broker.id": " 7 "}, 7), ({"node.id": "8"}, 8), ({"broker.id": "-1"}, None), ({"broker.id": "x"}, None), ({}, None)],
 )
 def test_the_id_is_explicit_or_unknown(properties: dict[str, str], expected: int | None) -> None:
-    assert node_id(properties) == expected
+    assert read_node_id(properties) == expected
 
 
 @pytest.mark.parametrize(
@@ -194,16 +183,83 @@ def test_the_inter_broker_listener_has_kafkas_defaults(properties: dict[str, str
 
 def test_listener_keys_belong_to_the_inter_broker_listener_only() -> None:
     stage = FileStage.CONTROLLER_FINAL
-    assert rule("listener.name.int.ssl.keystore.location", stage, "INT") is Rule.SAME
-    assert rule("listener.name.ext.ssl.keystore.location", stage, "INT") is Rule.ABSENT
-    assert rule("num.io.threads", stage) is Rule.ABSENT
+    assert find_rule("listener.name.int.ssl.keystore.location", stage, "INT") is Rule.SAME
+    assert find_rule("listener.name.ext.ssl.keystore.location", stage, "INT") is Rule.ABSENT
+    assert find_rule("listener.name.int.plugin.key", stage, "INT") is Rule.SAME
+
+
+@pytest.mark.parametrize("stage", [FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL])
+def test_controllers_inherit_every_key_that_kafka_defines_less_those_with_a_reason(stage: FileStage) -> None:
+    keys = [key.name for key in kafka_rules().keys.values() if not key.releases.isdisjoint(kafka_rules().with_zookeeper)]
+    left_behind = {key for key in keys if find_rule(key, stage) is Rule.ABSENT}
+    by_a_row = {key for key in keys if is_forbidden(key, stage)}
+    with_reason = {
+        key for key in keys if any(key == row or (row.endswith("*") and key.startswith(row[:-1])) for row in NOT_INHERITED)
+    }
+    in_no_file = {key for key in keys if kafka_rules().keys[key].mode == "dynamic-only"}
+    assert len(keys) > 300
+    assert left_behind == by_a_row | with_reason | in_no_file
+    assert all(NOT_INHERITED.values())
 
 
 @pytest.mark.parametrize("stage", [FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL])
 def test_controllers_have_the_brokers_defaults_of_every_topic_setting(stage: FileStage) -> None:
-    assert [key for key in DEFAULTS_OF_TOPICS if rule(key, stage) is not Rule.SAME] == []
-    assert rule("log.dir", stage) is Rule.ABSENT
-    assert rule("log.retention.hours", FileStage.KRAFT) is Rule.SAME
+    defaults_of_topics = [key for keys in kafka_rules().topics.values() for key, _ in keys]
+    assert len(defaults_of_topics) == 36
+    assert [key for key in defaults_of_topics if find_rule(key, stage) is not Rule.SAME] == []
+    assert find_rule("log.retention.hours", FileStage.KRAFT) is Rule.SAME
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "security.providers",
+        "client.quota.callback.class",
+        "broker.session.timeout.ms",
+        "max.connections",
+        "max.connections.per.ip.overrides",
+        "max.connection.creation.rate",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.context.region",
+        "metrics.jmx.exclude",
+        "kafka.metrics.reporters",
+        "config.providers.vault.param.address",
+        "producer.id.expiration.ms",
+        "transactional.id.expiration.ms",
+        "socket.request.max.bytes",
+        "connection.failed.authentication.delay.ms",
+        "request.timeout.ms",
+        "alter.config.policy.kraft.compatibility.enable",
+        "super.users",
+        "num.io.threads",
+    ],
+)
+def test_siblings_of_what_controllers_missed_are_inherited(key: str) -> None:
+    assert find_rule(key, FileStage.CONTROLLER_FINAL) is Rule.SAME
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "log.dir",
+        "broker.rack",
+        "advertised.listeners",
+        "early.start.listeners",
+        "reserved.broker.max.id",
+        "replica.selector.class",
+        "remote.log.storage.manager.class.name",
+        "authorizer.zookeeper.url",
+        "confluent.license",
+        "rsm.config.secret",
+        "num.partition",
+        "host.name",
+        "min.insync.replicas.typo",
+    ],
+)
+def test_what_is_a_brokers_own_or_unknown_to_kafka_is_not(key: str) -> None:
+    assert find_rule(key, FileStage.CONTROLLER_FINAL) is Rule.ABSENT
+    assert find_rule(key, FileStage.KRAFT) is Rule.SAME
 
 
 @pytest.mark.parametrize(

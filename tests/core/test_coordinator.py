@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import coordinator
-from airflow_provider_kmigrate.core.coordination.registration import java_hash
-from airflow_provider_kmigrate.core.coordinator import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, waits_for
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, CoordinatorFacts, Partition
+from airflow_provider_kmigrate.core.member.registration import java_hash
+from airflow_provider_kmigrate.core.migration import coordinator
+from airflow_provider_kmigrate.core.migration.coordinator import (
     OFFSETS,
     Agreement,
     Coordinators,
     GroupClass,
-    calmest_order,
-    forecast,
-    magnitude,
-    narrowed,
+    find_calmest_order,
+    forecast_roll,
+    hash_group,
+    judge_counts,
+    narrow_counts,
     possible_counts,
     probe_groups,
-    uniform,
 )
-from airflow_provider_kmigrate.core.decision import Decision, Done, waits_for
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, CoordinatorFacts, Partition
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.migration.gates import GateState
+from airflow_provider_kmigrate.core.shared.text import summarize
 from tests.core.views import ZK, cluster
 
 
@@ -58,13 +58,13 @@ def test_hashes_are_those_of_java_17(text: str, expected: int) -> None:
     [("polygenelubricants", 50, 0), ("consumer_group", 55, 53), ("test_consumer_group", 65, 17), ("a", 1, 0)],
 )
 def test_partitions_are_those_of_kafka(group: str, count: int, expected: int) -> None:
-    assert magnitude(group) % count == expected
+    assert hash_group(group) % count == expected
 
 
 def answers_of(count: int, leaders: Mapping[int, int]) -> dict[str, int | None]:
     """What FindCoordinator says on a broker that uses this count."""
     names = probe_groups(tuple(leaders[partition] for partition in sorted(leaders)))
-    found = {name: leaders.get(magnitude(name) % count, -1) for name in names}
+    found = {name: leaders.get(hash_group(name) % count, -1) for name in names}
     return {name: None if leader < 0 else leader for name, leader in found.items()}
 
 
@@ -89,7 +89,7 @@ def test_the_true_count_is_always_possible_and_every_possible_one_explains_the_a
 def test_names_that_were_left_out_would_show_nothing_more(rows: list[int]) -> None:
     """The few names chosen leave no count beside the topic's that all names of the pool would rule out."""
     leaders = dict(enumerate(rows))
-    every = {f"__coord_probe_{number}": magnitude(f"__coord_probe_{number}") for number in range(128)}
+    every = {f"__coord_probe_{number}": hash_group(f"__coord_probe_{number}") for number in range(128)}
     asked = {name: leaders.get(number % len(rows), -1) for name, number in every.items()}
     chosen = probe_groups(tuple(rows))
     assert set(chosen) <= set(every)
@@ -114,7 +114,7 @@ def test_regular_leaders_do_not_distinguish_multiples() -> None:
     ("registered", "expected"), [(24, {24}), (48, {24, 48}), (30, {24, 48}), (0, {24, 48}), (None, {24, 48})]
 )
 def test_a_broker_that_registered_before_the_topic_grew_has_the_smaller_count(registered: int | None, expected: set[int]) -> None:
-    assert narrowed(frozenset({24, 48}), 48, registered) == expected
+    assert narrow_counts(frozenset({24, 48}), 48, registered) == expected
 
 
 def test_counts_above_the_limit_are_tried_when_the_topic_has_them() -> None:
@@ -168,7 +168,7 @@ FIFTY, BOTH = frozenset({50}), frozenset({24, 50})
     ],
 )
 def test_verdict(counts: dict[int, frozenset[int]] | None, agreement: Agreement, codes: list[str]) -> None:
-    verdict = uniform(counts, 50, (0, 1))
+    verdict = judge_counts(counts, 50, (0, 1))
 
     assert verdict.agreement is agreement
     assert [reason.code for reason in verdict.reasons] == codes
@@ -181,15 +181,15 @@ def test_verdict(counts: dict[int, frozenset[int]] | None, agreement: Agreement,
 def test_an_unchanged_topic_and_the_configuration_settle_what_answers_cannot(
     configured: dict[int, int], agreement: Agreement
 ) -> None:
-    assert uniform({0: BOTH, 1: BOTH}, 50, (0, 1), configured).agreement is agreement
+    assert judge_counts({0: BOTH, 1: BOTH}, 50, (0, 1), configured).agreement is agreement
 
 
 def test_configuration_never_outweighs_an_answer() -> None:
-    assert uniform({0: frozenset({24})}, 50, (0,), {0: 50}).agreement is Agreement.BROKEN
+    assert judge_counts({0: frozenset({24})}, 50, (0,), {0: 50}).agreement is Agreement.BROKEN
 
 
 def test_no_broker_at_all_is_unknown() -> None:
-    assert uniform({}, 50, ()).agreement is Agreement.UNKNOWN
+    assert judge_counts({}, 50, ()).agreement is Agreement.UNKNOWN
 
 
 @dataclass
@@ -239,11 +239,11 @@ def test_every_group_has_the_class_of_the_model_in_every_state_of_a_roll(roll: t
     old, new, rows, order = roll
     counts, leaders = dict.fromkeys(order, old), dict(enumerate(rows))
     start = Coordinators(dict(counts), leaders, new)
-    states = forecast(start.moving(GROUPS), (), order)
+    states = forecast_roll(start.count_moving_groups(GROUPS), (), order)
     for place, broker in enumerate([None, *order]):
         if broker is not None:
             counts[broker] = new
-        model, classes = Model(dict(counts), leaders), Coordinators(dict(counts), leaders, new).classes(GROUPS)
+        model, classes = Model(dict(counts), leaders), Coordinators(dict(counts), leaders, new).classify_groups(GROUPS)
         assert sorted(chain.from_iterable(classes.values())) == sorted(GROUPS)
         for kind, names in classes.items():
             for group in names:
@@ -260,24 +260,24 @@ def test_the_calmest_order_restarts_each_broker_once_and_is_no_worse_than_the_us
     roll: tuple[int, int, list[int], list[int]],
 ) -> None:
     old, new, rows, brokers = roll
-    moving = Coordinators(dict.fromkeys(brokers, old), dict(enumerate(rows)), new).moving(GROUPS)
-    order = calmest_order(moving, (), brokers)
+    moving = Coordinators(dict.fromkeys(brokers, old), dict(enumerate(rows)), new).count_moving_groups(GROUPS)
+    order = find_calmest_order(moving, (), brokers)
     assert sorted(order) == sorted(brokers)
-    assert sum(forecast(moving, (), order)[0]) == min(sum(forecast(moving, (), [broker])[0]) for broker in brokers)
+    assert sum(forecast_roll(moving, (), order)[0]) == min(sum(forecast_roll(moving, (), [broker])[0]) for broker in brokers)
 
 
 def test_an_order_that_pays_is_found() -> None:
     """Groups move from 0 to 1 and from 2 to 3: 0, 2, 1, 3 would keep both pairs between two coordinators at once."""
     moving = {(0, 1): 5, (2, 3): 5}
-    assert calmest_order(moving, (), range(4)) == (0, 1, 2, 3)
-    assert max(blackout for _, blackout in forecast(moving, (), (0, 1, 2, 3))) == 5
-    assert max(blackout for _, blackout in forecast(moving, (), (0, 2, 1, 3))) == 10
+    assert find_calmest_order(moving, (), range(4)) == (0, 1, 2, 3)
+    assert max(blackout for _, blackout in forecast_roll(moving, (), (0, 1, 2, 3))) == 5
+    assert max(blackout for _, blackout in forecast_roll(moving, (), (0, 2, 1, 3))) == 10
 
 
 def test_more_than_two_counts_are_classed_by_who_accepts() -> None:
     known = Coordinators({0: 2, 1: 3, 2: 6}, dict(enumerate([0, 1, 2, 0, 1, 2])), 6)
     model = Model(dict(known.counts), dict(known.leaders))
-    for kind, names in known.classes(GROUPS).items():
+    for kind, names in known.classify_groups(GROUPS).items():
         for group in names:
             number = len(model.acceptors(group))
             assert (number > 1, number == 0) == (kind is GroupClass.SPLIT, kind is GroupClass.BLACKOUT)
@@ -365,8 +365,8 @@ def test_a_topic_with_another_count_than_our_note_agrees_only_if_every_answer_pr
     answers: str, note: Mapping[str, int] | None
 ) -> None:
     counts, expanded = ANSWERS[answers]
-    alone = coordinator.agreed(noted(seen(dict.fromkeys(range(3), counts)), {OFFSETS.name: 15})).state
-    found = coordinator.agreed(noted(seen(dict.fromkeys(range(3), counts)), note))
+    alone = coordinator.brokers_agree(noted(seen(dict.fromkeys(range(3), counts)), {OFFSETS.name: 15})).state
+    found = coordinator.brokers_agree(noted(seen(dict.fromkeys(range(3), counts)), note))
     differs = (note or {}).get(OFFSETS.name, 15) != 15
     assert found.state is (expanded or GateState.MET if differs else alone)
     assert {reason.code for reason in found.reasons} <= {"K01", "K02"}
@@ -374,11 +374,11 @@ def test_a_topic_with_another_count_than_our_note_agrees_only_if_every_answer_pr
 
 def test_a_hidden_expansion_is_named_with_both_counts_and_the_dag_that_completes_it() -> None:
     view = noted(seen(dict.fromkeys(range(3), FIFTEEN | {10})), {OFFSETS.name: 10})
-    (reason,) = coordinator.agreed(view).reasons
+    (reason,) = coordinator.brokers_agree(view).reasons
     assert reason.code == "K01"
     for words in ("had 10 partitions", "has 15 now", "kmigrate_offsets_topic__", "(`partitions`: 15)"):
         assert words in reason.text
-    assert coordinator.agreed(replace(view, zk=None)).met, "after the finalization ZooKeeper may be off"
+    assert coordinator.brokers_agree(replace(view, zk=None)).met, "after the finalization ZooKeeper may be off"
     assert coordinator.answers_agree(view).met
 
 
@@ -402,34 +402,34 @@ def test_a_count_is_noted_once_and_changes_only_if_all_brokers_certainly_use_ano
 def test_one_broker_that_may_use_the_old_count_keeps_the_note() -> None:
     view = noted(seen({0: FIFTEEN, 1: FIFTEEN, 2: FIFTEEN | {10}}), {OFFSETS.name: 10})
     assert coordinator.counts_to_note(view) == {}
-    assert coordinator.agreed(view).state is GateState.NEVER
+    assert coordinator.brokers_agree(view).state is GateState.NEVER
 
 
 def test_a_missing_note_is_not_taken_for_an_unchanged_topic() -> None:
     view = noted(seen({}), None)
-    assert [reason.code for reason in coordinator.noted(view).reasons] == ["K02"]
-    assert coordinator.noted(noted(view, {})).met
+    assert [reason.code for reason in coordinator.counts_noted(view).reasons] == ["K02"]
+    assert coordinator.counts_noted(noted(view, {})).met
 
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_without_a_note_only_answers_that_prove_the_count_let_a_restart_pass(answers: str) -> None:
     """A migration that an older release began."""
     view = noted(seen(dict.fromkeys(range(3), ANSWERS[answers][0])), None)
-    assert coordinator.noted(view).met is (answers == "the topic's count alone")
+    assert coordinator.counts_noted(view).met is (answers == "the topic's count alone")
 
 
 def test_without_a_note_brokers_are_asked() -> None:
     view = replace(noted(seen(dict.fromkeys(range(3), FIFTEEN)), None), coordinators=None)
-    assert [reason.cause for reason in coordinator.noted(view).reasons] == [Cause.COORDINATORS_NOT_ASKED]
-    assert not coordinator.noted(replace(noted(seen({}), None), partitions=None)).met
+    assert [reason.cause for reason in coordinator.counts_noted(view).reasons] == [Cause.COORDINATORS_NOT_ASKED]
+    assert not coordinator.counts_noted(replace(noted(seen({}), None), partitions=None)).met
 
 
 def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
     view = seen({0: FIFTEEN, 1: FIFTEEN})
-    assert "brokers 2, or they did not answer" in coordinator.agreed(view).reasons[0].text
-    assert coordinator.agreed(view, but=(2,)).met
-    assert coordinator.agreed(seen({}), but=(0, 1, 2)).met
-    assert coordinator.agreed(seen({2: TEN}), but=(2,)).state is GateState.NEVER, "what it answers counts"
+    assert "brokers 2, or they did not answer" in coordinator.brokers_agree(view).reasons[0].text
+    assert coordinator.brokers_agree(view, but=(2,)).met
+    assert coordinator.brokers_agree(seen({}), but=(0, 1, 2)).met
+    assert coordinator.brokers_agree(seen({2: TEN}), but=(2,)).state is GateState.NEVER, "what it answers counts"
 
 
 def test_the_groups_that_suffer_are_named() -> None:
@@ -448,7 +448,7 @@ def test_the_groups_that_suffer_are_named() -> None:
 
 def test_groups_are_not_classed_while_a_broker_does_not_answer() -> None:
     for counts in ({0: TEN, 1: FIFTEEN}, {0: TEN, 1: FIFTEEN, 2: frozenset()}):
-        gate = coordinator.agreed(seen(counts, tuple(GROUPS)))
+        gate = coordinator.brokers_agree(seen(counts, tuple(GROUPS)))
         assert gate.state is GateState.NEVER
         assert not any("consumer groups" in reason.text for reason in gate.reasons)
 
@@ -456,14 +456,14 @@ def test_groups_are_not_classed_while_a_broker_does_not_answer() -> None:
 def test_counts_with_the_same_coordinators_give_the_same_groups() -> None:
     """Three brokers that lead in turn: 3, 6, 9 and 12 partitions have the same coordinator for every group."""
     turns = {partition: partition % 3 for partition in range(20)}
-    classes = [Coordinators({0: 20, 1: count, 2: count}, turns, 20).classes(GROUPS) for count in (3, 6, 9, 12)]
+    classes = [Coordinators({0: 20, 1: count, 2: count}, turns, 20).classify_groups(GROUPS) for count in (3, 6, 9, 12)]
     assert classes[0][GroupClass.SPLIT]
     for kind in (GroupClass.SPLIT, GroupClass.BLACKOUT):
         assert all(each[kind] == classes[0][kind] for each in classes)
     rows = tuple(Partition(OFFSETS.name, p, p % 3, (0, 1, 2), (0, 1, 2)) for p in range(20))
     alike = frozenset({3, 6, 9, 12})
     facts = CoordinatorFacts({OFFSETS.name: {0: frozenset({20}), 1: alike, 2: alike}}, tuple(GROUPS))
-    (reason,) = coordinator.agreed(replace(cluster([ZK, ZK, ZK]), partitions=rows, coordinators=facts)).reasons
+    (reason,) = coordinator.brokers_agree(replace(cluster([ZK, ZK, ZK]), partitions=rows, coordinators=facts)).reasons
     assert f"{len(classes[3][GroupClass.SPLIT])} {GroupClass.SPLIT}: {summarize(classes[3][GroupClass.SPLIT])};" in reason.text
 
 

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.equivalence import (
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Entities, Inventory, Stored, StoredKind
+from airflow_provider_kmigrate.core.migration.equivalence import (
     Difference,
     DifferenceKind,
     PartitionMetadata,
     TopicMetadata,
-    changes,
-    compare,
     compare_settings,
+    compare_topics,
     describe_changes,
-    persisting,
-    reasons,
-    unknown_changes,
+    find_changes,
+    list_unknown_changes,
+    persisting_differences,
+    summarize_differences,
 )
-from airflow_provider_kmigrate.core.model import ClusterView, Entities, Inventory, Stored, StoredKind
 
 FIRST, SECOND = PartitionMetadata((0, 1, 2), 0, (0, 1, 2)), PartitionMetadata((1, 2, 0), 1, (1, 2))
 ORDERS = TopicMetadata("orders", "q1Sh-9_ISia_zwGINzRvyQ", {0: FIRST, 1: SECOND}, {"retention.ms": "1000"})
@@ -29,13 +29,13 @@ ZOOKEEPER = {"orders": ORDERS}
 
 
 def kinds(changed: TopicMetadata) -> list[tuple[DifferenceKind, str]]:
-    return [(found.kind, found.entity) for found in compare(ZOOKEEPER, {changed.name: changed})]
+    return [(found.kind, found.entity) for found in compare_topics(ZOOKEEPER, {changed.name: changed})]
 
 
 def test_equal_sides_have_no_difference() -> None:
     other_isr = replace(ORDERS, partitions={0: replace(FIRST, isr=(0,)), 1: SECOND})
-    assert compare(ZOOKEEPER, {"orders": other_isr}) == ()
-    assert compare({}, {}) == ()
+    assert compare_topics(ZOOKEEPER, {"orders": other_isr}) == ()
+    assert compare_topics({}, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_one_change_is_one_difference(changed: TopicMetadata, expected: list[tup
 
 def test_topics_without_an_id_on_both_sides_are_not_equal() -> None:
     nameless = {"orders": replace(ORDERS, topic_id=None)}
-    assert [found.kind for found in compare(nameless, nameless)] == [DifferenceKind.TOPIC_ID]
+    assert [found.kind for found in compare_topics(nameless, nameless)] == [DifferenceKind.TOPIC_ID]
 
 
 def test_a_pending_deletion_explains_a_missing_topic_and_nothing_else() -> None:
-    (missing,) = compare(ZOOKEEPER, {}, pending_deletions=["orders"])
-    (extra,) = compare({}, ZOOKEEPER, pending_deletions=["orders"])
+    (missing,) = compare_topics(ZOOKEEPER, {}, pending_deletions=["orders"])
+    (extra,) = compare_topics({}, ZOOKEEPER, pending_deletions=["orders"])
 
-    assert (missing.kind, missing.counts) == (DifferenceKind.MISSING_TOPIC, False)
-    assert (extra.kind, extra.counts) == (DifferenceKind.EXTRA_TOPIC, True)
-    assert reasons([missing]) == ()
+    assert (missing.kind, missing.is_unexplained) == (DifferenceKind.MISSING_TOPIC, False)
+    assert (extra.kind, extra.is_unexplained) == (DifferenceKind.EXTRA_TOPIC, True)
+    assert summarize_differences([missing]) == ()
 
 
 def test_an_entity_without_settings_is_none_at_all() -> None:
@@ -77,18 +77,18 @@ def test_an_entity_without_settings_is_none_at_all() -> None:
     )
 
 
-def test_only_what_two_comparisons_show_lasts() -> None:
+def test_only_a_difference_that_two_comparisons_show_persists() -> None:
     moving = Difference(DifferenceKind.LEADER, "orders-0", "0", "1")
     stays = Difference(DifferenceKind.TOPIC_CONFIG, "orders retention.ms", "1", "2")
 
-    assert persisting([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
-    assert persisting([], [stays]) == ()
+    assert persisting_differences([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
+    assert persisting_differences([], [stays]) == ()
 
 
 def test_differences_are_summed_up_by_kind_with_examples() -> None:
-    found = compare({f"t{i}": replace(ORDERS, name=f"t{i}") for i in range(7)}, {"new": ORDERS})
+    found = compare_topics({f"t{i}": replace(ORDERS, name=f"t{i}") for i in range(7)}, {"new": ORDERS})
 
-    missing, extra = reasons(found)
+    missing, extra = summarize_differences(found)
 
     assert (missing.code, extra.code) == ("E01", "E02")
     assert missing.text.startswith("7 ")
@@ -114,14 +114,14 @@ TOPICS = st.dictionaries(
 def test_nothing_is_found_exactly_where_both_sides_are_equal(
     one: dict[str, TopicMetadata], other: dict[str, TopicMetadata]
 ) -> None:
-    found = compare(one, other)
+    found = compare_topics(one, other)
 
     assert (found == ()) == (one == other)
-    assert len(found) == len(compare(other, one))
+    assert len(found) == len(compare_topics(other, one))
 
 
 def changed(zookeeper: dict[str, TopicMetadata], kraft: dict[str, TopicMetadata]) -> list[tuple[DifferenceKind, str, bool]]:
-    found = changes(ClusterView(0.0, topics=(zookeeper, kraft)), Inventory(0.0, ZOOKEEPER, {}))
+    found = find_changes(ClusterView(0.0, topics=(zookeeper, kraft)), Inventory(0.0, ZOOKEEPER, {}))
     return [(each.kind, each.entity, each.held) for each in found]
 
 
@@ -179,18 +179,18 @@ FASTER: Entities = {"user alice": {"rate": "2"}}
 def test_a_change_of_a_setting_is_held_if_both_sides_agree_on_it(
     kind: StoredKind, stored: Stored, expected: list[tuple[str, bool]]
 ) -> None:
-    found = changes(ClusterView(0.0, stored={kind: stored}), Inventory(0.0, {}, {kind: FORMER}))
+    found = find_changes(ClusterView(0.0, stored={kind: stored}), Inventory(0.0, {}, {kind: FORMER}))
     assert [(each.entity, each.held) for each in found] == expected
 
 
 def test_given_out_producer_ids_are_no_change() -> None:
     given = Stored({"producer ids": {"highest": "2999"}}, {"producer ids": {"highest": "5"}}, {Stored.EVERY: "no request"})
-    assert changes(ClusterView(0.0, stored={StoredKind.PRODUCER_IDS: given}), Inventory(0.0, {}, {})) == ()
+    assert find_changes(ClusterView(0.0, stored={StoredKind.PRODUCER_IDS: given}), Inventory(0.0, {}, {})) == ()
 
 
 def test_changes_are_counted_by_kind() -> None:
     view = ClusterView(0.0, topics=({}, {f"t{n}": replace(NEW, name=f"t{n}") for n in range(7)} | {"orders": LONGER}))
-    text = describe_changes(changes(view, Inventory(0.0, ZOOKEEPER, {})))
+    text = describe_changes(find_changes(view, Inventory(0.0, ZOOKEEPER, {})))
     assert (
         text
         == "topic settings (1): orders retention.ms (1000 before, 2000 now); topics created (7): t0, t1, t2, t3, t4 and 2 more"
@@ -199,12 +199,12 @@ def test_changes_are_counted_by_kind() -> None:
 
 def test_what_cannot_be_seen_to_have_changed_is_named() -> None:
     read = {kind: Stored({}) for kind in StoredKind}
-    assert unknown_changes(ClusterView(0.0, topics=({}, {}), stored=read)) == ()
+    assert list_unknown_changes(ClusterView(0.0, topics=({}, {}), stored=read)) == ()
     unreported = {**read, StoredKind.QUOTAS: Stored({}, unreported={Stored.EVERY: "no broker is in KRaft mode"})}
-    assert unknown_changes(ClusterView(0.0, topics=({}, {}), stored=unreported)) == ("quotas (no broker is in KRaft mode)",)
+    assert list_unknown_changes(ClusterView(0.0, topics=({}, {}), stored=unreported)) == ("quotas (no broker is in KRaft mode)",)
     for kind, value in ((StoredKind.CREDENTIALS, "4096 iterations"), (StoredKind.BROKER_SETTINGS, "(hidden)")):
-        (hidden,) = unknown_changes(
+        (hidden,) = list_unknown_changes(
             ClusterView(0.0, topics=({}, {}), stored={**read, kind: Stored({"x": {"k": value}}, {"x": {"k": value}})})
         )
         assert "hidden settings" in hidden
-    assert len(unknown_changes(ClusterView(0.0))) == 2
+    assert len(list_unknown_changes(ClusterView(0.0))) == 2

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import events
-from airflow_provider_kmigrate.core.event_lines import KINDS, BadEvent, UnknownVersion, decode, encode
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Expect, SlowRecord, Stamp, Start, WriterRole
+from airflow_provider_kmigrate.core.events import model as events
+from airflow_provider_kmigrate.core.events.lines import KINDS, BadEvent, UnknownVersion, decode, encode
+from airflow_provider_kmigrate.core.events.model import Ack, DeliveryRun, Event, Expect, SlowRecord, Stamp, Start, WriterRole
 
 RUN = DeliveryRun(
     Stamp("w", 3, 1_000),
@@ -180,18 +180,20 @@ def test_events_are_values() -> None:
 
 @given(st.integers(0, 10**12))
 def test_a_bucket_is_within_its_error(value: int) -> None:
-    assert abs(events.middle(events.bucket(value)) - value) <= 0.0079 * value
+    assert abs(events.bucket_middle(events.latency_bucket(value)) - value) <= 0.0079 * value
 
 
 @given(st.integers(-(10**6), 10**9))
 def test_buckets_are_ordered_and_dense(value: int) -> None:
-    assert 0 <= events.bucket(value + 1) - events.bucket(value) <= 1
+    assert 0 <= events.latency_bucket(value + 1) - events.latency_bucket(value) <= 1
 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 0.999, 1.0]))
 def test_quantiles_of_values_and_of_buckets_agree(values: list[int], share: float) -> None:
     exact = events.counted_quantile([(value, 1) for value in sorted(values)], share)
-    rough = events.bucket_quantile(events.merge([events.histogram(values[:7]), events.histogram(values[7:])]), share)
+    rough = events.bucket_quantile(
+        events.merge_histograms([events.build_histogram(values[:7]), events.build_histogram(values[7:])]), share
+    )
     assert exact is not None
     assert rough is not None
     assert abs(rough - exact) <= 0.0079 * exact

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
+from airflow_provider_kmigrate.core.audit.events_kept import (
+    check_retention,
+    explain_mismatch,
+    newest_batch,
+    refuse_removed_events,
+)
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -31,24 +36,24 @@ P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)
     ],
 )
 def test_a_checkpoint_and_its_output(begun: int | None, done: int | None, written: int | None, word: str) -> None:
-    found = misfit(begun, done, written)
+    found = explain_mismatch(begun, done, written)
     assert word in found
     assert bool(word) == bool(found)
 
 
 def test_the_last_batch_of_an_output() -> None:
-    assert newest_written(["0", "9.compact", "10", ".10.crc", "_tmp"]) == 10
-    assert newest_written(["9.compact"]) == 9
-    assert newest_written([]) is None
+    assert newest_batch(["0", "9.compact", "10", ".10.crc", "_tmp"]) == 10
+    assert newest_batch(["9.compact"]) == 9
+    assert newest_batch([]) is None
 
 
 def test_events_that_were_removed_before_they_were_taken_in() -> None:
     marks = {P0: LogMark(start=10, end=20), P1: LogMark(start=7, end=9)}
-    refuse_removed(marks, {P0: 10, P1: 8})
-    refuse_removed(marks, {})
-    refuse_removed({}, {P0: 3})
+    refuse_removed_events(marks, {P0: 10, P1: 8})
+    refuse_removed_events(marks, {})
+    refuse_removed_events({}, {P0: 3})
     with pytest.raises(Refused, match="e-0 begins at 10, and was read up to 9") as error:
-        refuse_removed(marks, {P0: 9, P1: 8})
+        refuse_removed_events(marks, {P0: 9, P1: 8})
     assert [reason.cause for reason in error.value.reasons] == [AuditCause.EVENTS_REMOVED]
 
 
@@ -63,7 +68,7 @@ def test_events_that_were_removed_before_they_were_taken_in() -> None:
     ],
 )
 def test_what_the_topic_does_not_keep_is_said(mark: LogMark, outcome: AuditOutcome | None) -> None:
-    found = limits("e", {P0: mark, P1: LogMark(retention_ms=-1, retention_bytes=-1)})
+    found = check_retention("e", {P0: mark, P1: LogMark(retention_ms=-1, retention_bytes=-1)})
     assert [(finding.reason.cause, finding.outcome) for finding in found] == (
         [(AuditCause.EVENTS_EXPIRE, outcome)] if outcome else []
     )

@@ -11,23 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import expansion
-from airflow_provider_kmigrate.core.coordinator import (
-    OFFSETS,
-    TRANSACTIONS,
-    Coordinators,
-    GroupClass,
-    magnitude,
-    new_replicas,
-    possible_counts,
-    probe_groups,
-)
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.expansion import Export, export_of
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterView,
     CoordinatorFacts,
     Expansion,
@@ -40,7 +25,22 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.coordinator import (
+    OFFSETS,
+    TRANSACTIONS,
+    Coordinators,
+    GroupClass,
+    assign_new_replicas,
+    hash_group,
+    possible_counts,
+    probe_groups,
+)
+from airflow_provider_kmigrate.core.offsets_topic import expansion
+from airflow_provider_kmigrate.core.offsets_topic.expansion import Export, parse_export
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog, StoredCommit, build_trails
 from tests.core.views import DOWN, KRAFT, ZK, cluster
 
 GROUPS = tuple(f"team-{number}" for number in range(60))
@@ -55,7 +55,7 @@ def topic(brokers: int, count: int, factor: int) -> tuple[Partition, ...]:
 def seen(count: int = 10, used: frozenset[int] | None = None, **changes: object) -> ClusterView:
     """Three brokers that use `used`, or the topic's own count; each group at its coordinator, with one offset."""
     found, rows = used or frozenset({count}), topic(3, count, 3)
-    homes = {group: rows[magnitude(group) % max(found)].leader for group in GROUPS}
+    homes = {group: rows[hash_group(group) % max(found)].leader for group in GROUPS}
     offsets = {TopicPartition("t", 0): FetchedOffset(1)}
     hosted = {b: {group: HostedGroup("Empty", 0, offsets) for group, home in homes.items() if home == b} for b in range(3)}
     view = replace(
@@ -75,7 +75,7 @@ def plan_of(view: ClusterView, target: int) -> Expansion:
 
 
 def described(view: ClusterView, target: int) -> str:
-    return expansion.describe(view, plan_of(view, target), undo=False)
+    return expansion.render_document(expansion.to_document(view, plan_of(view, target), undo=False))
 
 
 @settings(max_examples=100, deadline=None)
@@ -85,12 +85,12 @@ def test_new_partitions_are_spread_and_their_leaders_distinguish_the_counts(
 ) -> None:
     assume(factor <= brokers)
     rows, racks = topic(brokers, old, factor), {broker: RACKS[broker] for broker in range(brokers)}
-    found = new_replicas(rows, racks, times * old, [old])
+    found = assign_new_replicas(rows, racks, times * old, [old])
     assert len(found) == (times - 1) * old
     assert all(len(set(row)) == len(row) == factor for row in found)
     leads = Counter([row.replicas[0] for row in rows] + [row[0] for row in found])
     assert max(leads.values()) - min(leads[broker] for broker in range(brokers)) <= 1
-    even = new_replicas(rows, dict.fromkeys(racks), times * old, [old])  # racks of different sizes hold different numbers
+    even = assign_new_replicas(rows, dict.fromkeys(racks), times * old, [old])  # racks of different sizes hold different numbers
     held = Counter(broker for row in (*(row.replicas for row in rows), *even) for broker in row)
     assert max(held.values()) - min(held[broker] for broker in range(brokers)) <= factor
     if len(set(racks.values())) >= factor:
@@ -98,29 +98,29 @@ def test_new_partitions_are_spread_and_their_leaders_distinguish_the_counts(
     leaders = dict(enumerate([*(row.leader for row in rows), *(row[0] for row in found)]))
     if old > 1 or brokers > 1:
         names = probe_groups(tuple(leaders.values()))
-        answers = {name: leaders[magnitude(name) % old] for name in names}
+        answers = {name: leaders[hash_group(name) % old] for name in names}
         assert times * old not in possible_counts(answers, leaders), "a broker that has not restarted is seen"
 
 
 def test_without_racks_and_with_fewer_brokers_than_replicas() -> None:
     rows = topic(3, 2, 3)
-    assert new_replicas(rows, {0: None, 1: None}, 3, [2]) == [[0, 1]]
+    assert assign_new_replicas(rows, {0: None, 1: None}, 3, [2]) == [[0, 1]]
 
 
 @pytest.mark.parametrize(("target", "stay"), [(20, 1 / 2), (30, 1 / 3), (40, 1 / 4)])
 def test_an_integer_factor_k_leaves_one_group_in_k(target: int, stay: float) -> None:
     names = [sha256(str(number).encode()).hexdigest() for number in range(3000)]
-    staying = [name for name in names if not expansion.moves(name, Expansion((10,), target))]
+    staying = [name for name in names if not expansion.is_moved_by(name, Expansion((10,), target))]
     assert abs(len(staying) / len(names) - stay) < 0.03
 
 
 @pytest.mark.parametrize("target", [15, 20, 30])
 def test_the_groups_that_stay_are_the_invariant_ones_of_every_state_of_a_roll(target: int) -> None:
     leaders = dict(enumerate(row.leader for row in topic(3, target, 3)))
-    staying = {group for group in GROUPS if not expansion.moves(group, Expansion((10,), target))}
+    staying = {group for group in GROUPS if not expansion.is_moved_by(group, Expansion((10,), target))}
     for done in range(4):
         counts = {broker: target if broker < done else 10 for broker in range(3)}
-        classes = Coordinators(counts, leaders, target).classes(staying)
+        classes = Coordinators(counts, leaders, target).classify_groups(staying)
         assert sorted(classes[GroupClass.INVARIANT]) == sorted(staying)
 
 
@@ -128,8 +128,8 @@ def test_where_several_counts_explain_the_answers_a_group_moves_if_it_moves_from
     view = seen(12, frozenset({3, 6, 12}))
     plan = plan_of(view, 24)
     assert plan == Expansion((3, 6, 12), 24)
-    numbers = {group: {magnitude(group) % count for count in (3, 6, 12, 24)} for group in GROUPS}
-    assert expansion.moving(view, plan) == sorted(group for group, each in numbers.items() if len(each) > 1)
+    numbers = {group: {hash_group(group) % count for count in (3, 6, 12, 24)} for group in GROUPS}
+    assert expansion.moving_groups(view, plan) == sorted(group for group, each in numbers.items() if len(each) > 1)
     unchanged = replace(view, zk=replace(view.zk or ZkView(), topic_versions={OFFSETS.name: 0}))
     files = {
         b.id: replace(b, files=replace(b.files, properties={**b.files.properties, OFFSETS.setting: "12"}))
@@ -140,7 +140,7 @@ def test_where_several_counts_explain_the_answers_a_group_moves_if_it_moves_from
 
 def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
     view = seen()
-    moving = sorted(group for group in GROUPS if magnitude(group) % 10 != magnitude(group) % 20)
+    moving = sorted(group for group in GROUPS if hash_group(group) % 10 != hash_group(group) % 20)
     home = next(broker for broker, groups in (view.hosted or {}).items() if moving[0] in groups)
     joined = {**(view.hosted or {}), home: {**(view.hosted or {})[home], moving[0]: HostedGroup("Stable", 2)}}
     text = described(replace(view, hosted=joined), 20)
@@ -153,7 +153,10 @@ def test_the_plan_names_who_must_stop_and_what_is_done() -> None:
 
 
 def test_a_group_with_a_name_like_a_link_is_code_in_the_plan() -> None:
-    view, name = seen(), next(n for k in range(99) if expansion.moves(n := f"[{k}](http://x)\n**go**", Expansion((10,), 20)))
+    view, name = (
+        seen(),
+        next(n for k in range(99) if expansion.is_moved_by(n := f"[{k}](http://x)\n**go**", Expansion((10,), 20))),
+    )
     text = described(replace(view, coordinators=replace(view.coordinators, groups=(*GROUPS, name))), 20)  # type: ignore[type-var]
     assert f"`{name[:-7].replace('](', '] (').replace('//', '/ /')}\\n**go**`" in text
 
@@ -205,7 +208,7 @@ def hosting(**changes: object) -> ClusterView:
     return replace(view, hosted={**(view.hosted or {}), home: {**groups, MOVES: replace(groups[MOVES], **changes)}})
 
 
-MOVES = next(group for group in GROUPS if expansion.moves(group, Expansion((10,), 20)))
+MOVES = next(group for group in GROUPS if expansion.is_moved_by(group, Expansion((10,), 20)))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ MOVES = next(group for group in GROUPS if expansion.moves(group, Expansion((10,)
 )
 def test_nothing_is_exported_or_deleted_while_a_group_may_commit(view: ClusterView, expected: str) -> None:
     offsets = {TopicPartition("t", 0): FetchedOffset(1)}
-    saved = Export(groups={group: offsets for group in GROUPS if expansion.moves(group, Expansion((10,), 20))})
+    saved = Export(groups={group: offsets for group in GROUPS if expansion.is_moved_by(group, Expansion((10,), 20))})
     for decision in (expansion.decide_export(view, 20, Export()), expansion.decide_delete(view, 20, saved)):
         codes = [reason.code for reason in getattr(decision, "reasons", ())]
         assert codes == ([] if expected == "Act" else [expected])
@@ -255,24 +258,26 @@ def test_offsets_of_partitions_that_no_longer_exist_are_left_out_and_counted() -
     )
 )
 def test_an_export_is_read_as_it_was_written(groups: dict[str, dict[TopicPartition, FetchedOffset]]) -> None:
-    export = Export(("a",), groups, 3, {key: 1_700_000_000_000 + place for place, key in enumerate(expansion.commits_of(groups))})
-    assert export_of(json.loads(json.dumps(export.to_json()))) == export
+    export = Export(
+        ("a",), groups, 3, {key: 1_700_000_000_000 + place for place, key in enumerate(expansion.commits_by_partition(groups))}
+    )
+    assert parse_export(json.loads(json.dumps(export.to_json()))) == export
     timeless = replace(export, times={})
-    assert export_of(json.loads(json.dumps(timeless.to_json()))) == timeless
+    assert parse_export(json.loads(json.dumps(timeless.to_json()))) == timeless
 
 
 def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> None:
     view, place = seen(), TopicPartition("t", 0)
     expansion_, log = Expansion((10,), 20), {}
-    for group in (group for group in GROUPS if expansion.moves(group, Expansion((10,), 20))):
-        stored = StoredCommit(magnitude(group) % 10, 9, 5_000, 5_000, 1)
-        log[group] = GroupLog({GroupPartition(group, *place): [stored]})
+    for group in (group for group in GROUPS if expansion.is_moved_by(group, Expansion((10,), 20))):
+        stored = StoredCommit(hash_group(group) % 10, 9, 5_000, 5_000, 1)
+        log[group] = GroupLog({GroupPartition(group, *place): build_trails([stored])})
     first, second = sorted(log)[:2]
     before = Export(
         groups={first: {place: FetchedOffset(1)}, second: {place: FetchedOffset(0)}},
         times={GroupPartition(first, *place): 1_000, GroupPartition(second, *place): 1_000},
     )
-    made = expansion.exported(view, expansion_, before, log)
+    made = expansion.build_export(view, expansion_, before, log)
     assert isinstance(made, Export), made
     assert made.times == dict.fromkeys((GroupPartition(group, *place) for group in log), 5_000) | {
         GroupPartition(first, *place): 1_000
@@ -281,7 +286,7 @@ def test_an_offset_that_a_killed_deletion_committed_again_keeps_its_time() -> No
 
 def test_an_export_of_the_format_before_is_read() -> None:
     """It is the only store of the offsets of groups that were deleted."""
-    assert export_of({"version": 2, "number": 1, "alive": ["a"], "groups": {}}) == Export(("a",), number=1)
+    assert parse_export({"version": 2, "number": 1, "alive": ["a"], "groups": {}}) == Export(("a",), number=1)
 
 
 EMPTY_EXPORT = Export().to_json()
@@ -292,7 +297,7 @@ EMPTY_EXPORT = Export().to_json()
 )
 def test_another_format_is_no_export(wrong: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
-        export_of(wrong)
+        parse_export(wrong)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(None, Refuse), ("20", Refuse), ("10", Done)])
@@ -318,7 +323,7 @@ def test_offsets_are_not_imported_while_a_broker_uses_another_count_than_all_mus
         assert isinstance(decision, Done) is (count not in expected), count
 
 
-STAYING = tuple(group for group in GROUPS if not expansion.moves(group, Expansion((10,), 20)))
+STAYING = tuple(group for group in GROUPS if not expansion.is_moved_by(group, Expansion((10,), 20)))
 HOSTED = {b: {group: one for group, one in groups.items() if group in STAYING} for b, groups in (seen().hosted or {}).items()}
 ONE_MOVING = next(group for group in GROUPS if group not in STAYING)
 OLD, NEW = frozenset({10}), frozenset({20})
@@ -410,8 +415,8 @@ def test_a_broker_is_not_restarted_under_an_alarm_or_without_its_controllers() -
 def test_the_zookeeper_controller_restarts_last() -> None:
     view = expanded()
     zk = replace(view.zk or ZkView(), broker_ids=(0, 1, 2), controller=ZkController(1, -1, ephemeral=True))
-    assert [bool(roll.postponed_restart(replace(view, zk=zk), broker)) for broker in range(3)] == [False, True, False]
-    assert roll.postponed_restart(replace(view, zk=replace(zk, broker_ids=(1,))), 1) == ""
+    assert [bool(roll.why_broker_restarts_last(replace(view, zk=zk), broker)) for broker in range(3)] == [False, True, False]
+    assert roll.why_broker_restarts_last(replace(view, zk=replace(zk, broker_ids=(1,))), 1) == ""
 
 
 def test_the_plan_needs_transactions_and_files_too() -> None:

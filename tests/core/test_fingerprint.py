@@ -18,14 +18,14 @@ from airflow_provider_kmigrate.core.audit.fingerprint import (
     Fingerprint,
     LogSample,
     Print,
+    block_spans,
     compare,
-    covered,
-    remaining,
-    renewal,
-    stretches,
+    plan_renewal,
+    select_stretches,
+    spans_to_hash_again,
 )
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, combine
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -73,9 +73,9 @@ def observe(
 ) -> Fingerprint:
     marks = {where: log.mark for where, log in logs.items()}
     if before is None:
-        spans = {where: stretches(mark, sample or LogSample(), BLOCK) for where, mark in marks.items()}
+        spans = {where: select_stretches(mark, sample or LogSample(), BLOCK) for where, mark in marks.items()}
     else:
-        spans = remaining(before, marks)
+        spans = spans_to_hash_again(before, marks)
     prints = {where: logs[where].prints(found) for where, found in spans.items()}
     return Fingerprint(1_000 if before else 0, "c", marks, prints, BLOCK)
 
@@ -235,7 +235,7 @@ spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
 def taken_again(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: LogSample) -> Fingerprint:
     """As an audit that passed leaves its observation."""
     after = observe(logs, before)
-    spans, kept = renewal(before, after, sample)
+    spans, kept = plan_renewal(before, after, sample)
     prints = {where: {**kept.get(where, {}), **logs[where].prints(spans.get(where, []))} for where in logs}
     return replace(after, prints=prints)
 
@@ -269,7 +269,7 @@ def test_what_came_after_the_first_observation_is_compared_once_a_gate_has_passe
 
 def test_a_renewed_observation_hashes_only_what_is_new() -> None:
     first = observe({P0: full(35)})
-    assert renewal(first, observe({P0: full(90)}, first), LogSample())[0] == {P0: [(30, 90)]}
+    assert plan_renewal(first, observe({P0: full(90)}, first), LogSample())[0] == {P0: [(30, 90)]}
 
 
 def test_compaction_removes_and_never_changes() -> None:
@@ -344,7 +344,7 @@ def test_through_json() -> None:
 @given(spans, st.floats(0, 1), st.integers(1, 6), st.integers(0, 120))
 def test_a_sample_is_aligned_ascending_and_within_the_log(ends: list[int], share: float, pieces: int, tail: int) -> None:
     mark = LogMark(*ends)
-    found = stretches(mark, LogSample(share, pieces, tail), BLOCK)
+    found = select_stretches(mark, LogSample(share, pieces, tail), BLOCK)
     for begin, end in found:
         assert mark.start <= begin < end <= mark.end
         assert begin == mark.start or begin % BLOCK == 0
@@ -382,7 +382,7 @@ def test_any_damage_is_found_and_none_is_invented(  # noqa: PLR0917
     findings, health = compare(before, observe({P0: other}, before))
     found = {finding.reason.cause for finding in findings}
 
-    kept = [(begin, end) for begin, end in covered(one.mark, before.prints[P0], BLOCK) if begin >= start]
+    kept = [(begin, end) for begin, end in block_spans(one.mark, before.prints[P0], BLOCK) if begin >= start]
     compared = [offset for begin, end in kept for offset in range(begin, end)]
     lost = [offset for offset in compared if offset in gone]
     touched = {offset // BLOCK for offset in compared if offset in changed and offset not in gone}

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reason
+from airflow_provider_kmigrate.core.migration import gates
 from airflow_provider_kmigrate.core.migration.roll import _KEPT, JUDGED_FOR, MIN_SAMPLES, SETTLING, CanaryBake
-from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from tests.core.views import MIG, ZK, cluster, with_broker
 
 BAKE = 60.0
@@ -32,7 +32,7 @@ def view(at: float, mine: float = 0.005, others: float = 0.005, *, mode=MIG) -> 
 def after(first: CanaryBake, views: Sequence[ClusterView], decision: Decision) -> tuple[CanaryBake, Decision]:
     got: Decision = decision
     for each in views:
-        first, got = first.observe(each, decision)
+        first, got = first.add_view(each, decision)
     return first, got
 
 
@@ -47,7 +47,7 @@ def since(count: int, mine: float = 0.005) -> list[ClusterView]:
 @pytest.mark.parametrize(
     ("observations", "restarts"), [(1, False), (MIN_SAMPLES - 1, False), (MIN_SAMPLES, True), (MIN_SAMPLES + 5, True)]
 )
-def test_it_restarts_once_it_was_observed_often_enough_as_it_is(observations: int, restarts: bool) -> None:
+def test_a_first_broker_restarts_once_it_was_observed_often_enough_as_it_is(observations: int, restarts: bool) -> None:
     first, decision = after(FIRST, before(observations), RESTART)
     assert len(first.before) == observations
     if restarts:
@@ -60,19 +60,19 @@ def test_it_restarts_once_it_was_observed_often_enough_as_it_is(observations: in
 
 def test_any_other_act_is_not_waited_with() -> None:
     start = Act(Verb.START, "start it")
-    assert FIRST.observe(view(0.0, mode=ZK), start) == (FIRST, start)
+    assert FIRST.add_view(view(0.0, mode=ZK), start) == (FIRST, start)
 
 
 def test_another_restart_forgets_what_the_last_one_showed() -> None:
     again = replace(FIRST, worse=WORSE, held=30.0, since=after(FIRST, since(3), DONE)[0].since)
-    kept, _ = again.observe(view(0.0, mode=ZK), RESTART)
+    kept, _ = again.add_view(view(0.0, mode=ZK), RESTART)
     assert (kept.worse, kept.held, kept.since, len(kept.before)) == ((), 0.0, (), 1)
 
 
 def test_what_is_kept_is_bounded() -> None:
     many = tuple(after(FIRST, before(1), RESTART)[0].before * _KEPT)
-    assert len(replace(FIRST, before=many).observe(view(9.0, mode=ZK), RESTART)[0].before) == _KEPT
-    judged = replace(FIRST, since=many).observe(view(99.0), DONE)[0]
+    assert len(replace(FIRST, before=many).add_view(view(9.0, mode=ZK), RESTART)[0].before) == _KEPT
+    judged = replace(FIRST, since=many).add_view(view(99.0), DONE)[0]
     assert len(judged.since) == _KEPT
     assert judged.since[-1].at == 99.0, "the oldest are dropped"
 
@@ -86,16 +86,16 @@ def test_what_is_kept_is_bounded() -> None:
 )
 @pytest.mark.parametrize("decision", [RESTART, DONE, UNSURE])
 def test_a_broker_that_is_not_watched_is_let_alone(first: CanaryBake, seen: ClusterView, decision: Decision) -> None:
-    assert first.observe(seen, decision) == (first, decision)
+    assert first.add_view(seen, decision) == (first, decision)
 
 
-def test_it_is_observed_from_when_it_is_back() -> None:
-    assert FIRST.observe(view(0.0), UNSURE) == (FIRST, UNSURE), "not yet back"
-    back, _ = FIRST.observe(view(1.0), DONE)
+def test_a_first_broker_is_observed_from_when_it_is_back() -> None:
+    assert FIRST.add_view(view(0.0), UNSURE) == (FIRST, UNSURE), "not yet back"
+    back, _ = FIRST.add_view(view(1.0), DONE)
     assert len(back.since) == 1
-    later, decision = back.observe(view(2.0), UNSURE)
+    later, decision = back.add_view(view(2.0), UNSURE)
     assert (len(later.since), decision) == (2, UNSURE), "and then always"
-    found, decision = replace(FIRST, worse=WORSE).observe(view(1.0), UNSURE)
+    found, decision = replace(FIRST, worse=WORSE).add_view(view(1.0), UNSURE)
     assert len(found.since) == 1
     assert isinstance(decision, Act), "an earlier process found it worse"
 
@@ -105,7 +105,7 @@ def test_a_healthy_one_is_fine_after_enough_observations() -> None:
     assert not few.fine
     enough, decision = after(FIRST, since(int(SETTLING) + MIN_SAMPLES), DONE)
     assert (enough.fine, enough.worse, decision) == (True, (), DONE)
-    assert replace(FIRST, bake=0.0).baked(DONE, gates.MET, 0.0) is DONE, "nothing is judged"
+    assert replace(FIRST, bake=0.0).decide_bake(DONE, gates.MET, 0.0) is DONE, "nothing is judged"
 
 
 def test_a_slow_one_is_rolled_back_and_stays_judged() -> None:
@@ -119,7 +119,7 @@ def test_a_slow_one_is_rolled_back_and_stays_judged() -> None:
     assert isinstance(decision, Act)
 
 
-def test_it_was_slow_before_as_well() -> None:
+def test_a_first_broker_that_was_slow_before_as_well_is_not_rolled_back() -> None:
     always = after(FIRST, [view(float(number), 1.0, mode=ZK) for number in range(MIN_SAMPLES)], RESTART)[0]
     assert after(always, since(int(SETTLING + JUDGED_FOR), 1.0), DONE)[1] is DONE
 
@@ -140,7 +140,7 @@ def test_what_earlier_processes_watched_shortens_the_settling() -> None:
     ],
 )
 def test_the_bake_ends_after_its_time_if_all_was_well(gate: gates.Gate, healthy: float, fine: bool, done: bool) -> None:
-    decision = replace(FIRST, fine=fine).baked(DONE, gate, healthy)
+    decision = replace(FIRST, fine=fine).decide_bake(DONE, gate, healthy)
     if done:
         assert decision is DONE
     else:

@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import coordinator, gates
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import HIDDEN
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     ClusterView,
     LiveMembers,
@@ -22,6 +18,10 @@ from airflow_provider_kmigrate.core.model import (
     Quorum,
     ZkController,
 )
+from airflow_provider_kmigrate.core.migration import coordinator, gates
+from airflow_provider_kmigrate.core.migration.gates import GateState
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.kafka_keys import HIDDEN
 from tests.core.views import (
     CONTROLLERS,
     DUAL,
@@ -106,15 +106,15 @@ CASES = [
     ("G04 used", gates.empty_controllers(USED, CONTROLLERS), GateState.NEVER),
     ("G04 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), GateState.MET),
     ("G04 not in view", gates.empty_controllers(UNUSED, (3009,)), GateState.NOT_YET),
-    ("G05 all", gates.all_flagged(PRE), GateState.MET),
-    ("G05 one unresponsive", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
-    ("G05 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
+    ("G05 all", gates.all_controllers_flagged(PRE), GateState.MET),
+    ("G05 one unresponsive", gates.all_controllers_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
+    ("G05 one bare", gates.all_controllers_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
     ("G07 moved", gates.dual_write_alive(DUAL_ZK, DUAL_ZK_EARLIER), GateState.MET),
     ("G07 frozen", gates.dual_write_alive(DUAL_ZK, DUAL_ZK), GateState.NOT_YET),
     ("G07 first observation", gates.dual_write_alive(DUAL_ZK, None), GateState.NOT_YET),
     ("G07 not copied", gates.dual_write_alive(PRE, None), GateState.NOT_YET),
-    ("G07 claimed, with the first record", gates._claimed(with_zk(DUAL_ZK, migration=migration(1))), GateState.MET),
-    ("G07 claimed, nothing copied", gates._claimed(with_zk(DUAL_ZK, migration=migration(0))), GateState.NOT_YET),
+    ("G07 claimed, with the first record", gates._dual_write_claimed(with_zk(DUAL_ZK, migration=migration(1))), GateState.MET),
+    ("G07 claimed, nothing copied", gates._dual_write_claimed(with_zk(DUAL_ZK, migration=migration(0))), GateState.NOT_YET),
     (
         "G07 old epoch",
         gates.dual_write_alive(with_zk(DUAL_ZK, migration=migration(95, epoch=4)), DUAL_ZK_EARLIER),
@@ -152,13 +152,13 @@ CASES = [
     ),
     ("G09 none", gates.no_client_metrics(DUAL_ZK), GateState.MET),
     ("G09 one", gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("sub1",))), GateState.NEVER),
-    ("G13 all led", gates.no_leaderless(DUAL_ZK), GateState.MET),
-    ("G13 one headless", gates.no_leaderless(LEADERLESS), GateState.NOT_YET),
-    ("no groups", gates.no_live_groups(DUAL_ZK), GateState.MET),
-    ("a live old group", gates.no_live_groups(with_zk(DUAL_ZK, live_groups=("g",))), GateState.NEVER),
-    ("all KRaft", gates.all_kraft(DUAL), GateState.MET),
-    ("one not", gates.all_kraft(DUAL_ZK), GateState.NOT_YET),
-    ("one still in ZooKeeper", gates.all_kraft(with_zk(DUAL, broker_ids=(2,))), GateState.NOT_YET),
+    ("G13 all led", gates.no_leaderless_partition(DUAL_ZK), GateState.MET),
+    ("G13 one headless", gates.no_leaderless_partition(LEADERLESS), GateState.NOT_YET),
+    ("no groups", gates.no_group_on_zookeeper(DUAL_ZK), GateState.MET),
+    ("a live old group", gates.no_group_on_zookeeper(with_zk(DUAL_ZK, live_groups=("g",))), GateState.NEVER),
+    ("all KRaft", gates.all_brokers_in_kraft(DUAL), GateState.MET),
+    ("one not", gates.all_brokers_in_kraft(DUAL_ZK), GateState.NOT_YET),
+    ("one still in ZooKeeper", gates.all_brokers_in_kraft(with_zk(DUAL, broker_ids=(2,))), GateState.NOT_YET),
     ("lag", gates.lag_below(DUAL_ZK, 5), GateState.MET),
     ("too much lag", gates.lag_below(DUAL_ZK, 1), GateState.NOT_YET),
     ("quorum", gates.quorum_healthy(DUAL_ZK), GateState.MET),
@@ -235,9 +235,9 @@ def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
         gates.dual_write_alive(BLIND, None),
         gates.lag_below(BLIND, 10),
         gates.no_client_metrics(BLIND),
-        gates.no_leaderless(BLIND),
-        gates.no_live_groups(BLIND),
-        coordinator.agreed(BLIND),
+        gates.no_leaderless_partition(BLIND),
+        gates.no_group_on_zookeeper(BLIND),
+        coordinator.brokers_agree(BLIND),
     ],
 )
 def test_nothing_opens_on_an_unknown(gate):
@@ -261,12 +261,12 @@ def test_a_controller_whose_directory_was_not_read_is_not_empty():
     ids=["moved away", "quick", "stuck", "nowhere to go", "unread"],
 )
 def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, state):
-    assert gates.after_stop(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
+    assert gates.leaders_moved_by_stop(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
 
 
 def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
-    both = gates.together(
-        (gates.no_leaderless(LEADERLESS), gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("s",))), gates.MET)
+    both = gates.combine_gates(
+        (gates.no_leaderless_partition(LEADERLESS), gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("s",))), gates.MET)
     )
     assert both.state is GateState.NEVER
     assert [reason.code for reason in both.reasons] == ["G13", "G09"]
@@ -274,12 +274,16 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
 
 def test_groups_are_named_with_their_members():
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
-    named = gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
+    named = gates.describe_zookeeper_groups(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
     assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
     assert named.endswith(" and 2 more")
-    assert gates.zookeeper_groups(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
-    assert (gates.zookeeper_groups(DUAL_ZK), gates.zookeeper_groups(BLIND), gates.warn_of_zookeeper_groups(BLIND)) == ("", "", "")
-    [reason] = gates.no_live_groups(
+    assert gates.describe_zookeeper_groups(with_zk(DUAL_ZK, live_groups=("g",))) == "g", "members unread"
+    assert (
+        gates.describe_zookeeper_groups(DUAL_ZK),
+        gates.describe_zookeeper_groups(BLIND),
+        gates.warn_of_zookeeper_groups(BLIND),
+    ) == ("", "", "")
+    [reason] = gates.no_group_on_zookeeper(
         with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
     ).reasons
     assert "g (3 ZooKeeper)" in reason.text

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gauges import PHASES, Gauge, GaugeHistory, seconds_left
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Reason, ZooKeeperServer
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.readiness import DEFAULT_RESTART, predict
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, Reason, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.migration.plan import Estimate, row_of
+from airflow_provider_kmigrate.core.migration.readiness import assume_restart_seconds, forecast_rollback
+from airflow_provider_kmigrate.core.monitoring.gauges import PHASES, Gauge, GaugeHistory, estimate_seconds_left
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
 from tests.core.back_views import OFF3, UP3
 from tests.core.views import KRAFT, MIG, ZK, cluster
+from tests.steps.phases import all_in_migration, all_kraft, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_in_migration, all_kraft, some_kraft
 
 LAG, MOVED = Reason("G07", "The dual-write lags."), Reason("G21", "A group is being moved.")
 
@@ -34,7 +35,7 @@ def values(gauges: tuple[Gauge, ...]) -> dict[tuple[str, ...], float]:
 
 
 def observed(history: GaugeHistory, decision: Decision, now: float = 0.0) -> tuple[GaugeHistory, dict[tuple[str, ...], float]]:
-    after, gauges = history.observe(SimCluster().observe(None), decision, now)
+    after, gauges = history.add_view(SimCluster().observe(None), decision, now)
     return after, values(gauges)
 
 
@@ -57,7 +58,7 @@ def test_an_observation_counts_the_brokers_of_each_mode() -> None:
         BrokerMode.KRAFT: 0.0,
         "unknown": 0.0,
     }
-    assert found["phase",] == PHASES[where(SimCluster().observe(None)).phase]
+    assert found["phase",] == PHASES[position_of(SimCluster().observe(None)).phase]
 
 
 def test_a_lag_that_was_not_read_is_missing() -> None:
@@ -106,10 +107,10 @@ POLICY = Policy(min_soak=1000.0, canary_bake=100.0)
     ],
 )
 def test_what_is_left_to_do_has_a_time(view: ClusterView, step: str, waits: float, expected: float) -> None:
-    assert seconds_left(view, step, waits, POLICY, 20.0) == expected
+    assert estimate_seconds_left(view, row_of(step).estimate, waits, POLICY, 20.0) == expected
 
 
-@pytest.mark.parametrize(("kept", "each"), [(True, 20.0), (False, DEFAULT_RESTART)])
+@pytest.mark.parametrize(("kept", "each"), [(True, 20.0), (False, 15.2)])
 def test_restarts_take_as_long_as_the_journals_say(tmp_path: Path, kept: bool, each: float) -> None:
     cluster, sent, journal = SimCluster(), list[Gauge](), tmp_path / "journals" / "earlier.jsonl"
     all_in_migration(cluster, cluster.context(tmp_path))
@@ -132,8 +133,8 @@ def test_a_journal_that_cannot_be_read_stops_no_step(tmp_path: Path) -> None:
 
 def test_a_restart_that_was_never_measured_takes_as_long_as_the_forecast_of_a_rollback_says() -> None:
     view = cluster([KRAFT, KRAFT, MIG], UP3, 50)
-    assert seconds_left(view, "roll", 0.0, POLICY) == DEFAULT_RESTART + 1000
-    assert seconds_left(view, "handover", 0.0, POLICY) == predict(view).seconds
+    assert estimate_seconds_left(view, Estimate.MIGRATION, 0.0, POLICY) == assume_restart_seconds(view) + 1000
+    assert estimate_seconds_left(view, Estimate.ROLLBACK, 0.0, POLICY) == forecast_rollback(view).seconds
 
 
 @pytest.mark.parametrize(
@@ -141,18 +142,17 @@ def test_a_restart_that_was_never_measured_takes_as_long_as_the_forecast_of_a_ro
     [
         (cluster([KRAFT] * 3, UP3, 50), "leaders"),  # of a migration, a rollback or an expansion
         (cluster([KRAFT] * 3, UP3, 50), "expand"),
-        (cluster([KRAFT] * 3, UP3, 50), ""),
         (cluster([None] * 3, UP3, 50), "roll"),
         (replace(cluster([KRAFT] * 3, UP3, 50), zk=None), "soak"),
     ],
 )
 def test_what_is_left_is_not_known_of_other_steps_or_without_an_observation(view: ClusterView, step: str) -> None:
-    assert seconds_left(view, step, 0.0, POLICY) is None
+    assert estimate_seconds_left(view, row_of(step).estimate, 0.0, POLICY) is None
 
 
 def test_nothing_is_said_of_what_is_left_once_a_step_refuses() -> None:
     for decision, said in ((Wait((LAG,)), True), (Refuse((LAG,)), False)):
-        _, gauges = GaugeHistory().observe(SimCluster().observe(None), decision, 0.0, 60.0)
+        _, gauges = GaugeHistory().add_view(SimCluster().observe(None), decision, 0.0, 60.0)
         assert (("remaining_seconds",) in values(gauges)) is said
 
 
@@ -168,15 +168,15 @@ def test_a_soak_counts_down(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_leaves_no_code_that_no_other_process_would_take_back() -> None:
     history, _ = observed(GaugeHistory(), Wait((LAG, MOVED)))
-    assert values(history.ended()) == {("blocked", "G07"): 0.0, ("blocked", "G21"): 0.0, ("blocked_by",): 0.0}
+    assert values(history.final_gauges()) == {("blocked", "G07"): 0.0, ("blocked", "G21"): 0.0, ("blocked_by",): 0.0}
     history, _ = observed(history, Done("well"))
-    assert history.ended() == ()
+    assert history.final_gauges() == ()
 
 
 def test_a_refusal_stays_shown() -> None:
     history, found = observed(GaugeHistory(), Refuse((LAG,)))
     assert (found["blocked", "G07"], found["blocked_by",]) == (1.0, 1.0)
-    assert history.ended() == ()
+    assert history.final_gauges() == ()
 
 
 class Waits(Step):

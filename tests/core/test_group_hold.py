@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import GroupHold, read_hold, write_hold
-from airflow_provider_kmigrate.core.decision import Act, Done, Wait
-from airflow_provider_kmigrate.core.groups.move import held, release
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Wait
+from airflow_provider_kmigrate.core.groups.move import decide_release, hold_reasons
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import GroupHold, read_hold, write_hold
 
 BY = GroupHold("kmigrate_consumers__x/scheduled__1", "app0 is rolled back to old: it was worse.")
 
@@ -29,12 +29,14 @@ def seen(hold: GroupHold | None) -> GroupSeen:
     ],
     ids=["never", "its own run", "another run", "of no run", "unreadable", "not read", "not observed"],
 )
-def test_which_runs_may_continue(seen_now: GroupSeen | None, run: str, codes: list[str]) -> None:
-    assert [reason.code for reason in held(seen_now, run)] == codes
+def test_a_group_that_was_rolled_back_is_held_for_every_run_but_its_own(
+    seen_now: GroupSeen | None, run: str, codes: list[str]
+) -> None:
+    assert [reason.code for reason in hold_reasons(seen_now, run)] == codes
 
 
 def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
-    (reason,) = held(seen(BY), "r")
+    (reason,) = hold_reasons(seen(BY), "r")
     assert BY.run in reason.text
     assert BY.why in reason.text
     assert '{"release_groups": ["billing"]}' in reason.text
@@ -43,7 +45,7 @@ def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
 
 @pytest.mark.parametrize(("seen_now", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])
 def test_a_release(seen_now: GroupSeen | None, kind: type) -> None:
-    assert isinstance(release(seen_now, "billing"), kind)
+    assert isinstance(decide_release(seen_now, "billing"), kind)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"run": "r"}', b"\xff"])

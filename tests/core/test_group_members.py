@@ -7,19 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups import members
-from airflow_provider_kmigrate.core.model import Reason
-from tests.core.test_group_move import PLACES, SPEC, STATIC, T0, T1, changed, group
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, StoredOffset
+from airflow_provider_kmigrate.core.member.registration import Flaw, Unreadable
+from tests.core.group_facts import PLACES, SPEC, STATIC, T0, T1, changed, group
+from tests.core.views import codes
 
 STABLE = group("z", "z")
-
-
-def codes(reasons: tuple[Reason, ...]) -> list[str]:
-    return [reason.code for reason in reasons]
 
 
 def without_owner(seen: GroupSeen) -> GroupSeen:
@@ -44,12 +40,12 @@ def rebalancing(seen: GroupSeen) -> GroupSeen:
     ],
 )
 def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]) -> None:
-    assert codes(members.rebalancing(seen, SPEC)) == expected
+    assert codes(members.instability_reasons(seen, SPEC)) == expected
 
 
 def test_an_instance_may_be_missing_on_purpose() -> None:
-    assert members.rebalancing(group("z", ""), SPEC, but=("b",)) == ()
-    assert codes(members.missing_instances(group("", ""), SPEC, but=("b",))) == ["K55"]
+    assert members.instability_reasons(group("z", ""), SPEC, but=("b",)) == ()
+    assert codes(members.missing_instance_reasons(group("", ""), SPEC, but=("b",))) == ["K55"]
 
 
 ALL = replace(STABLE, ends={T0: 100, T1: 100}, committed={})
@@ -72,16 +68,16 @@ ALL = replace(STABLE, ends={T0: 100, T1: 100}, committed={})
     ],
 )
 def test_what_was_not_read_is_named(change: Callable[[GroupSeen], GroupSeen], asked: dict[str, bool], unread: list[str]) -> None:
-    found = members.unread(change(ALL), "g", **asked)
+    found = members.unread_reasons(change(ALL), "g", **asked)
     assert codes(found) == ["K30"] * bool(unread)
     assert all(what in found[0].text for what in unread)
 
 
 def test_a_group_of_which_nothing_was_read() -> None:
-    assert codes(members.unread(None, "g")) == ["K30"]
-    assert codes(members.stopped(None, "g")) == ["K55"]
-    assert codes(members.stopped(group("", ""), "g")) == ["K55"]
-    assert members.stopped(group("z", ""), "g") == ()
+    assert codes(members.unread_reasons(None, "g")) == ["K30"]
+    assert codes(members.no_member_reasons(None, "g")) == ["K55"]
+    assert codes(members.no_member_reasons(group("", ""), "g")) == ["K55"]
+    assert members.no_member_reasons(group("z", ""), "g") == ()
 
 
 LEFT = TopicPartition("left", 0)
@@ -106,13 +102,13 @@ STORED = {where: StoredOffset(10, 90_000.0) for where in (T0, T1, LEFT)}
 )
 def test_what_was_committed_of_late_counts_if_a_member_may_read_it_unseen(seen: GroupSeen, spec: GroupSpec, hides: bool) -> None:
     seen = replace(changed(seen, offsets=STORED), ends={T0: 10, T1: 10, LEFT: 10})
-    assert (LEFT in members.read_by(seen, spec)) is hides
+    assert (LEFT in members.consumed_partitions(seen, spec)) is hides
     late = changed(seen, offsets={**STORED, LEFT: StoredOffset(10, 90_000.0 - members._FORGOTTEN)})
-    assert LEFT not in members.read_by(late, spec), "of a topic that is read no more"
+    assert LEFT not in members.consumed_partitions(late, spec), "of a topic that is read no more"
 
 
 def test_partitions_as_a_sentence_has_them() -> None:
-    assert members.places([T1, T0]) == "t-0, t-1"
+    assert members.format_partitions([T1, T0]) == "t-0, t-1"
     many = [TopicPartition("t", number) for number in range(9)]
-    assert members.places(many[:8]) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7"
-    assert members.places(many) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7 and 1 more"
+    assert members.format_partitions(many[:8]) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7"
+    assert members.format_partitions(many) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7 and 1 more"

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.groups.members import ABSENT, map_instances, unknown_group_reasons
+from airflow_provider_kmigrate.core.groups.move import (
+    Goal,
+    check_switch_order,
+    decide_clean_up,
+    decide_set_mode,
+    decide_switch,
+    describe_plan,
+    done_if_beyond,
+    done_if_mode_not_needed,
+    has_left_zookeeper,
+    next_rollback_move,
+)
+from airflow_provider_kmigrate.core.groups.scan import is_other_wave, not_in_file_reasons
+from airflow_provider_kmigrate.core.member.group_seen import (
     GroupSeen,
     KafkaGroup,
     MemberKind,
@@ -17,82 +30,23 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
     StoredOffset,
     ZkGroup,
 )
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupObservations, map_instances, unknown_group
-from airflow_provider_kmigrate.core.groups.move import (
-    Goal,
-    already_beyond,
-    clean_up,
-    mode_not_needed,
-    moved,
-    next_rollback,
-    plan,
-    set_mode,
-    switch,
-    switch_blocked,
+from airflow_provider_kmigrate.core.member.registration import Flaw, Mode, Unreadable
+from airflow_provider_kmigrate.core.migration.waits import is_window_open
+from tests.core.group_facts import (
+    KAFKA,
+    MIGRATING,
+    SPEC,
+    STATIC,
+    T0,
+    T1,
+    ZOOKEEPER,
+    changed,
+    codes,
+    group,
+    observations,
+    progress_in,
+    verdict,
 )
-from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
-from airflow_provider_kmigrate.core.migration.waits import is_open
-
-ZOOKEEPER, MIGRATING, KAFKA = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
-SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-PLACES = {"a": T0, "b": T1}
-STATIC = Registration("static", {"t": 1})
-
-
-def group(a: str = "", b: str = "", mode: str | None = None, **fields: object) -> GroupSeen:
-    """Instances by letters: z(ookeeper), m(igrating), k(afka), empty for none; each holds one partition, and the group is stable."""
-    zk = {name: kind for name, kind in (("a", a), ("b", b)) if kind in {"z", "m"}}
-    progress = {f"g_{name}": progress_in(mode, zk) for name, kind in zk.items() if kind == "m"}
-    tree = ZkGroup(
-        {f"g_{name}": STATIC for name in zk},
-        progress,
-        mode.encode() if mode is not None else None,
-        0 if mode is not None else -1,
-        7 if mode is not None else 0,
-        {PLACES[name]: f"g_{name}-0" for name in zk},
-        {where: StoredOffset(10, 0.0) for where in (T0, T1)},
-        frozenset(PLACES[name] for name in zk),
-    )
-    members = [
-        KafkaMember(name, f"g_{name}" if kind == "m" else name, frozenset({PLACES[name]}))
-        for name, kind in (("a", a), ("b", b))
-        if kind in {"m", "k"}
-    ]
-    known = {"zk": tree, "kafka": KafkaGroup("Stable", tuple(members)), "committed": {T0: 10, T1: 10}, "ends": {T0: 10, T1: 10}}
-    return GroupSeen("g", **{**known, **fields})  # type: ignore[arg-type]
-
-
-def progress_in(mode: str | None, zk: dict[str, str], *, settled: bool = True) -> MemberProgress:
-    effective = Mode.KAFKA if mode == "kafka" and set(zk.values()) == {"m"} else Mode.ZOOKEEPER
-    return MemberProgress(7 if mode is not None else 0, effective, settled=settled)
-
-
-def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
-    """The same with other fields of its ZooKeeper side."""
-    assert seen.zk is not None
-    tree = ZkGroup(**{**{name: getattr(seen.zk, name) for name in ZkGroup.__dataclass_fields__}, **fields})  # type: ignore[arg-type]
-    return GroupSeen(seen.name, tree, seen.kafka, seen.committed, seen.ends)
-
-
-def observations(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
-    return GroupObservations().observe(first or seen, 1000.0, SPEC).observe(seen, 1000.0 + age, SPEC)
-
-
-def verdict(decision: Decision) -> str:
-    """`Done`, the act's verb, or the codes of a wait or refusal."""
-    if isinstance(decision, Done):
-        return "done"
-    if isinstance(decision, Act):
-        return decision.verb
-    return f"{'never' if isinstance(decision, Refuse) else 'wait'} {' '.join(codes(decision.reasons))}"
-
-
-def codes(reasons: Iterable[object]) -> list[str]:
-    return [reason.code for reason in reasons]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +82,7 @@ def codes(reasons: Iterable[object]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) -> None:
-    assert verdict(switch(observations(seen), SPEC, "a", target)) == expected
+    assert verdict(decide_switch(observations(seen), SPEC, "a", target)) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,20 +103,20 @@ def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) 
 def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_application(
     seen: GroupSeen | None, instance: str, target: MemberKind, expected: str | None
 ) -> None:
-    kept = switch_blocked(observations(seen), SPEC, instance, target)
+    kept = check_switch_order(observations(seen), SPEC, instance, target)
     assert (verdict(kept) if kept else None) == expected
 
 
 def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() -> None:
     for seen in (group("", "z"), group("z", "z")):
-        assert verdict(switch(observations(seen), SPEC, "a", MIGRATING, asked=True)) == "wait K55"
-    assert verdict(switch(observations(group("", "z"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
+        assert verdict(decide_switch(observations(seen), SPEC, "a", MIGRATING, restart_requested=True)) == "wait K55"
+    assert verdict(decide_switch(observations(group("", "z"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K55"
 
 
 def test_an_instance_switched_because_it_is_unstable_does_not_wait_for_stability() -> None:
     rebalancing = changed(group("m", "z"), owners={T0: "g_a-0"})
-    assert verdict(switch(observations(rebalancing), SPEC, "a", ZOOKEEPER)) == "wait K44"
-    assert verdict(switch(observations(rebalancing), SPEC, "a", ZOOKEEPER, hurry=True)) == "switch"
+    assert verdict(decide_switch(observations(rebalancing), SPEC, "a", ZOOKEEPER)) == "wait K44"
+    assert verdict(decide_switch(observations(rebalancing), SPEC, "a", ZOOKEEPER, hurry=True)) == "switch"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +132,7 @@ def test_an_instance_switched_because_it_is_unstable_does_not_wait_for_stability
 def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
     seen: GroupSeen, mode: Mode, code: str, named: list[str]
 ) -> None:
-    decision = set_mode(observations(seen), SPEC, mode)
+    decision = decide_set_mode(observations(seen), SPEC, mode)
     assert isinstance(decision, Refuse)
     (text,) = [reason.text for reason in decision.reasons if reason.code == code]
     assert sorted(text.rpartition(": ")[2].removesuffix(".").split(", ")) == named
@@ -212,14 +166,14 @@ def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
     ],
 )
 def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
-    assert verdict(set_mode(observations(seen), SPEC, mode)) == expected
+    assert verdict(decide_set_mode(observations(seen), SPEC, mode)) == expected
 
 
 def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     unread = group("m", "m", "kafka", kafka=None)
-    assert verdict(set_mode(observations(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
-    assert verdict(set_mode(observations(group("k", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
-    assert verdict(set_mode(observations(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K30"
+    assert verdict(decide_set_mode(observations(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
+    assert verdict(decide_set_mode(observations(group("k", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
+    assert verdict(decide_set_mode(observations(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K30"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +188,7 @@ def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
     ],
 )
 def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
-    assert codes(unknown_group(seen)) == ([] if known else ["F09"])
+    assert codes(unknown_group_reasons(seen)) == ([] if known else ["F09"])
 
 
 @pytest.mark.parametrize(
@@ -250,7 +204,7 @@ def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
     ],
 )
 def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], expected: list[str]) -> None:
-    found = not_in_file([GroupSpec("a", (), wave=1), GroupSpec("b", (), wave=2)], wave, names)
+    found = not_in_file_reasons([GroupSpec("a", (), wave=1), GroupSpec("b", (), wave=2)], wave, names)
     assert [part for part in expected if part in str(found)] == expected
     assert codes(found) == ["F09"] * bool(expected)
 
@@ -275,7 +229,7 @@ def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], e
     ],
 )
 def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
-    assert next_rollback(observations(seen), SPEC, goal) == move
+    assert next_rollback_move(observations(seen), SPEC, goal) == move
 
 
 @pytest.mark.parametrize(
@@ -294,15 +248,15 @@ def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
 )
 def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str]) -> None:
     for goal, expected in ((None, forward), (Goal.ZOOKEEPER_CONSUMERS, back)):
-        said = plan(seen, SPEC, goal)
+        said = describe_plan(seen, SPEC, goal)
         assert all(part in said for part in expected), said
         assert expected or "Nothing to do" in said
 
 
 def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None:
     strange = changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC})
-    assert "[K56]" in plan(strange, SPEC)
-    assert "b, a become ZooKeeper consumers" in plan(strange, SPEC, Goal.ZOOKEEPER_CONSUMERS)
+    assert "[K56]" in describe_plan(strange, SPEC)
+    assert "b, a become ZooKeeper consumers" in describe_plan(strange, SPEC, Goal.ZOOKEEPER_CONSUMERS)
 
 
 @pytest.mark.parametrize(
@@ -322,8 +276,8 @@ def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None
     ],
 )
 def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
-    assert verdict(clean_up(seen, SPEC)) == expected
-    assert moved(seen, SPEC) is off
+    assert verdict(decide_clean_up(seen, SPEC)) == expected
+    assert has_left_zookeeper(seen, SPEC) is off
 
 
 @pytest.mark.parametrize(
@@ -333,7 +287,7 @@ def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
         ("g_g_c", "g_c"), ("g_c", "g_c"), ("g_c-rdkafka", "g_c"), ("g_ab", None), ("rdkafka", None), ("b2", None), ("other_a", None),
     ],
 )  # fmt: skip
-def test_who_is_which_instance(name: str, instance: str | None) -> None:
+def test_a_member_belongs_to_the_instance_that_its_name_says(name: str, instance: str | None) -> None:
     found = map_instances([MemberSeen(name, ZOOKEEPER)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
     assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
     assert bool(found.unmapped) is (instance is None)
@@ -355,7 +309,7 @@ def test_who_is_which_instance(name: str, instance: str | None) -> None:
     ],
 )
 def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target: MemberKind, stays: bool) -> None:
-    assert isinstance(already_beyond(seen, SPEC, "a", target), Done) is stays
+    assert isinstance(done_if_beyond(seen, SPEC, "a", target), Done) is stays
 
 
 @pytest.mark.parametrize(
@@ -372,7 +326,7 @@ def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target:
     ],
 )
 def test_a_group_of_kafka_consumers_gets_no_mode(seen: GroupSeen | None, mode: Mode, stays: bool) -> None:
-    assert isinstance(mode_not_needed(seen, SPEC, mode), Done) is stays
+    assert isinstance(done_if_mode_not_needed(seen, SPEC, mode), Done) is stays
 
 
 @pytest.mark.parametrize(
@@ -383,16 +337,16 @@ def test_a_group_of_kafka_consumers_gets_no_mode(seen: GroupSeen | None, mode: M
     ],
 )  # fmt: skip
 def test_windows(window: str, hour: int, minute: int, expected: bool) -> None:
-    assert is_open(window, datetime(2026, 11, 22, hour, minute)) is expected  # noqa: DTZ001
+    assert is_window_open(window, datetime(2026, 11, 22, hour, minute)) is expected  # noqa: DTZ001
 
 
 def test_waves() -> None:
-    assert [other_wave(asked, 2) for asked in (None, 2, "2", 1, 0)] == [False, False, False, True, True]
-    assert not other_wave(1, 0)
+    assert [is_other_wave(asked, 2) for asked in (None, 2, "2", 1, 0)] == [False, False, False, True, True]
+    assert not is_other_wave(1, 0)
 
 
 def test_waits_and_refusals_say_what_to_do() -> None:
-    never = switch(observations(group("z", "z")), SPEC, "a", KAFKA)
+    never = decide_switch(observations(group("z", "z")), SPEC, "a", KAFKA)
     assert isinstance(never, Refuse)
     assert all(reason.meaning and reason.next_step for reason in never.reasons)
-    assert isinstance(switch(observations(group("z", "")), SPEC, "a", MIGRATING), Wait)
+    assert isinstance(decide_switch(observations(group("z", "")), SPEC, "a", MIGRATING), Wait)

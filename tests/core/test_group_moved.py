@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.groups.move import moved
-from tests.core.test_group_move import SPEC, T0, T1, changed, group
+from airflow_provider_kmigrate.core.groups.move import has_left_zookeeper
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen
+from tests.core.group_facts import SPEC, T0, T1, changed, group
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ from tests.core.test_group_move import SPEC, T0, T1, changed, group
     ],
 )
 def test_what_has_left_zookeeper(seen: GroupSeen | None, expected: bool) -> None:
-    assert moved(seen, SPEC) is expected
+    assert has_left_zookeeper(seen, SPEC) is expected

@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
-from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, plan, raised
+from airflow_provider_kmigrate.core.cluster_state.decision import Refuse
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.offsets import (
+    CopyPlan,
+    OffsetWrite,
+    find_missing_writes,
+    outdated_plan_reasons,
+    plan_copy,
+    plan_raising_writes,
+)
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 KAFKA, ZOOKEEPER = Store.KAFKA, Store.ZOOKEEPER
@@ -70,7 +77,7 @@ PLANS: list[tuple[str, GroupSeen, Store, bool, CopyPlan]] = [
 
 @pytest.mark.parametrize(("observed", "to", "reset", "expected"), [case[1:] for case in PLANS], ids=[case[0] for case in PLANS])
 def test_plans(observed: GroupSeen, to: Store, reset: bool, expected: CopyPlan) -> None:
-    assert plan(observed, to, reset=reset) == expected
+    assert plan_copy(observed, to, reset=reset) == expected
 
 
 SOUND = seen({A: 5}, {A: 4})
@@ -96,7 +103,7 @@ REFUSED: list[tuple[str, GroupSeen, Store, set[str]]] = [
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize(("observed", "to", "codes"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_refusals_that_no_reset_gets_past(observed: GroupSeen, to: Store, codes: set[str], reset: bool) -> None:
-    found = plan(observed, to, reset=reset)
+    found = plan_copy(observed, to, reset=reset)
     assert isinstance(found, Refuse)
     assert {reason.code for reason in found.reasons} == codes
 
@@ -114,9 +121,9 @@ LATER: list[tuple[str, GroupSeen, set[str]]] = [
 
 @pytest.mark.parametrize(("now", "codes"), [case[1:] for case in LATER], ids=[case[0] for case in LATER])
 def test_a_plan_is_good_while_its_target_stands(now: GroupSeen, codes: set[str]) -> None:
-    made = plan(SOUND, KAFKA)
+    made = plan_copy(SOUND, KAFKA)
     assert isinstance(made, CopyPlan)
-    assert {reason.code for reason in outdated(made, now)} == codes
+    assert {reason.code for reason in outdated_plan_reasons(made, now)} == codes
 
 
 @pytest.mark.parametrize("case", PLANS, ids=[case[0] for case in PLANS])
@@ -128,10 +135,10 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(case: tuple[str, Group
         after = replace(observed, committed={**(observed.committed or {}), **written})
     else:
         after = replace(observed, zk=ZkGroup(offsets=stored | {where: StoredOffset(at, 1.0) for where, at in written.items()}))
-    again = plan(after, to, reset=reset)
+    again = plan_copy(after, to, reset=reset)
     assert isinstance(again, CopyPlan)
-    assert (again.writes, missing(made, after)) == ((), ())
-    assert missing(made, observed) == made.writes
+    assert (again.writes, find_missing_writes(made, after)) == ((), ())
+    assert find_missing_writes(made, observed) == made.writes
 
 
 @pytest.mark.parametrize(
@@ -147,4 +154,4 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(case: tuple[str, Group
 def test_what_is_behind_is_raised_and_nothing_is_lowered(
     source: dict[TopicPartition, int], target: dict[TopicPartition, int], written: tuple[OffsetWrite, ...]
 ) -> None:
-    assert raised(source, target) == written
+    assert plan_raising_writes(source, target) == written

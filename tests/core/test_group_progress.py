@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_progress import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupProgressSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.migration.group_progress import (
     BASELINE_FRESH,
     MARKERS,
     MOST_KEPT,
@@ -28,10 +29,8 @@ from airflow_provider_kmigrate.core.group_progress import (
     WINDOW,
     GroupProgress,
     GroupsKept,
-    both,
-    describe,
+    describe_progress,
 )
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason
 
 RESTART, DONE = Act(Verb.RESTART, "Broker 1 may stop."), Done("Broker 1 is back.")
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -67,7 +66,7 @@ class Restart:
         """What becomes of the decision; None: the sweep was not answered."""
         self.now += SAMPLE_LATER
         view = ClusterView(self.now, group_progress=sweep, unknowns=() if sweep else (UNREAD,))
-        self.groups, held = self.groups.observe(view, decision, end=end)
+        self.groups, held = self.groups.add_view(view, decision, end=end)
         return held
 
     def before(self, *sweeps: GroupSweep | None) -> Decision:
@@ -79,11 +78,11 @@ class Restart:
         return [self.observe(sweep, DONE, end=True) for sweep in sweeps][-1]
 
     def restart(self) -> None:
-        self.groups = self.groups.restarted()
+        self.groups = self.groups.with_restart_begun()
 
     def left(self) -> GroupsKept:
         """What the next step reads."""
-        return GroupsKept.from_json(json.loads(json.dumps(self.groups.kept(self.now, 5_000.0).to_json())))
+        return GroupsKept.from_json(json.loads(json.dumps(self.groups.groups_to_keep(self.now, 5_000.0).to_json())))
 
 
 def moving(name: str = "billing") -> list[GroupSweep]:
@@ -147,20 +146,20 @@ def test_a_cluster_without_members_waits_for_nothing() -> None:
 def test_the_baseline_is_measured_once_and_again_if_gates_closed_meanwhile() -> None:
     there = Restart()
     there.before(*moving())
-    assert not there.groups.due(ClusterView(there.now + BASELINE_FRESH - 1), RESTART)
-    assert there.groups.due(ClusterView(there.now + BASELINE_FRESH), RESTART)
+    assert not there.groups.needs_sweep(ClusterView(there.now + BASELINE_FRESH - 1), RESTART)
+    assert there.groups.needs_sweep(ClusterView(there.now + BASELINE_FRESH), RESTART)
 
 
 def test_a_sweep_is_asked_for_only_when_it_is_due() -> None:
     there = Restart()
-    assert there.groups.due(ClusterView(1.0), RESTART)
+    assert there.groups.needs_sweep(ClusterView(1.0), RESTART)
     there.before(moving()[0])
-    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY / 2), RESTART)
-    assert there.groups.due(ClusterView(there.now + SAMPLE_EVERY), RESTART)
-    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), Wait(()))
-    assert not there.groups.due(ClusterView(there.now + SAMPLE_EVERY), DONE)
+    assert not there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY / 2), RESTART)
+    assert there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), RESTART)
+    assert not there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), Wait(()))
+    assert not there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), DONE)
     there.restart()
-    assert there.groups.due(ClusterView(there.now), DONE)
+    assert there.groups.needs_sweep(ClusterView(there.now), DONE)
 
 
 CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {
@@ -227,7 +226,7 @@ def test_what_holds_the_next_restart(before: list[GroupSweep], after: list[Group
     assert held(Restart(kept=there.left(), age=1.0).before(found_again(after)))
 
 
-def test_it_continues_once_the_group_moves_again() -> None:
+def test_the_roll_continues_once_the_group_makes_progress_again() -> None:
     there = restarted()
     assert held(there.after(*STILL))
     assert there.after(at(billing={P0: (32, 99), P1: (32, 99)})) == DONE
@@ -248,7 +247,7 @@ def test_steady_lag_on_ever_new_partitions_does_not_hold_for_ever() -> None:
 def test_the_named_reason_says_group_partitions_lag_and_clients() -> None:
     there = restarted()
     there.after(*STILL[:3])
-    assert there.groups.named == ("billing",)
+    assert there.groups.groups_to_read == ("billing",)
     clients = (
         KafkaMember("m-1", "billing-7", frozenset({P0}), "/10.1.2.3"),
         KafkaMember("m-2", "idle-8", frozenset(), "/10.9.9.9"),
@@ -268,7 +267,7 @@ def test_a_groups_name_cannot_forge_a_line_of_the_log() -> None:
     found = there.after(*[at(**{"bil\nling": LATE})] * 8)
     assert isinstance(found, Wait)
     assert "\n" not in found.reasons[0].text
-    assert "\n" not in describe(*[at(**{"bil\nling": LATE})] * 2, SPEC)
+    assert "\n" not in describe_progress(*[at(**{"bil\nling": LATE})] * 2, SPEC)
 
 
 def test_without_an_owner_every_member_is_named() -> None:
@@ -363,7 +362,7 @@ def test_the_last_members_are_named_once_a_group_has_none() -> None:
         assert "no members any more" in found.reasons[0].text
         assert "before the restart: billing-0 on 10.1.2.0, billing-1 on 10.1.2.1" in found.reasons[0].text
         assert "2 more" in found.reasons[0].text
-    assert Restart(kept=later.left()).groups.kept(0.0, 0.0).clients == kept.clients, "also two processes later"
+    assert Restart(kept=later.left()).groups.groups_to_keep(0.0, 0.0).clients == kept.clients, "also two processes later"
 
 
 def test_members_that_joined_after_the_restart_do_not_replace_the_last_ones() -> None:
@@ -379,16 +378,16 @@ def test_members_that_joined_after_the_restart_do_not_replace_the_last_ones() ->
 def test_members_are_read_before_the_restart_of_groups_that_may_hang_after_it() -> None:
     there = Restart()
     first, second, third = moving()
-    assert there.groups.named == ()
+    assert there.groups.groups_to_read == ()
     there.before(first)
-    assert there.groups.named == ("billing",)
+    assert there.groups.groups_to_read == ("billing",)
     there.before(replace(second, members={"billing": ()}))
-    assert there.groups.named == (), "once is enough"
+    assert there.groups.groups_to_read == (), "once is enough"
     there.before(third)
     there.restart()
-    assert there.groups.named == ("billing",), "to know where it stands if it has lost its members"
+    assert there.groups.groups_to_read == ("billing",), "to know where it stands if it has lost its members"
     many = {f"g{n}": GroupPosition() for n in range(MOST_NAMED + 1)}
-    assert len(Restart(kept=GroupsKept({}, many)).groups.named) == MOST_NAMED
+    assert len(Restart(kept=GroupsKept({}, many)).groups.groups_to_read) == MOST_NAMED
 
 
 def test_a_group_in_endless_rebalance_is_named_with_its_state_since_when_and_who_is_missing() -> None:
@@ -540,7 +539,7 @@ def test_a_group_that_was_not_read_once_the_broker_was_back_is_waited_for_in_the
 
 def test_a_process_that_finds_the_broker_back_sweeps_for_the_one_before() -> None:
     there = Restart(kept=GroupsKept({"billing": frozenset()}))
-    assert there.groups.due(ClusterView(there.now), DONE)
+    assert there.groups.needs_sweep(ClusterView(there.now), DONE)
     assert there.observe(at(billing=LATE), DONE) == DONE
     assert there.left().base == at(billing=LATE).groups
 
@@ -559,7 +558,7 @@ def test_a_group_is_named_after_three_sweeps_and_its_time(age: float, sweeps: in
     there = Restart(kept=GroupsKept({"billing": frozenset()}, at(billing=LATE).groups), age=age)
     found = there.before(*STILL[:sweeps])
     assert (Cause.GROUPS_STUCK in causes(found)) is stuck
-    assert there.groups.named == ("billing",)
+    assert there.groups.groups_to_read == ("billing",)
 
 
 def test_abandoned_partitions_stay_so_over_a_whole_roll() -> None:
@@ -595,21 +594,7 @@ def test_what_the_release_before_left_is_read() -> None:
 def test_a_decision_that_another_process_carries_out_is_forgotten() -> None:
     there = Restart()
     there.before(*moving())
-    assert there.groups.forgotten().ready is None
-
-
-@pytest.mark.parametrize(
-    ("decision", "expected"),
-    [
-        (DONE, Wait((UNREAD,))),
-        (RESTART, Wait((UNREAD,))),
-        (Wait((UNREAD,), healthy=True), Wait((UNREAD, UNREAD))),
-        (Refuse((UNREAD,)), Refuse((UNREAD,))),
-        (Act(Verb.ROLL_BACK_CANARY, "worse"), Act(Verb.ROLL_BACK_CANARY, "worse")),
-    ],
-)
-def test_only_done_and_a_restart_are_held(decision: Decision, expected: Decision) -> None:
-    assert both(decision, Wait((UNREAD,))) == expected
+    assert there.groups.without_baseline().ready is None
 
 
 def test_other_acts_pass_whatever_the_groups_do() -> None:
@@ -633,7 +618,7 @@ def test_other_acts_pass_whatever_the_groups_do() -> None:
 def test_watch_says_which_groups_do_not_move(
     first: GroupSweep | None, last: GroupSweep, words: list[str], not_words: list[str]
 ) -> None:
-    said = describe(first, last, SPEC)
+    said = describe_progress(first, last, SPEC)
     assert all(word in said for word in words)
     assert not any(word in said for word in not_words)
-    assert "billing" not in describe(first, last, replace(SPEC, exclude=("billing",)))
+    assert "billing" not in describe_progress(first, last, replace(SPEC, exclude=("billing",)))

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.move import clean_up, switch
-from airflow_provider_kmigrate.core.groups.offsets import pending, resets_pending, unfit
-from tests.core.test_group_move import KAFKA, MIGRATING, SPEC, T0, T1, ZOOKEEPER, changed, codes, group, observations, verdict
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.move import decide_clean_up, decide_switch
+from airflow_provider_kmigrate.core.groups.offsets import describe_pending_resets, pending_reset_reasons, reset_refusal_reasons
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.member.registration import Flaw, Unreadable
+from tests.core.group_facts import KAFKA, MIGRATING, SPEC, T0, T1, ZOOKEEPER, changed, group, observations, verdict
+from tests.core.views import codes
 
 ASKED = {"resets": {T0: 3}}
 
@@ -28,21 +29,23 @@ ASKED = {"resets": {T0: 3}}
         (group("k", "m", "kafka"), KAFKA, False, "switch"),
     ],
 )
-def test_who_reads_them_stays_until_they_are_taken_up(seen: GroupSeen, target: MemberKind, hurry: bool, expected: str) -> None:
+def test_a_member_that_applies_recorded_resets_stays_until_they_are_applied(
+    seen: GroupSeen, target: MemberKind, hurry: bool, expected: str
+) -> None:
     """A canary that is worse is rolled back all the same, and the scan reports the resets before the next migration."""
-    assert verdict(switch(observations(seen), SPEC, "b", target, hurry=hurry)) == expected
+    assert verdict(decide_switch(observations(seen), SPEC, "b", target, hurry=hurry)) == expected
 
 
 @pytest.mark.parametrize("mode", ["kafka", None])
 def test_a_reset_that_no_member_applied_is_not_cleaned_up(mode: str | None) -> None:
-    assert verdict(clean_up(changed(group("k", "k", mode), **ASKED), SPEC)) == "never K46"
+    assert verdict(decide_clean_up(changed(group("k", "k", mode), **ASKED), SPEC)) == "never K46"
 
 
 def test_pending_resets_are_named_with_those_that_cannot_be_read() -> None:
     seen = changed(group("m", "m"), resets={T1: Unreadable(Flaw.EMPTY, ""), T0: 3})
-    assert pending(seen) == "t-0 at 3, t-1 at ''"
-    assert (pending(group("m", "m")), pending(GroupSeen("g"))) == ("", "")
-    assert resets_pending(GroupSeen("g")) == ()
+    assert describe_pending_resets(seen) == "t-0 at 3, t-1 at ''"
+    assert (describe_pending_resets(group("m", "m")), describe_pending_resets(GroupSeen("g"))) == ("", "")
+    assert pending_reset_reasons(GroupSeen("g")) == ()
 
 
 @pytest.mark.parametrize(
@@ -59,4 +62,4 @@ def test_pending_resets_are_named_with_those_that_cannot_be_read() -> None:
     ],
 )
 def test_what_may_be_recorded(seen: GroupSeen, wanted: dict[TopicPartition, int], expected: list[str]) -> None:
-    assert codes(unfit(seen, wanted)) == expected
+    assert codes(reset_refusal_reasons(seen, wanted)) == expected

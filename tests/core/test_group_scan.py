@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, KafkaMember, Strategy, assign
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
     REBALANCE,
     GroupSituation,
     TwoObservations,
-    lags,
-    scan,
-    strategies,
+    lag_by_partition,
+    matching_strategies,
+    scan_group,
 )
+from airflow_provider_kmigrate.core.member.assignors import Assigned, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 
@@ -55,7 +55,7 @@ def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
 
 
 def codes(observations: TwoObservations) -> set[tuple[str, Severity]]:
-    return {(finding.code, finding.severity) for finding in scan(observations).findings}
+    return {(finding.code, finding.severity) for finding in scan_group(observations).findings}
 
 
 def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
@@ -63,6 +63,7 @@ def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
     return zk(registrations={**ZK.registrations, name: Registration(pattern, dict.fromkeys(wildcards, 1))})
 
 
+LEFT, WEEK = zk(registrations={}, owners={}, partitions=frozenset()), 7 * 86_400.0  # a group without members
 CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("sound", TwoObservations(SEEN, SEEN, 5.0, SETTINGS), set()),
     ("one observation", TwoObservations(SEEN, settings=SETTINGS), set()),
@@ -93,13 +94,19 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     (
         "commits in Kafka",
         TwoObservations(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
-        {("K37", WARN)},
+        {("K37", BLOCK)},
     ),
     (
         "another's commits",
         TwoObservations(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
         set(),
     ),
+    ("commits without a registration", TwoObservations(zk(registrations={}, owners={}, unregistered_s=12.0)), {("K95", BLOCK)}),
+    ("idle for longer than Kafka keeps", TwoObservations(LEFT, taken_at=5.0 + WEEK, retention=WEEK), {("K96", WARN)}),
+    ("idle for less", TwoObservations(LEFT, taken_at=4.0 + WEEK, retention=WEEK), set()),
+    ("idle, and retention unread", TwoObservations(LEFT, taken_at=5.0 + WEEK), {("K96", UNKNOWN)}),
+    ("stopped lately, and retention unread", TwoObservations(LEFT, taken_at=5.0 + 3_600.0), set()),
+    ("an idle log with members", TwoObservations(SEEN, taken_at=5.0 + WEEK, retention=WEEK), set()),
     ("Kafka consumers beside ZooKeeper consumers", TwoObservations(replace(SEEN, kafka=KAFKA_MEMBERS)), {("K38", BLOCK)}),
     ("zstd", TwoObservations(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
     ("no conversion", TwoObservations(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
@@ -193,7 +200,7 @@ STANDINGS: list[tuple[GroupSeen, GroupSituation]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), STANDINGS, ids=[str(number) for number in range(len(STANDINGS))])
 def test_standing(seen: GroupSeen, expected: GroupSituation) -> None:
-    assert scan(TwoObservations(seen)).situation is expected
+    assert scan_group(TwoObservations(seen)).situation is expected
 
 
 def test_every_standing_is_there() -> None:
@@ -203,29 +210,29 @@ def test_every_standing_is_there() -> None:
 def test_lag_and_what_advanced() -> None:
     before = replace(zk(offsets=offsets(3)), committed={PLACES[0]: 4})
     now = replace(zk(offsets=offsets(5)), committed={PLACES[0]: 9})
-    found = scan(TwoObservations(now, before, 5.0, SETTINGS))
+    found = scan_group(TwoObservations(now, before, 5.0, SETTINGS))
     assert now.positions == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
     assert (found.lag, found.advanced) == (1 + 3 * 5, {"zookeeper": 4, "kafka": 1})
-    assert lags(replace(now, ends=None)) == {}
-    assert (scan(TwoObservations(replace(now, ends=None))).lag, scan(TwoObservations(now)).advanced) == (None, {})
+    assert lag_by_partition(replace(now, ends=None)) == {}
+    assert (scan_group(TwoObservations(replace(now, ends=None))).lag, scan_group(TwoObservations(now)).advanced) == (None, {})
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_a_strategy_shows_in_the_owners(strategy: Strategy) -> None:
     seen = dealt(strategy, "orders", "bills", partitions=7)
     assert seen.zk is not None
-    assert strategies(seen.zk) == {strategy}
+    assert matching_strategies(seen.zk) == {strategy}
 
 
 @pytest.mark.parametrize("damage", [{"registrations": {"x": Unreadable(Flaw.EMPTY, "")}}])
 def test_the_strategy_of_a_frozen_group_is_unknown(damage: dict[str, object]) -> None:
     seen = zk(**damage)
     assert seen.zk is not None
-    assert strategies(seen.zk) is None
+    assert matching_strategies(seen.zk) is None
 
 
 def test_the_gravest_comes_first() -> None:
-    found = scan(TwoObservations(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
+    found = scan_group(TwoObservations(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
     order: Callable[[Severity], int] = list(Severity).index
     severities = [order(finding.severity) for finding in found.findings]
     assert severities == sorted(severities)

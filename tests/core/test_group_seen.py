@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups import members, offsets
 from airflow_provider_kmigrate.core.groups.members import GroupObservations
-from tests.core.test_group_move import KAFKA, SPEC
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
+from tests.core.group_facts import KAFKA, SPEC
 
 HERE = TopicPartition("t", 0)
 
@@ -21,18 +21,18 @@ HERE = TopicPartition("t", 0)
 def test_an_offset_counts_for_all_or_for_none(stored: int | Unreadable, counts: dict[TopicPartition, int]) -> None:
     zk = ZkGroup({"g_a": Registration("static", {"t": 1})}, offsets={HERE: StoredOffset(stored, 0.0)})
     seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
-    assert seen.in_zookeeper == zk.committed == counts
-    assert seen.positions == members.positions(seen) == counts
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0, ((1.0, seen),)), KAFKA, SPEC) <= counts.keys()
-    planned = offsets.plan(seen, Store.KAFKA)
+    assert seen.zookeeper_offsets == zk.committed == counts
+    assert seen.positions == members.positions_with_uncommitted(seen) == counts
+    assert offsets.partitions_behind(GroupObservations(seen, 1.0, ((1.0, seen),)), KAFKA, SPEC) <= counts.keys()
+    planned = offsets.plan_copy(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
 
 
 def test_what_was_not_read_has_none() -> None:
-    assert GroupSeen("g").in_zookeeper == {}
+    assert GroupSeen("g").zookeeper_offsets == {}
 
 
 def test_stores_are_compared_only_if_both_were_read() -> None:
     seen = GroupSeen("g", committed={HERE: 5})
-    assert offsets.offsets_behind(GroupObservations(None, 1.0, ((1.0, seen),)), KAFKA, SPEC) == frozenset()
-    assert offsets.offsets_behind(GroupObservations(seen, 1.0), KAFKA, SPEC) == frozenset()
+    assert offsets.partitions_behind(GroupObservations(None, 1.0, ((1.0, seen),)), KAFKA, SPEC) == frozenset()
+    assert offsets.partitions_behind(GroupObservations(seen, 1.0), KAFKA, SPEC) == frozenset()

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, StoredOffset
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
-from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.decision import Refuse
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupObservations
-from airflow_provider_kmigrate.core.groups.move import switch
-from tests.core.test_group_move import KAFKA, MIGRATING, SPEC, T0, T1, ZOOKEEPER, changed, group, observations, verdict
+from airflow_provider_kmigrate.core.groups.move import decide_switch
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.member.registration import Flaw, Unreadable
+from tests.core.group_facts import KAFKA, MIGRATING, SPEC, T0, T1, ZOOKEEPER, changed, group, observations, verdict
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_no_member_begins_behind_what_was_committed(
 ) -> None:
     seen = group("m", "m", "kafka" if target is KAFKA else None, committed={T0: kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(observations(seen, age=age), SPEC, "a", target)) == expected
+    assert verdict(decide_switch(observations(seen, age=age), SPEC, "a", target)) == expected
 
 
 @pytest.mark.parametrize("hole", ["zk", "kafka", "committed"])
@@ -41,11 +41,11 @@ def test_no_member_begins_behind_what_was_committed(
 def test_an_incomplete_observation_is_not_compared_with(target: MemberKind, mode: str | None, hole: str) -> None:
     behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is KAFKA else {T0: 15, T1: 10})
     first = replace(behind, **{hole: None})
-    assert verdict(switch(observations(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
+    assert verdict(decide_switch(observations(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
     even, history = group("m", "m", mode), GroupObservations()
     for at, seen in ((0.0, even), (3.0, replace(even, **{hole: None})), (9.0, even)):
-        history = history.observe(seen, at, SPEC)
-    assert verdict(switch(history, SPEC, "a", target)) == "switch", "an earlier one serves"
+        history = history.with_observation(seen, at, SPEC)
+    assert verdict(decide_switch(history, SPEC, "a", target)) == "switch", "an earlier one serves"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_first_migrating_member_skips_nothing(
 ) -> None:
     seen = group(*members, "kafka" if "k" in members else None, committed={**kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(observations(seen), SPEC, "b", MIGRATING)) == expected
-    early = verdict(switch(observations(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
+    assert verdict(decide_switch(observations(seen), SPEC, "b", MIGRATING)) == expected
+    early = verdict(decide_switch(observations(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
     assert early == expected.replace("never", "wait"), "its members may pass it"
 
 
@@ -82,7 +82,7 @@ def test_the_leftover_offsets_are_the_ones_to_be_overwritten(members: str, zooke
     """The other way round the remedy would skip the records that it is there to save."""
     seen = group(*members, "kafka" if "k" in members else None, committed={T0: kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    decision = switch(observations(seen), SPEC, "b", MIGRATING)
+    decision = decide_switch(observations(seen), SPEC, "b", MIGRATING)
     assert isinstance(decision, Refuse)
     assert f"{leftover}'s leftover offsets of t-0 are ahead" in decision.reasons[0].text
     assert f"copy-offsets --to {leftover} --reset" in decision.reasons[0].text
@@ -93,15 +93,17 @@ def test_what_a_dead_migrating_member_held_is_not_compared() -> None:
     seen = group("", "z", committed={T0: 10})
     dead = KafkaMember("life", "g_a", frozenset({T0}))
     seen = changed(replace(seen, kafka=KafkaGroup("Stable", (dead,))), offsets={T0: StoredOffset(500, 0.0)})
-    assert verdict(switch(observations(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
+    assert (
+        verdict(decide_switch(observations(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
+    )
 
 
 def test_zookeeper_consumers_that_commit_to_kafka_leave_nothing_over_there() -> None:
     """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
     first = group("z", "z", committed={T0: 900, T1: 10})
     now = replace(first, committed={T0: 1000, T1: 10})
-    assert verdict(switch(observations(now, first), SPEC, "a", MIGRATING)) == "switch"
-    assert verdict(switch(observations(now, now), SPEC, "a", MIGRATING)) == "never K64"
+    assert verdict(decide_switch(observations(now, first), SPEC, "a", MIGRATING)) == "switch"
+    assert verdict(decide_switch(observations(now, now), SPEC, "a", MIGRATING)) == "never K64"
 
 
 def test_kafka_need_not_know_the_offsets_of_unread_partitions() -> None:
@@ -113,18 +115,18 @@ def test_kafka_need_not_know_the_offsets_of_unread_partitions() -> None:
         T1: StoredOffset(10, 90_000.0),
     }
     seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
-    assert verdict(switch(observations(seen), SPEC, "a", KAFKA)) == "switch"
+    assert verdict(decide_switch(observations(seen), SPEC, "a", KAFKA)) == "switch"
     late = {**stored, left: StoredOffset(5, 80_000.0)}
     registered = changed(seen, offsets=late)
-    assert verdict(switch(observations(registered), SPEC, "a", KAFKA)) == "switch", (
+    assert verdict(decide_switch(observations(registered), SPEC, "a", KAFKA)) == "switch", (
         "every member tells what it reads, and none that"
     )
     hidden = changed(group("m", "k", "kafka", ends=seen.ends), offsets=late)
-    assert verdict(switch(observations(hidden), SPEC, "a", KAFKA)) == "wait K60"
+    assert verdict(decide_switch(observations(hidden), SPEC, "a", KAFKA)) == "wait K60"
 
 
 def test_an_unreadable_offset_is_none() -> None:
     seen = changed(
         group("m", "m"), offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0), T1: StoredOffset(10, 0.0)}
     )
-    assert verdict(switch(observations(seen), SPEC, "a", ZOOKEEPER)) == "copy offsets"
+    assert verdict(decide_switch(observations(seen), SPEC, "a", ZOOKEEPER)) == "copy offsets"

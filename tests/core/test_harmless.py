@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.text import cell, code_span, indented, printable, safe, summarize, unmarked
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.text import (
+    code_span,
+    defuse_markup,
+    escape_html,
+    indent_further_lines,
+    printable,
+    summarize,
+    table_cell,
+)
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.node.check import NodeCheck
 from tests.kit.hostile import CONTROLS, MARKUP
@@ -53,7 +61,7 @@ def acts(text: str) -> list[str]:
 @pytest.mark.parametrize("text", MARKUP)
 def test_each_of_them_acts_and_does_no_more_once_it_is_unmarked(text: str) -> None:
     assert acts(text)
-    for shown in (unmarked(text), cell(text), summarize([text]), unmarked(f"group {text} has members")):
+    for shown in (defuse_markup(text), table_cell(text), summarize([text]), defuse_markup(f"group {text} has members")):
         assert not acts(shown), shown
 
 
@@ -65,8 +73,8 @@ def test_each_of_them_acts_and_does_no_more_once_it_is_unmarked(text: str) -> No
     )
 )
 def test_no_mixture_of_them_acts(parts: list[str]) -> None:
-    once = unmarked("".join(parts))
-    assert unmarked(once) == once, "whatever was unmarked before"
+    once = defuse_markup("".join(parts))
+    assert defuse_markup(once) == once, "whatever was unmarked before"
     assert not _MENTION.search(once)
     elements = Elements()
     elements.feed(once)
@@ -77,10 +85,10 @@ def test_no_mixture_of_them_acts(parts: list[str]) -> None:
 
 @pytest.mark.parametrize("text", CONTROLS)
 def test_control_characters_are_seen_and_not_obeyed(text: str) -> None:
-    for shown in (printable(text), cell(text), code_span(text), summarize([text]), Reason("G05", text).text):
+    for shown in (printable(text), table_cell(text), code_span(text), summarize([text]), Reason("G05", text).text):
         assert shown.isprintable()
-    assert not set(indented(text)) - set("\n\t") & {char for char in text if not char.isprintable()}
-    assert not set(safe(text)) - set("\n\t") & {char for char in text if not char.isprintable()}
+    assert not set(indent_further_lines(text)) - set("\n\t") & {char for char in text if not char.isprintable()}
+    assert not set(escape_html(text)) - set("\n\t") & {char for char in text if not char.isprintable()}
 
 
 @pytest.mark.parametrize("text", CONTROLS)
@@ -106,5 +114,5 @@ def test_a_checked_node_has_its_own_lines_alone(text: str) -> None:
 
 def test_plain_text_stays_as_it_is() -> None:
     text = "[G05] Broker 1 is down: 3 of 4, a < b & c, x@ y, 12:30, orders-0 (2), `kafka-topics.sh --list`; *next*: [x] -> y | z\n\n- a\n"
-    assert unmarked(text) == text
-    assert indented("a\n    b") == "a\n    b"
+    assert defuse_markup(text) == text
+    assert indent_further_lines("a\n    b") == "a\n    b"

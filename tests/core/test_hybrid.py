@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.migration.waits import hybrid_overdue
-from airflow_provider_kmigrate.core.model import ClusterView, Malformed
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Malformed
+from airflow_provider_kmigrate.core.migration.waits import hybrid_overdue_reason
 from tests.core.views import FLAGGED, KRAFT, MIG, ZK, cluster, with_zk
 
 BEGAN, LIMIT = 1_800_000_000.0, 14_400.0
@@ -37,20 +37,20 @@ def since(view: ClusterView, began: float = BEGAN) -> ClusterView:
     ],
 )
 def test_only_a_cluster_of_kraft_with_brokers_left_is_overdue(view: ClusterView, alarmed: bool) -> None:
-    found = hybrid_overdue(view, LIMIT, BEGAN + LIMIT + 1)
+    found = hybrid_overdue_reason(view, LIMIT, BEGAN + LIMIT + 1)
     assert (found is not None) == alarmed
-    assert hybrid_overdue(view, LIMIT, BEGAN + LIMIT) is None
+    assert hybrid_overdue_reason(view, LIMIT, BEGAN + LIMIT) is None
 
 
 @given(began=st.floats(1.0, 4e9), later=st.floats(0.0, 1e8), more=st.floats(0.0, 1e8))
-def test_once_overdue_it_stays_so_and_says_the_same(began: float, later: float, more: float) -> None:
+def test_an_overdue_hybrid_phase_stays_overdue_and_says_the_same(began: float, later: float, more: float) -> None:
     view = since(cluster([MIG, MIG, MIG], FLAGGED, 90), began)
-    first, second = (hybrid_overdue(view, LIMIT, began + seconds) for seconds in (later, later + more))
+    first, second = (hybrid_overdue_reason(view, LIMIT, began + seconds) for seconds in (later, later + more))
     assert first is None or first == second
 
 
-def test_it_names_who_is_left_and_since_when() -> None:
-    found = hybrid_overdue(since(cluster([KRAFT, MIG, MIG], FLAGGED, 90)), LIMIT, BEGAN + 2 * LIMIT)
+def test_an_overdue_hybrid_phase_names_the_brokers_that_are_left_and_since_when() -> None:
+    found = hybrid_overdue_reason(since(cluster([KRAFT, MIG, MIG], FLAGGED, 90)), LIMIT, BEGAN + 2 * LIMIT)
     assert found is not None
     assert "[1, 2]" in found.text
     assert "2027-01-15T08:00+00:00" in found.text

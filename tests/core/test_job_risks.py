@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
-from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.journal_lines import JournalLine
-from airflow_provider_kmigrate.core.model import ClusterView, Partition
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Partition
+from airflow_provider_kmigrate.core.cluster_state.spec import HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, decide, leaderless, risks
+from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, decide_quiet, find_job_risks, leaderless_reasons
 
 JOB = SparkJobSpec("orders", "/c", ("t",))
 WELL = Partition("t", 0, 0, (0, 1, 2), (0, 1, 2))
@@ -20,7 +20,7 @@ NEVER = HoldPolicy.NEVER
 
 
 def flags(*jobs: SparkJobSpec, view: ClusterView = VIEW) -> list[str]:
-    return [f"{risk.reason.code} {risk.severity}" for risk in risks(jobs, view)]
+    return [f"{risk.reason.code} {risk.severity}" for risk in find_job_risks(jobs, view)]
 
 
 def with_options(**options: str) -> SparkJobSpec:
@@ -87,15 +87,15 @@ def test_topics_that_may_lose_their_leader(view: ClusterView, hold: HoldPolicy, 
 def test_what_may_leave_a_job_without_a_leader_in_a_clean_roll(
     view: ClusterView, topics: tuple[str, ...], codes: list[str]
 ) -> None:
-    assert [reason.code for reason in leaderless(replace(JOB, topics=topics), view)] == codes
+    assert [reason.code for reason in leaderless_reasons(replace(JOB, topics=topics), view)] == codes
 
 
 def test_a_shared_group_is_a_flag_of_every_job_that_shares_it() -> None:
     one, deprecated = with_options(kafka__group__id="g"), with_options(kafka__group__id="g", useDeprecatedOffsetFetching="true")
     assert flags(one) == []
     assert flags(one, replace(deprecated, name="two")) == ["J20 warn", "J20 block"]
-    assert [risk.severity for risk in risks([one], VIEW)] == []
-    assert Severity.BLOCK in {risk.severity for risk in risks([one, deprecated], VIEW)}
+    assert [risk.severity for risk in find_job_risks([one], VIEW)] == []
+    assert Severity.BLOCK in {risk.severity for risk in find_job_risks([one, deprecated], VIEW)}
 
 
 NOW, CALM = 10_000_000, 30_000
@@ -138,6 +138,6 @@ BEGAN = [line("began", 0)]
     ],
 )
 def test_quiet(partitions: tuple[Partition, ...] | None, lines: list[JournalLine], holder: Holder, codes: list[str]) -> None:
-    decision = decide(ClusterView(0.0, partitions=partitions), lines, holder, NOW, CALM)
+    decision = decide_quiet(ClusterView(0.0, partitions=partitions), lines, holder, NOW, CALM)
     assert isinstance(decision, Wait if codes else Done)
     assert [reason.code for reason in getattr(decision, "reasons", ())] == codes

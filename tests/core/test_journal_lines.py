@@ -6,8 +6,17 @@ import json
 
 import pytest
 
-from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.journal_lines import JournalLine, PhaseSpan, acts, alarms, phase_of, phases, read, unsettled
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.monitoring.journal_lines import (
+    JournalLine,
+    PhaseSpan,
+    list_acts,
+    list_alarms,
+    list_phases,
+    parse_lines,
+    phase_of,
+    unsettled_acts,
+)
 
 
 def line(at: float, kind: str, step: str, text: str = "", *, seconds: float | None = None, run: str = "r") -> str:
@@ -16,11 +25,11 @@ def line(at: float, kind: str, step: str, text: str = "", *, seconds: float | No
 
 
 def spans(*texts: str) -> list[tuple[str, int, int, int]]:
-    return [(span.name, span.from_ms, span.to_ms, span.done) for span in phases(read(texts).lines)]
+    return [(span.name, span.from_ms, span.to_ms, span.done) for span in list_phases(parse_lines(texts).lines)]
 
 
 def test_a_line_is_what_the_journal_wrote() -> None:
-    found = read([line(1795298448.978, "done", "backup", "saved", seconds=0.5)])
+    found = parse_lines([line(1795298448.978, "done", "backup", "saved", seconds=0.5)])
     assert found == ((JournalLine(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
     assert found.lines[0].began_ms == 1795298448478
 
@@ -29,12 +38,12 @@ def test_a_line_is_what_the_journal_wrote() -> None:
     "text", ['{"at": 12', "[]", "null", "7", '{"at": "x", "run": 1, "kind": 2, "step": 3, "text": 4}', '{"at": 1e999}', '"at"']
 )
 def test_what_is_no_line_is_counted_and_left_out(text: str) -> None:
-    found = read([line(1, "done", "backup"), text, "", "\n"])
+    found = parse_lines([line(1, "done", "backup"), text, "", "\n"])
     assert (len(found.lines), found.unreadable) == (1, 1)
 
 
 def test_journals_of_several_processes_are_one_story() -> None:
-    found = read([line(3, "done", "b"), line(1, "done", "a"), line(2, "done", "c")])
+    found = parse_lines([line(3, "done", "b"), line(1, "done", "a"), line(2, "done", "c")])
     assert [each.step for each in found.lines] == ["a", "c", "b"]
 
 
@@ -87,35 +96,37 @@ def test_a_phase_that_comes_again_is_another_span() -> None:
 
 
 def test_a_journal_that_begins_anywhere() -> None:
-    assert phases(read([line(1, "done", "preferred leaders")]).lines) == (PhaseSpan("preferred leaders", 1000, 1000, 1),)
-    assert phases(()) == ()
+    assert list_phases(parse_lines([line(1, "done", "preferred leaders")]).lines) == (
+        PhaseSpan("preferred leaders", 1000, 1000, 1),
+    )
+    assert list_phases(()) == ()
 
 
 class TestActs:
     def test_an_act_ends_and_settles(self) -> None:
         text = [line(1, "act", "s", "restart: why"), line(2, "acted", "s", "restart"), line(5, "done", "s"), line(6, "done", "s")]
-        [act] = acts(read(text).lines)
+        [act] = list_acts(parse_lines(text).lines)
         assert (act.verb, act.from_ms, act.to_ms, act.settled_ms) == ("restart", 1000, 2000, 5000)
-        assert list(unsettled([act])) == []
+        assert list(unsettled_acts([act])) == []
 
     def test_one_that_was_killed_stays_open_and_the_next_try_has_its_own_end(self) -> None:
         text = [line(1, "act", "s", "restart: x"), line(9, "act", "s", "start: y"), line(10, "acted", "s"), line(12, "done", "s")]
-        killed, again = acts(read(text).lines)
+        killed, again = list_acts(parse_lines(text).lines)
         assert (killed.to_ms, killed.settled_ms) == (None, None)
         assert (again.verb, again.to_ms, again.settled_ms) == ("start", 10000, 12000)
-        assert list(unsettled([killed, again])) == []
+        assert list(unsettled_acts([killed, again])) == []
 
     def test_an_act_of_which_nothing_more_was_written_is_unsettled(self) -> None:
         text = [line(1, "act", "a", "restart: x"), line(2, "acted", "a"), line(3, "act", "b", "stop: y")]
-        assert [act.step for act in unsettled(acts(read(text).lines))] == ["a", "b"]
+        assert [act.step for act in unsettled_acts(list_acts(parse_lines(text).lines))] == ["a", "b"]
 
     def test_runs_do_not_answer_for_each_other(self) -> None:
         text = [line(1, "act", "s", "x: y", run="one"), line(2, "done", "s", run="two")]
-        assert [act.run for act in unsettled(acts(read(text).lines))] == ["one"]
+        assert [act.run for act in unsettled_acts(list_acts(parse_lines(text).lines))] == ["one"]
 
 
 def test_alarms() -> None:
-    [alarm] = alarms(read([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
+    [alarm] = list_alarms(parse_lines([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
     assert (alarm.at_ms, alarm.step, alarm.text) == (1000, "s", "[G05] x")
 
 
@@ -128,7 +139,7 @@ class TestNodes:
             line(5, "act", "roll back broker 1 to zookeeper", "restart: y", run="back"),
             line(4, "act", "broker 11 to migration", "restart: x"),
         ]
-        found = journal_lines.last_acts(acts(read(text).lines))
+        found = journal_lines.last_act_by_node(list_acts(parse_lines(text).lines))
         assert {node: (act.run, act.from_ms) for node, act in found.items()} == {
             "broker 1": ("back", 5000),
             "broker 11": ("r", 4000),
@@ -138,7 +149,7 @@ class TestNodes:
     def test_when_kmigrate_acted(self) -> None:
         """M13: preflight took what a rollback's own failover had written for another tool's changes."""
         text = [line(10, "act", "a", "stop: x"), line(12, "acted", "a"), line(20, "done", "a"), line(30, "act", "b", "start: y")]
-        assert journal_lines.times_of(acts(read(text).lines)) == ((10.0, 80.0), (30.0, 90.0))
+        assert journal_lines.act_times(list_acts(parse_lines(text).lines)) == ((10.0, 80.0), (30.0, 90.0))
 
     def test_how_long_a_restart_took_is_the_median_of_brokers_that_came_back(self) -> None:
         text = []
@@ -148,8 +159,8 @@ class TestNodes:
         text += [line(9000, "act", "broker 9 to kraft", "restart: x")]  # killed
         text += [line(9100, "act", "finalize controller 3000", "restart: x"), line(9101, "done", "finalize controller 3000")]
         text += [line(9200, "act", "broker 8 to kraft", "rewrite: x"), line(9201, "done", "broker 8 to kraft")]
-        assert journal_lines.restart_seconds(acts(read(text).lines)) == 45.0
-        assert journal_lines.restart_seconds(()) is None
+        assert journal_lines.median_restart_seconds(list_acts(parse_lines(text).lines)) == 45.0
+        assert journal_lines.median_restart_seconds(()) is None
 
 
 @pytest.mark.parametrize(
@@ -164,4 +175,4 @@ class TestNodes:
 )
 def test_since_when_a_rollback_is_not_assured(verdicts: list[str], expected: tuple[str, float] | None) -> None:
     text = [line(at, journal_lines.readiness_kind(verdict), "watch") for at, verdict in enumerate(verdicts)]
-    assert journal_lines.last_readiness(read([*text, line(99, "done", "soak")]).lines) == expected
+    assert journal_lines.last_readiness(parse_lines([*text, line(99, "done", "soak")]).lines) == expected

@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.migration.roll import WINDOW, MovedSince, moved_since
-from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison, still_since, watched_seconds
-from airflow_provider_kmigrate.core.model import ClusterView, Stored, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, TopicMetadata
+from airflow_provider_kmigrate.core.migration.gates import GateState
+from airflow_provider_kmigrate.core.migration.roll import WINDOW, MovedSince, update_moved_since
+from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison, unmoved_since, watched_seconds
+from tests.core.compared_views import DIFFERENT, EQUAL
 from tests.core.views import ZK, cluster, migration, with_zk
 
-NOTHING = {kind: Stored({}) for kind in StoredKind}
-EQUAL = ClusterView(0.0, topics=({}, {}), stored=NOTHING)
-DIFFERENT = replace(EQUAL, stored={**NOTHING, StoredKind.QUOTAS: Stored({"user a": {"producer_byte_rate": "1"}})})
 OTHER = replace(EQUAL, topics=({}, {"t": TopicMetadata("t", "id", {})}))
 UNREAD = ClusterView(0.0)
 MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
@@ -32,7 +30,7 @@ MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
 def test_only_the_first_moments_of_a_life_may_be_red(observations: list[tuple[float, bool]], held: float) -> None:
     green = HealthyTimer(50.0, 2.0)
     for at, is_green in observations:
-        green = green.observe(at, healthy=is_green)
+        green = green.add_sample(at, healthy=is_green)
     assert green.held == held
 
 
@@ -49,37 +47,37 @@ def test_movement_is_measured_from_the_first_observation_then_from_a_recent_one(
     since: MovedSince | None = None
     observations, ages = [view(float(second)) for second in range(60)], []
     for observation in observations:
-        since = moved_since(since, observation, observations[0])
-        ages.append(observation.taken_at - since.old.taken_at)
+        since = update_moved_since(since, observation, observations[0])
+        ages.append(observation.taken_at - since.earlier.taken_at)
     assert ages[: int(WINDOW) + 1] == [float(second) for second in range(int(WINDOW) + 1)]
     assert all(WINDOW <= age <= 2 * WINDOW for age in ages[int(2 * WINDOW) :])
 
 
 def test_observations_without_zookeeper_are_not_compared_with() -> None:
     first = view(0.0)
-    since = moved_since(None, first, first)
+    since = update_moved_since(None, first, first)
     for second in range(1, 100):
-        since = moved_since(since, view(float(second), read=False), first)
-        assert since.old is first
-    since = moved_since(since, view(100.0), first)
-    assert since.old is first
-    assert moved_since(since, view(100.0 + WINDOW), first).old.taken_at == 100.0
+        since = update_moved_since(since, view(float(second), read=False), first)
+        assert since.earlier is first
+    since = update_moved_since(since, view(100.0), first)
+    assert since.earlier is first
+    assert update_moved_since(since, view(100.0 + WINDOW), first).earlier.taken_at == 100.0
 
 
 def test_since_when_migration_stands_still() -> None:
     first, later = view(0.0), view(1.0)
-    assert still_since(None, first) is first
-    assert still_since(first, later) is first
+    assert unmoved_since(None, first) is first
+    assert unmoved_since(first, later) is first
     for changed in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
-        assert still_since(first, changed) is changed
-    assert still_since(view(0.0, read=False), later) is later
+        assert unmoved_since(first, changed) is changed
+    assert unmoved_since(view(0.0, read=False), later) is later
 
 
 def after_one_observation() -> SoakComparison:
     """The first observation of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
     compared = SoakComparison()
     assert not compared.due
-    return compared.observe(replace(UNREAD, taken_at=-1.0))[0]
+    return compared.add_view(replace(UNREAD, taken_at=-1.0))[0]
 
 
 def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]:
@@ -87,7 +85,7 @@ def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]
     compared, found = after_one_observation(), []
     for at, seen in views:
         due = compared.due
-        compared, gate = compared.observe(replace(seen, taken_at=at))
+        compared, gate = compared.add_view(replace(seen, taken_at=at))
         found.append((due, gate.state))
     return found
 
@@ -114,9 +112,9 @@ def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: Clust
 
 
 def test_a_red_look_between_two_comparisons_forgets_the_first() -> None:
-    compared, _ = after_one_observation().observe(DIFFERENT)
-    compared = compared.forgotten(replace(DIFFERENT, taken_at=5.0))
+    compared, _ = after_one_observation().add_view(DIFFERENT)
+    compared = compared.reset(replace(DIFFERENT, taken_at=5.0))
     assert not compared.due
-    compared, _ = compared.observe(replace(DIFFERENT, taken_at=20.0))
+    compared, _ = compared.add_view(replace(DIFFERENT, taken_at=20.0))
     assert compared.due
-    assert compared.observe(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the observation before"
+    assert compared.add_view(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the observation before"

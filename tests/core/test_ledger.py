@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     DeliveryRun,
     Event,
@@ -20,10 +20,18 @@ from airflow_provider_kmigrate.core.events import (
 )
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import find_double_ownership, merge_logs
 from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS, REPEAT_RECORDS
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from tests.core.histories import TOPIC, History, calm, causes, counts, moved_on
+from tests.core.ledger_faults import (
+    committed_too_early,
+    delivered_out_of_order,
+    lost_in_the_middle,
+    overwritten,
+    read_again,
+    stored_twice,
+)
 from tests.verdicts import verdict_of
 
 
@@ -36,12 +44,6 @@ def test_nothing_planted_is_clean() -> None:
 def test_nothing_at_all_is_not_clean() -> None:
     facts = balance([])
     assert (verdict_of(facts), causes(facts)) == (AuditOutcome.INCONCLUSIVE, {AuditCause.NOTHING_ACKED, AuditCause.NO_GROUP})
-
-
-def lost_in_the_middle(h: History) -> None:
-    h.ack("p", 0, 30, 30, 20)
-    h.deliver("g", "m", 0, 30, 5, 30)
-    h.deliver("g", "m", 0, 38, 12, 38)
 
 
 def lost_behind_a_commit(h: History) -> None:
@@ -59,40 +61,11 @@ def deleted_unread(h: History) -> None:
     h.extent(0, 33, 33)
 
 
-def overwritten(h: History) -> None:
-    """An unclean election cut the log and other records took the offsets."""
-    h.ack("p", 0, 30, 30, 3)
-    h.producer("q")
-    h.ack("q", 0, 30, 0, 5)
-    h.deliver("g", "m", 0, 30, 5, 0, producer="q")
-
-
-def read_again(h: History) -> None:
-    h.generation += 1  # a rebalance gives it its partitions again
-    h.deliver("g", "m", 0, 25, 5, 25)
-
-
-def stored_twice(h: History) -> None:
-    h.deliver("g", "m", 0, 30, 2, 28)
-
-
 def stored_out_of_order(h: History) -> None:
     h.ack("p", 0, 32, 30, 2)
     h.ack("p", 0, 30, 32, 2)
     h.deliver("g", "m", 0, 30, 2, 32)
     h.deliver("g", "m", 0, 32, 2, 30)
-
-
-def delivered_out_of_order(h: History) -> None:
-    h.ack("p", 0, 30, 30, 10)
-    h.deliver("g", "m", 0, 36, 4, 36)
-    h.deliver("g", "m", 0, 30, 6, 30)
-
-
-def committed_too_early(h: History) -> None:
-    h.ack("p", 0, 30, 30, 7)
-    h.commit("g", "m", 0, 37)
-    h.deliver("g", "m", 0, 30, 7, 30)
 
 
 def owned_twice(h: History) -> None:
@@ -356,7 +329,7 @@ def test_a_failed_commit_commits_nothing() -> None:
     assert verdict_of(balance(history.end())) is AuditOutcome.PASS
 
 
-def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
+def test_a_member_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
     history = calm()
     history.own("g", "killed", OwnershipChange.ACQUIRED, (1,), ordered=False)
     history.own("g", "m", OwnershipChange.ACQUIRED, (1,), ordered=False)
@@ -366,7 +339,9 @@ def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> Non
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize(("too_late_by", "double_ms"), [(-1, 0), (0, 0), (300, 300), (None, 3_000)])
-def test_who_finds_out_late_what_it_lost_owned_until_it_lost_it(ordered: bool, too_late_by: int | None, double_ms: int) -> None:
+def test_a_member_that_notices_a_loss_late_owned_until_it_lost_the_partition(
+    ordered: bool, too_late_by: int | None, double_ms: int
+) -> None:
     """An end before `n` took over is believed; one that is later, or none, is not forgiven."""
     history = History()
     for member in "mn":
@@ -388,7 +363,7 @@ def test_facts_go_into_json_whole() -> None:
     assert (facts["complete"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == (True, 5, 25)
 
 
-def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:
+def test_a_finding_keeps_a_limited_number_of_cases_and_counts_all() -> None:
     history = calm()
     for _ in range(30):
         read_again(history)
@@ -421,13 +396,13 @@ def test_places_in_two_logs_say_nothing_of_each_other(overlap: bool) -> None:
     logs = [[change for change in changes if change.member == member] for member in ("a", "b")]
     logs = [[replace(change, position=place) for place, change in enumerate(log)] for log in logs]
     where = GroupPartition("g", "t", 0)
-    here = [change for change in by_one_log(logs) if TopicPartition("t", 0) in change.partitions]
-    assert bool(double_owned(where, here, {"a": 2_000_000, "b": 2_000_000}, skew_ms=100)) == overlap
-    assert all(change.position is None for change in by_one_log(logs))
-    assert by_one_log([changes]) == changes, "one log is in order"
-    assert all(change.position is None for change in by_one_log([changes], beside=True))
+    here = [change for change in merge_logs(logs) if TopicPartition("t", 0) in change.partitions]
+    assert bool(find_double_ownership(where, here, {"a": 2_000_000, "b": 2_000_000}, skew_ms=100)) == overlap
+    assert all(change.position is None for change in merge_logs(logs))
+    assert merge_logs([changes]) == changes, "one log is in order"
+    assert all(change.position is None for change in merge_logs([changes], beside=True))
     other = [replace(change, group="other") for change in logs[1]]
-    assert by_one_log([logs[0], other]) == [*logs[0], *other], "each group has its own"
+    assert merge_logs([logs[0], other]) == [*logs[0], *other], "each group has its own"
 
 
 def repeated(count: int = 5, back: int = 5, *, generation: int = 0, wait_ms: int = 0, member: str = "m") -> Facts:

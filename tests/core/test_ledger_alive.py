@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, of_facts
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level, findings_from_facts
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Heartbeat,
     Ownership,
@@ -20,8 +20,8 @@ from airflow_provider_kmigrate.core.events import (
 )
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from tests.core.fine_histories import fine_histories
 from tests.core.histories import TOPIC, History, calm, causes, counts
-from tests.core.test_ledger_histories import fine_histories
 from tests.verdicts import verdict_of
 
 
@@ -41,7 +41,7 @@ def running() -> History:
         (60_000, set()),
     ],
 )
-def test_who_gave_a_sign_of_life_lately_needs_no_stop(ago: int, why: set[AuditCause]) -> None:
+def test_a_client_that_gave_a_sign_of_life_lately_needs_no_stop(ago: int, why: set[AuditCause]) -> None:
     """The last events: a delivery, a commit, and the last acknowledgement, a second apart."""
     history = calm()
     history.ack("p", 0, 30, 30, 5)
@@ -355,7 +355,7 @@ def test_what_was_over_before_the_step_is_shown_and_fails_nothing(
     facts = balance(history.end(), demand=Demand(begun))
     if timed and gap > 0:
         assert (verdict_of(facts), counts(facts), list(facts.earlier)) == (AuditOutcome.PASS, {}, [name])
-        findings, _ = of_facts(facts, Level.PRODUCER)
+        findings, _ = findings_from_facts(facts, Level.PRODUCER)
         assert [finding.reason.text[:15] for finding in findings] == ["Before the step"]
     else:
         assert (verdict_of(facts), facts.earlier) == (AuditOutcome.FAIL, {})

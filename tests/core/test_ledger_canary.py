@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, OwnershipChange
+from airflow_provider_kmigrate.core.events.model import UNKNOWN_OFFSET, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Stamp, Start, Stop, WriterRole
+from airflow_provider_kmigrate.core.events.model import Ack, DeliveryRun, Event, Stamp, Start, Stop, WriterRole
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.ledger.records import REPEAT_MS
+from tests.core.fine_histories import cut, fine_histories
 from tests.core.histories import History, Truth, by_records, counts
 from tests.verdicts import verdict_of
-
-
-def cut(total: int, draw: st.DrawFn) -> list[tuple[int, int]]:
-    """(first, count) pieces of 0..total-1."""
-    points = sorted({0, total, *draw(st.lists(st.integers(0, total), max_size=4))})
-    return [(a, b - a) for a, b in pairwise(points)]
 
 
 @st.composite
@@ -66,35 +60,6 @@ def test_intervals_say_what_records_say(events: list[Event], rng: random.Random)
     )
     assert found == truth
     assert facts == balance(events)
-
-
-@st.composite
-def fine_histories(draw: st.DrawFn) -> History:
-    """Anything that may lawfully happen: several producers, partitions and groups, handovers, gaps of markers."""
-    history = History()
-    for group in ("g1", "g2"):
-        for member in ("a", "b"):
-            history.consumer(f"{group}{member}", group, ("^t",))
-    for producer in ("p", "q"):
-        history.producer(producer)
-    for partition in (0, 1):
-        offset, numbers, log = 0, {"p": 0, "q": 0}, []
-        for _ in range(draw(st.integers(1, 6))):
-            producer, count = draw(st.sampled_from("pq")), draw(st.integers(1, 5))
-            history.ack(producer, partition, offset, numbers[producer], count)
-            log.append((producer, offset, numbers[producer], count))
-            numbers[producer] += count
-            offset += count + draw(st.integers(0, 2))
-        for group in ("g1", "g2"):
-            member = "a"
-            for producer, first, seq, count in log:
-                for start, size in cut(count, draw):
-                    member = draw(st.sampled_from("ab"))
-                    known = draw(st.booleans())
-                    history.deliver(
-                        group, group + member, partition, first + start, size, seq + start if known else None, producer=producer
-                    )
-    return history
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
+from airflow_provider_kmigrate.core.events.model import Ack, DeliveryRun, Event, Latencies, OwnershipChange, Slow, SlowRecord
 from airflow_provider_kmigrate.core.ledger import balance
 from tests.core.histories import TOPIC, History, calm, counts
 from tests.kit.load import Produce, produce_of, stalls_between

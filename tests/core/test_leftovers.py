@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.leftovers import Leftover, LeftoverKind, kept_because, listed, removable
-from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.migration.leftovers import (
+    Leftover,
+    LeftoverKind,
+    removable_leftovers,
+    render_document,
+    to_document,
+    why_kept,
+)
+from airflow_provider_kmigrate.core.migration.phase import ClusterPosition, Phase, position_of
 from tests.core.views import DUAL, ZK, cluster, with_broker
 
 PLAIN = cluster([ZK, ZK, ZK])
@@ -19,7 +26,7 @@ EVERY = [Leftover("broker 1", kind, f"/{kind}") for kind in LeftoverKind]
 @pytest.mark.parametrize("phase", Phase)
 def test_what_may_be_removed_in_which_phase(phase):
     allowed = {Phase.ZOOKEEPER: AFTER_ROLLBACK, Phase.FINALIZED: AFTER_FINALIZATION}.get(phase, set())
-    assert {left.kind for left in EVERY if not kept_because(left, ClusterPosition(phase))} == allowed
+    assert {left.kind for left in EVERY if not why_kept(left, ClusterPosition(phase))} == allowed
 
 
 @pytest.mark.parametrize(
@@ -32,25 +39,24 @@ def test_what_may_be_removed_in_which_phase(phase):
     ids=["a broker", "the controllers of a migration that has begun", "an unnamed broker"],
 )
 def test_nothing_is_removed_while_a_node_that_does_not_answer_may_need_it(view: ClusterView, why: str) -> None:
-    assert where(view).phase is Phase.ZOOKEEPER
-    assert removable(EVERY, view) == ()
-    assert listed(EVERY, view).count(why) == len(AFTER_ROLLBACK)
+    assert position_of(view).phase is Phase.ZOOKEEPER
+    assert removable_leftovers(EVERY, view) == ()
+    assert render_document(to_document(EVERY, view)).count(why) == len(AFTER_ROLLBACK)
 
 
 def test_the_list_says_of_each_what_happens_to_it():
-    text = listed(EVERY, DUAL)
+    text = render_document(to_document(EVERY, DUAL))
     assert text.count("stays: ") == len(LeftoverKind)
-    assert removable(EVERY, DUAL) == ()
-    text = listed(EVERY, PLAIN)
+    assert removable_leftovers(EVERY, DUAL) == ()
+    text = render_document(to_document(EVERY, PLAIN))
     assert text.count("| removed |") == len(AFTER_ROLLBACK)
-    assert {left.kind for left in removable(EVERY, PLAIN)} == AFTER_ROLLBACK
-    assert listed((), PLAIN) == "Nothing is left."
+    assert {left.kind for left in removable_leftovers(EVERY, PLAIN)} == AFTER_ROLLBACK
+    assert render_document(to_document((), PLAIN)) == "Nothing is left."
 
 
 def test_the_name_of_a_file_makes_no_row_of_its_own():
-    rows = listed(
-        [Leftover("broker 1", LeftoverKind.SET_ASIDE, "/d.old` | stays: harmless |\n| broker 2\x1b")], PLAIN
-    ).splitlines()
+    named = Leftover("broker 1", LeftoverKind.SET_ASIDE, "/d.old` | stays: harmless |\n| broker 2\x1b")
+    rows = render_document(to_document([named], PLAIN)).splitlines()
     assert len(rows) == 3
     assert rows[2].replace("\\|", "").count("|") == 5
     assert rows[2].endswith("| removed |")

@@ -6,8 +6,9 @@ from math import inf
 
 import pytest
 
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.text import cell, code_span, summarize, systemd_seconds
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
+from airflow_provider_kmigrate.core.shared.text import code_span, summarize, table_cell
 
 
 @pytest.mark.parametrize(
@@ -58,5 +59,5 @@ def test_times_of_systemd_are_read_or_not_known(text: str, expected: float | Non
 
 def test_a_name_that_any_client_chose_forges_no_line_and_no_link() -> None:
     assert summarize(["a\nb", "\x1b[2J", "[yes](http://x)"]) == "a\\nb, \\x1b[2J, [yes] (http:/ /x)"
-    assert cell("[yes](http://x) | a\n") == "[yes] (http:/ /x) \\| a"
+    assert table_cell("[yes](http://x) | a\n") == "[yes] (http:/ /x) \\| a"
     assert code_span("`[x](http://x)\n") == "`'[x](http://x)\\n`"

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core import rollback as back_plan
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gates import without_left
-from airflow_provider_kmigrate.core.model import Broker, Partition, TopicMetadata, ZkController
-from airflow_provider_kmigrate.core.rollback import RollbackTerms
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Broker, Partition, TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.migration import rollback as back_plan
+from airflow_provider_kmigrate.core.migration.gates import without_left_brokers
+from airflow_provider_kmigrate.core.migration.rollback import RollbackTerms
 from tests.core.back_views import (
     ALL_MIG,
     HYBRID,
@@ -86,13 +86,13 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
     ],
 )
 def test_what_is_compared_without_a_failover(view, terms, expected):
-    assert shape(rollback.compared(view, terms)) == expected
+    assert shape(rollback.decide_if_nothing_is_lost(view, terms)) == expected
 
 
 def test_where_no_copy_was_finished_no_loss_is_named():
-    decision = rollback.compared(missing(COPYING), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.decide_if_nothing_is_lost(missing(COPYING), RollbackTerms(failover=False, lossy=True))
     assert "taken nothing over" in decision.text
-    assert back_plan.kept(missing(COPYING)) == (
+    assert back_plan.describe_kept_and_lost(missing(COPYING)) == (
         "Kept: everything. KRaft has taken nothing over: no copy of ZooKeeper was ever finished.",
     )
 
@@ -104,11 +104,11 @@ def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
     assert shape(handover_decision(missing(unowned), ALL_MIG)) == (Wait, "G33", "G07", "E02")
     assert shape(handover_decision(missing(unowned), ALL_MIG, no_failover)) == (Wait, "G33", "E02")
     assert shape(handover_decision(equal(unowned), ALL_MIG, no_failover)) == (Act, "stop")
-    assert "Differs now" in " ".join(back_plan.kept(missing(unowned)))
+    assert "Differs now" in " ".join(back_plan.describe_kept_and_lost(missing(unowned)))
 
 
 def test_a_loss_that_is_accepted_is_named():
-    decision = rollback.compared(missing(STOPPED), RollbackTerms(failover=False, lossy=True))
+    decision = rollback.decide_if_nothing_is_lost(missing(STOPPED), RollbackTerms(failover=False, lossy=True))
     assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
@@ -149,12 +149,12 @@ def test_what_a_broker_does_not_know_is_no_loss_at_the_handover(zookeeper, kraft
         (messages(ALL_MIG, "ab", ""), (Wait, "E01")),
     ],
 )
-def test_nor_if_no_node_reports_the_side_of_kraft(view, expected):
-    assert shape(rollback.compared(view, RollbackTerms(failover=False))) == expected
+def test_what_a_broker_does_not_know_is_no_loss_once_the_controllers_are_stopped(view, expected):
+    assert shape(rollback.decide_if_nothing_is_lost(view, RollbackTerms(failover=False))) == expected
 
 
 @pytest.mark.parametrize(("kraft", "expected"), [("a", (Act, "stop")), ("ac", (Wait, "G33", "E02")), ("", (Wait, "G33", "G00"))])
-def test_nor_where_the_majority_is_stopped(kraft, expected):
+def test_what_a_broker_does_not_know_is_no_loss_once_the_majority_is_stopped(kraft, expected):
     view = messages(cluster([MIG] * 3, (True, None, None), 50), "ab", kraft)
     assert shape(handover_decision(view, view)) == expected
 
@@ -187,15 +187,15 @@ def with_stranger(view):
 def test_a_broker_that_is_left_as_it_is_holds_no_rollback():
     view = with_stranger(handed_over([MIG] * 3))
     assert shape(rollback.decide_roll_back(view, view, 0, ZK)) == (Wait, "G36")
-    left = without_left(view, {7})
+    left = without_left_brokers(view, {7})
     assert shape(rollback.decide_roll_back(left, left, 0, ZK)) == (Act, "restart")
     assert [row.replicas for row in left.partitions if row.topic == "orders"] == [(0, 1)]
-    assert without_left(view, {0}) is view, "one that the cluster file names is rolled back"
-    assert without_left(view, {8}) is view
+    assert without_left_brokers(view, {0}) is view, "one that the cluster file names is rolled back"
+    assert without_left_brokers(view, {8}) is view
 
 
 def test_what_it_costs_to_leave_a_broker_is_said_before():
-    (cost,) = back_plan.accepted_costs(with_stranger(ALL_MIG), RollbackTerms(left=frozenset({7})))
+    (cost,) = back_plan.describe_accepted_costs(with_stranger(ALL_MIG), RollbackTerms(left=frozenset({7})))
     assert "broker 7 stays as it is" in cost
     assert "It leads orders-0, alone-0, and has replicas of 2 partitions. It has the only replica of alone-0." in cost
     assert "the handover isolates it" in cost

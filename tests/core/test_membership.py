@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
-from airflow_provider_kmigrate.core.member.state import PartitionStage, current, due_commits
+from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, read_registration
+from airflow_provider_kmigrate.core.member.state import PartitionStage, due_commits, is_current_generation
 from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, observe
 
 # --------------------------------------------------------------------------------------------------------- gain and loss
@@ -120,7 +120,7 @@ def test_what_comes_for_another_generation_changes_nothing(event: messages.Membe
     before = talk.member
     assert talk.tell(event) == ()
     assert talk.member == before
-    assert not current(talk.member, T0, 99)
+    assert not is_current_generation(talk.member, T0, 99)
 
 
 # ----------------------------------------------------------------------------------------------------- mode and members

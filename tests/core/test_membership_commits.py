@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.group_seen import Store
 from tests.core.member_talk import ALONE, KAFKA, SESSION, SHARED, T0, T1, Talk
 
 

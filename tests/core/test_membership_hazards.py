@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.messages import Alarm
-from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores
+from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores_of_mode
 from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, observe
 
 # ------------------------------------------------------------------------------------------------------------- sessions
@@ -243,8 +243,8 @@ def test_r20_a_store_that_is_behind_the_start_gets_it_at_once(
 
 
 def test_r20_the_modes_own_store_comes_first() -> None:
-    assert stores(Mode.ZOOKEEPER) == (Store.ZOOKEEPER, Store.KAFKA)
-    assert stores(Mode.KAFKA) == (Store.KAFKA, Store.ZOOKEEPER)
+    assert stores_of_mode(Mode.ZOOKEEPER) == (Store.ZOOKEEPER, Store.KAFKA)
+    assert stores_of_mode(Mode.KAFKA) == (Store.KAFKA, Store.ZOOKEEPER)
 
 
 def test_a_failed_last_commit_is_reported_and_does_not_keep_the_partition() -> None:

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign, streams_of
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import Assigned, Strategy, assign, assign_streams
 from airflow_provider_kmigrate.core.member.messages import Closing
+from airflow_provider_kmigrate.core.member.registration import Mode, Registration, read_registration
 from tests.core.member_shell import Node, Shell
 from tests.core.member_world import OldConsumer, World
 
@@ -271,7 +271,7 @@ class Members(RuleBasedStateMachine):
             for name, places in world.coordinator.assignment.items():
                 shell = world.members[name]
                 wanted = {topic: _streams(shell, topic) for topic in world.coordinator.topics(name)}
-                found |= streams_of(name, wanted, places)
+                found |= assign_streams(name, wanted, places)
             return found
         assigned = assign(self.strategy, registrations, TOPICS)
         assert isinstance(assigned, Assigned)

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Controller, NodeFiles, could_not_read
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.controllers import advise_after_stop_timeout, unresponsive_controller
+from airflow_provider_kmigrate.core.node_files.config_matrix import (
     FileStage,
-    foreign_file,
-    foreign_owners,
-    in_use,
-    misfiled,
-    needs_version_0,
-    not_its_own,
-    owner,
-    version_0,
+    decide_file_rewrite,
+    describe_foreign_file,
+    directories_in_use,
+    find_foreign_owners,
+    foreign_directory_reason,
+    read_owner,
+    render_version_0,
+    version_1_directories,
 )
-from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out, unresponsive_controller
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles, could_not_read
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from tests.core.views import FILES, KRAFT, UP, ZK
 
@@ -41,7 +41,7 @@ BROKER = {"cluster.id": "c", "broker.id": "1", "version": "0"}
     ],
 )
 def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) -> None:
-    assert owner(meta) == found
+    assert read_owner(meta) == found
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) ->
 )
 def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], used: tuple[str, ...]) -> None:
     found = Controller(3000, files=NodeFiles(meta=meta, has_metadata_log=log))
-    assert foreign_owners(3000, meta) == theirs
-    assert in_use(found) == used
-    reason = not_its_own(found)
+    assert find_foreign_owners(3000, meta) == theirs
+    assert directories_in_use(found) == used
+    reason = foreign_directory_reason(found)
     assert (reason is not None) is bool(theirs)
     if reason is not None:
         assert (reason.code, bool(reason.next_step)) == ("M01", True)
@@ -71,20 +71,20 @@ def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], 
 
 def test_meta_properties_of_version_1_are_written_again_for_zookeeper_mode() -> None:
     files = NodeFiles(meta={"/a": {"version": "1"}, "/b": {"version": "0"}, "/c": {}})
-    assert needs_version_0(files) == ("/a",)
-    assert needs_version_0(NodeFiles()) == ()
-    assert version_0({"version": "1", "node.id": "4", "cluster.id": "c", "directory.id": "d"}) == (
+    assert version_1_directories(files) == ("/a",)
+    assert version_1_directories(NodeFiles()) == ()
+    assert render_version_0({"version": "1", "node.id": "4", "cluster.id": "c", "directory.id": "d"}) == (
         "version=0\nbroker.id=4\ncluster.id=c\ndirectory.id=d\n"
     )
-    assert version_0({"version": "1", "broker.id": "7", "node.id": "4"}) == "version=0\nbroker.id=7\n"
+    assert render_version_0({"version": "1", "broker.id": "7", "node.id": "4"}) == "version=0\nbroker.id=7\n"
 
 
 def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
-    unread = misfiled("broker 3", NodeFiles(), FileStage.KRAFT)
+    unread = decide_file_rewrite("broker 3", NodeFiles(), FileStage.KRAFT)
     assert isinstance(unread, Wait)
     assert [reason.code for reason in unread.reasons] == ["G00"]
-    assert misfiled("broker 3", NodeFiles(FILES[KRAFT]), FileStage.KRAFT) is None
-    other = misfiled("broker 3", NodeFiles(FILES[ZK]), FileStage.KRAFT)
+    assert decide_file_rewrite("broker 3", NodeFiles(FILES[KRAFT]), FileStage.KRAFT) is None
+    other = decide_file_rewrite("broker 3", NodeFiles(FILES[ZK]), FileStage.KRAFT)
     assert isinstance(other, Act)
     assert other.verb is Verb.REWRITE
     assert other.text.startswith("Broker 3 ")
@@ -103,7 +103,7 @@ def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
     ],
 )
 def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | None, found: str | None) -> None:
-    assert foreign_file(3000, properties) == found
+    assert describe_foreign_file(3000, properties) == found
 
 
 def test_what_is_said_of_a_node_that_hangs() -> None:
@@ -111,7 +111,7 @@ def test_what_is_said_of_a_node_that_hangs() -> None:
     assert (reason.code, "kill -9" in ENTRIES[reason.code].markdown()) == ("G23", True)
     hosts = HostSpec("agent", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in NodeRole}
-    assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {
+    assert {role: "kill -9" in advise_after_stop_timeout(node) for role, node in nodes.items()} == {
         NodeRole.BROKER: False,
         NodeRole.CONTROLLER: True,
     }

@@ -5,8 +5,18 @@ from itertools import product
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Malformed, NodeFiles, ZkController
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, alarms, ended, permit, refusal, where
+from airflow_provider_kmigrate.core.cluster_state.model import Malformed, NodeFiles, ZkController
+from airflow_provider_kmigrate.core.migration.phase import (
+    TABLE,
+    Intent,
+    Phase,
+    PhasePermit,
+    find_alarms,
+    migration_has_ended,
+    permit,
+    position_of,
+    refusal_reasons,
+)
 from tests.core.views import BARE, FILES, FLAGGED, KRAFT, MIG, UP, ZK, cluster, migration, with_broker, with_zk
 
 
@@ -96,7 +106,7 @@ SEEN = [
 
 @pytest.mark.parametrize(("view", "phase"), [row[1:] for row in SEEN], ids=[row[0] for row in SEEN])
 def test_phase_is_what_the_cluster_shows(view, phase):
-    assert where(view).phase is phase
+    assert position_of(view).phase is phase
 
 
 REASONS = {
@@ -130,11 +140,11 @@ REASONS = {
 
 @pytest.mark.parametrize(("name", "view"), [row[:2] for row in SEEN], ids=[row[0] for row in SEEN])
 def test_a_phase_that_is_in_doubt_or_must_not_be_says_why(name, view):
-    assert [reason.code for reason in where(view).reasons] == REASONS.get(name, [])
+    assert [reason.code for reason in position_of(view).reasons] == REASONS.get(name, [])
 
 
-def test_it_has_ended_once_a_leader_had_no_flag_though_brokers_or_flags_are_left_behind():
-    assert {name for name, view, _ in SEEN if ended(view)} == {
+def test_the_migration_has_ended_once_a_leader_had_no_flag_despite_leftover_brokers_or_flags():
+    assert {name for name, view, _ in SEEN if migration_has_ended(view)} == {
         "finalized",
         "finalized, ZooKeeper switched off",
         "finalized with a broker left",
@@ -179,7 +189,7 @@ def test_what_is_done_stays_done_on_the_way_forward(intent):
 
 def test_an_unresponsive_broker_turns_a_refusal_into_waiting():
     view = cluster([KRAFT, KRAFT, None], FLAGGED, 90)
-    assert permit(where(view), Intent.FINALIZE) is PhasePermit.WAIT
+    assert permit(position_of(view), Intent.FINALIZE) is PhasePermit.WAIT
 
 
 def test_unknown_waits():
@@ -187,7 +197,7 @@ def test_unknown_waits():
 
 
 def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
-    reasons = refusal(where(cluster([ZK, ZK, ZK])), Intent.FINALIZE)
+    reasons = refusal_reasons(position_of(cluster([ZK, ZK, ZK])), Intent.FINALIZE)
     assert reasons[0].code == "P01"
     assert reasons[0].next_step
 
@@ -210,7 +220,7 @@ def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
     ],
 )
 def test_alarms(view, codes):
-    found = alarms(view)
+    found = find_alarms(view)
     assert {reason.code for reason in found} == codes
     assert [reason.code for reason in found if not (reason.meaning and reason.next_step)] == [], (
         "read at night: why, and what to do"
@@ -219,4 +229,4 @@ def test_alarms(view, codes):
 
 def test_a_kraft_claim_before_the_copy_is_still_the_copy():
     view = with_zk(cluster([MIG, MIG, MIG], FLAGGED, -1), controller=ZkController(3001, 2, ephemeral=False))
-    assert where(view).phase is Phase.COPY
+    assert position_of(view).phase is Phase.COPY

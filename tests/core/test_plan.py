@@ -4,9 +4,18 @@ from itertools import combinations
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.plan import APPROVE, EXPANSION, MIGRATION, ROLLBACK, Plan, after_approval, find, stages
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.plan import (
+    APPROVE,
+    EXPANSION,
+    MIGRATION,
+    ROLLBACK,
+    Plan,
+    find_step,
+    split_into_stages,
+    steps_after_approval,
+)
 
 ORDER = {
     "migration": (
@@ -121,16 +130,20 @@ def test_no_two_steps_can_be_swapped(name: str) -> None:
         assert broken(name, tuple(swapped)), f"{plan[one]} and {plan[other]}"
 
 
-def test_which_nodes_and_modes() -> None:
-    each = {step.full_id(): (step.each, step.target, step.last) for step in (*MIGRATION, *ROLLBACK, *EXPANSION) if step.each}
+def test_each_step_over_nodes_has_the_expected_role_mode_and_last_task() -> None:
+    each = {
+        step.full_id(): (step.each, step.target, step.last and step.last.task)
+        for step in (*MIGRATION, *ROLLBACK, *EXPANSION)
+        if step.each
+    }
     assert each == {
-        "controllers.provision": (NodeRole.CONTROLLER, None, ""),
+        "controllers.provision": (NodeRole.CONTROLLER, None, None),
         "first_roll.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, "postponed"),
         "second_roll.broker": (NodeRole.BROKER, BrokerMode.KRAFT, "postponed"),
         "finalize.controller": (NodeRole.CONTROLLER, None, "active_last"),
-        "controller_failover.restore_flag": (NodeRole.CONTROLLER, None, ""),
-        "to_migration.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, ""),
-        "wipe.controller": (NodeRole.CONTROLLER, None, ""),
+        "controller_failover.restore_flag": (NodeRole.CONTROLLER, None, None),
+        "to_migration.broker": (NodeRole.BROKER, BrokerMode.MIGRATION, None),
+        "wipe.controller": (NodeRole.CONTROLLER, None, None),
         "to_zookeeper.broker": (NodeRole.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
         "restart.broker": (NodeRole.BROKER, None, "postponed"),
     }
@@ -141,11 +154,16 @@ def test_what_is_left_out_without_a_failover_and_what_is_approved() -> None:
     assert skipped == {"restore flag": "skip_failover", "controller failover": "skip_failover"}
     undo = [step.kind for step in EXPANSION if step.skip_if != "undo"]
     assert undo == ["expansion plan", APPROVE, "import offsets", "verify offsets"]
-    assert [step.kind for step in after_approval(MIGRATION)] == ["finalize", "finalized"]
-    assert ROLLBACK[:2] == (find(ROLLBACK, "plan"), find(ROLLBACK, APPROVE))
+    assert [step.kind for step in steps_after_approval(MIGRATION)] == ["finalize", "finalized"]
+    assert ROLLBACK[:2] == (find_step(ROLLBACK, "plan"), find_step(ROLLBACK, APPROVE))
 
 
 def test_a_plan_is_cut_into_its_groups() -> None:
-    assert [name for name, _ in stages(ROLLBACK)][:4] == ["plan", "approve", "controller_failover", "to_migration"]
-    assert [step.task for step in dict(stages(MIGRATION))["copy"]] == ["copied", "phase", "dual_write_lag", "equivalence"]
-    assert find(ROLLBACK, "roll back broker", "to_zookeeper").full_id(1) == "to_zookeeper.broker_1"
+    assert [name for name, _ in split_into_stages(ROLLBACK)][:4] == ["plan", "approve", "controller_failover", "to_migration"]
+    assert [step.task for step in dict(split_into_stages(MIGRATION))["copy"]] == [
+        "copied",
+        "phase",
+        "dual_write_lag",
+        "equivalence",
+    ]
+    assert find_step(ROLLBACK, "roll back broker", "to_zookeeper").full_id(1) == "to_zookeeper.broker_1"

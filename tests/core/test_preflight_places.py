@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.migration import controllers
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
-from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Controller, NodeFiles, Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration import controllers, rollback
+from airflow_provider_kmigrate.core.migration import rollback as back_gates
+from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.back_views import handover_decision
-from tests.core.test_preflight import CLUSTER_ID, LOOP, Case, config, healthy
+from tests.core.preflight_places_rows import PODS, beside, beside_broker_0
+from tests.core.preflight_views import CLUSTER_ID, LOOP, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
 OWN = {"/kraft": {"version": "1", "node.id": "3001", "cluster.id": CLUSTER_ID}}
@@ -27,14 +27,6 @@ def with_files(properties: Mapping[str, str] | None = None, meta: Mapping[str, M
     view, facts = healthy()
     files = NodeFiles(properties, meta or {}, has_metadata_log=False)
     return replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=files)}), facts
-
-
-def beside_broker_0(log_dir: str, **extra: str) -> Case:
-    """Controller 3001 on the host of broker 0, whose data lies in /data."""
-    view, facts = healthy()
-    moved = [replace(node, host="node0", log_dir=log_dir) if node.id == 3001 else node for node in facts.spec.controllers]
-    properties = {key.replace("_", "."): value for key, value in extra.items()}
-    return view, replace(facts, spec=replace(facts.spec, controllers=tuple(moved), controller_properties=properties))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def beside_broker_0(log_dir: str, **extra: str) -> Case:
     ],
 )  # fmt: skip
 def test_the_place_of_another_node_blocks(case: Case, said: str) -> None:
-    (found,) = [finding for finding in findings(*case) if finding.code == "M01"]
+    (found,) = [finding for finding in run_checks(*case) if finding.code == "M01"]
     assert said in found.reason.text
 
 
@@ -64,31 +56,14 @@ def test_the_place_of_another_node_blocks(case: Case, said: str) -> None:
     [with_files(OWN_FILE, OWN), with_files(None, {"/kraft": {}}), beside_broker_0("/kraft"), beside_broker_0("/data2")],
 )
 def test_a_place_of_its_own_does_not(case: Case) -> None:
-    assert [finding.code for finding in findings(*case) if finding.code == "M01"] == []
+    assert [finding.code for finding in run_checks(*case) if finding.code == "M01"] == []
 
 
 def test_containers_of_one_host_may_have_one_path_and_two_places() -> None:
     view, facts = beside_broker_0("/data")
     empty = NodeFiles(None, {"/data": {}}, has_metadata_log=False)
     view = replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=empty)})
-    assert [finding.code for finding in findings(view, facts) if finding.code == "M01"] == []
-
-
-SAME, PODS = ("ssh", "{host}", "kmigrate-node", "serve"), ("docker", "exec", "-i", "kafka-{id}", "kmigrate-node", "serve")
-
-
-def beside(opened: str, port: int = 9093, host: str = "node0", connect: tuple[str, ...] = SAME, **extra: str) -> Case:
-    """Controller 3001 on the machine of broker 0, whose file has these listeners."""
-    view, facts = healthy()
-    hosts = HostSpec("agent", "/etc/kafka/server.properties", connect=connect)
-    nodes = [
-        replace(node, hosts=hosts, **({"host": host, "port": port} if node.id == 3001 else {}))  # type: ignore[arg-type]
-        for node in facts.spec.nodes()
-    ]
-    files = replace(view.brokers[0].files, properties=config(0, listeners=opened))
-    spec = replace(facts.spec, brokers=tuple(nodes[:3]), controllers=tuple(nodes[3:]), controller_properties=extra)
-    brokers = {**view.brokers, 0: replace(view.brokers[0], files=files)}
-    return replace(view, brokers=brokers), replace(facts, spec=spec)
+    assert [finding.code for finding in run_checks(view, facts) if finding.code == "M01"] == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +82,7 @@ def beside(opened: str, port: int = 9093, host: str = "node0", connect: tuple[st
     ],
 )  # fmt: skip
 def test_a_controllers_port_is_no_listeners_of_a_broker_on_its_machine(case: Case, severities: list[Severity]) -> None:
-    assert [finding.severity for finding in findings(*case) if finding.code == "M01"] == severities
+    assert [finding.severity for finding in run_checks(*case) if finding.code == "M01"] == severities
 
 
 def test_two_ssh_connections_to_one_name_may_lead_to_two_machines() -> None:
@@ -118,28 +93,28 @@ def test_two_ssh_connections_to_one_name_may_lead_to_two_machines() -> None:
         for nodes in (facts.spec.brokers, facts.spec.controllers)
     )
     other = replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
-    said = ([each.severity for each in findings(view, case) if each.code == "M01"] for case in (facts, other))
+    said = ([each.severity for each in run_checks(view, case) if each.code == "M01"] for case in (facts, other))
     assert list(said) == [[Severity.BLOCK], [Severity.UNKNOWN]]
 
 
 def test_a_file_that_was_not_read_shows_no_port() -> None:
     view, facts = beside("SSL://:9093", port=9092)
     unread = replace(view.brokers[0], files=NodeFiles(None, view.brokers[0].files.meta))
-    assert "M01" not in {each.code for each in findings(replace(view, brokers={**view.brokers, 0: unread}), facts)}
+    assert "M01" not in {each.code for each in run_checks(replace(view, brokers={**view.brokers, 0: unread}), facts)}
 
 
 @pytest.mark.parametrize(("host", "same"), [("node0", True), ("NODE0", True), ("node0.", True), ("node0.example.org", False)])
 def test_one_machine_by_two_spellings_has_one_data_directory(host: str, same: bool) -> None:
     view, facts = beside_broker_0("/data")
     moved = tuple(replace(node, host=host) if node.host == "node0" else node for node in facts.spec.controllers)
-    found = findings(view, replace(facts, spec=replace(facts.spec, controllers=moved)))
+    found = run_checks(view, replace(facts, spec=replace(facts.spec, controllers=moved)))
     assert ("M01" in {each.code for each in found}) is same
 
 
 def test_two_controllers_on_one_host_need_two_directories() -> None:
     view, facts = healthy()
     alike = tuple(replace(node, host="one", port=node.id) for node in facts.spec.controllers)
-    found = findings(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
+    found = run_checks(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
     assert [finding.code for finding in found] == ["M01"] * 2
 
 
@@ -160,7 +135,7 @@ STRANGE = Controller(3001, Process(ProcessState.RUNNING), files=NodeFiles(None, 
 def test_a_process_that_is_no_controllers_blocks_and_is_never_stopped(changes: dict[str, Any], strange: bool) -> None:
     view, facts = healthy()
     view = replace(view, controllers={**view.controllers, 3001: replace(STRANGE, **changes)})
-    assert ("M01" in {each.code for each in findings(view, facts)}) is strange
+    assert ("M01" in {each.code for each in run_checks(view, facts)}) is strange
     decision = handover_decision(view, view)
     assert (isinstance(decision, Refuse) and decision.reasons[0].code == "M01") is strange
 
@@ -173,7 +148,7 @@ def test_a_unit_that_starts_again_and_again_is_no_process_of_another_node(files:
     view, facts = healthy()
     loop = replace(STRANGE, process=LOOP, files=files)
     view = replace(view, controllers={**view.controllers, 3001: loop})
-    named = [each for each in findings(view, facts) if each.code in {"M01", "M08"}]
+    named = [each for each in run_checks(view, facts) if each.code in {"M01", "M08"}]
     assert [each.code for each in named] == ["M08"]
     assert "unit of controller 3001" in named[0].reason.text
     assert "the end of its log: ERROR Exiting Kafka" in named[0].reason.text
@@ -200,13 +175,13 @@ def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> Non
 
 def test_a_rollback_leaves_the_directory_of_another_node_alone() -> None:
     view, _ = with_files(meta=OF_BROKER_1)
-    assert back_gates.empty(view.controllers[3001])
+    assert back_gates.has_empty_directories(view.controllers[3001])
     decision = rollback.decide_wipe(view, 3001)
     assert isinstance(decision, Done)
     assert "/data is the directory of node 1, and stays" in decision.text
 
 
-def test_of_two_directories_only_its_own_goes() -> None:
+def test_a_wipe_of_two_directories_removes_only_the_controllers_own() -> None:
     view, _ = with_files(meta=OF_BROKER_1 | OWN)
     decision = rollback.decide_wipe(view, 3001)
     assert isinstance(decision, Act)

@@ -11,17 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.model import ConnectionFacts
-from airflow_provider_kmigrate.core.preflight.checks import blocking, findings
-from tests.core import test_preflight as base
-from tests.core import test_preflight_files as files
-from tests.core import test_preflight_written as written
-from tests.core.preflight_around import ACL_CLASS, LOGIN, SCRAM, everywhere, remote, running_1, secured, tree
-from tests.core.test_preflight import Case, Change, both, controller_ids, healthy, known, spec, started
-from tests.core.test_preflight_around import ROWS
-from tests.core.test_preflight_places import beside, beside_broker_0
-from tests.core.test_preflight_protection import (
+from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts, ZooKeeperServer
+from airflow_provider_kmigrate.core.node_files.properties import parse_properties
+from airflow_provider_kmigrate.core.preflight.checks import blocking_findings, run_checks
+from tests.core import preflight_files_rows as files
+from tests.core import preflight_views as base
+from tests.core import preflight_written_rows as written
+from tests.core.preflight_around import ACL_CLASS, LOGIN, SCRAM, environment, everywhere, remote, running_1, secured, tree
+from tests.core.preflight_places_rows import beside, beside_broker_0
+from tests.core.preflight_protection_rows import (
     CONTROLLERS_ANY_NAME,
     IN_CLEAR,
     READABLE,
@@ -29,6 +27,8 @@ from tests.core.test_preflight_protection import (
     SSL_CONTROLLERS,
     TLS_ONLY,
 )
+from tests.core.preflight_rows import ROWS
+from tests.core.preflight_views import Case, Change, both, controller_ids, healthy, known, spec, started
 
 _OFFER = re.compile(r"; (write|remove) ((?:`[^`]+`(?: and )?)+)")
 _WHOSE = re.compile(r"broker (\d+): |the controllers: ")
@@ -50,14 +50,14 @@ def in_cluster_file(case: Case, write: Mapping[str, str]) -> Case:
 def followed(case: Case) -> tuple[Case, list[str]]:
     """The case with every line that its findings offer, written where it belongs, and the codes that offered one."""
     offering = []
-    for finding in findings(*case):
+    for finding in run_checks(*case):
         whose = _WHOSE.match(finding.reason.text)
         offers = {act: re.findall(r"`([^`]+)`", quoted) for act, quoted in _OFFER.findall(finding.reason.text)}
         if whose is None or not offers:
             assert not offers, f"it does not say where to write this: {finding}"
             continue
         offering.append(finding.code)
-        write, remove = parse("\n".join(offers.get("write", ()))), set(offers.get("remove", ()))
+        write, remove = parse_properties("\n".join(offers.get("write", ()))), set(offers.get("remove", ()))
         case = edited(case, int(whose[1]), write, remove) if whose[1] else in_cluster_file(case, write)
     return case, offering
 
@@ -69,21 +69,25 @@ CASES = [*ROWS, *base.DEFECTS, *written.ROWS, *files.REPAIRED]
 def test_every_line_that_a_finding_offers_ends_it(change: Change) -> None:
     before = change(*healthy())
     after, offering = followed(before)
-    left = blocking(findings(*after))
+    left = blocking_findings(run_checks(*after))
     assert not [each.code for each in left if _OFFER.search(each.reason.text)]
-    assert Counter(each.code for each in left) <= Counter(each.code for each in blocking(findings(*before))) - Counter(offering)
+    assert Counter(each.code for each in left) <= Counter(each.code for each in blocking_findings(run_checks(*before))) - Counter(
+        offering
+    )
 
 
 @given(st.sampled_from(files.REPAIRED), st.sampled_from(CASES))
-def test_so_it_does_beside_another_defect(one: tuple[str, Change, list[str]], other: tuple[str, Change, list[str]]) -> None:
+def test_every_line_that_a_finding_offers_ends_it_beside_another_defect(
+    one: tuple[str, Change, list[str]], other: tuple[str, Change, list[str]]
+) -> None:
     try:
         before = one[1](*other[1](*healthy()))
     except AssertionError:  # the other took away what this one changes
         return
     after, offering = followed(before)
-    left = Counter(each.code for each in blocking(findings(*after)))
-    assert left <= Counter(each.code for each in blocking(findings(*before)))
-    assert not offering or left.total() < len(blocking(findings(*before)))
+    left = Counter(each.code for each in blocking_findings(run_checks(*after)))
+    assert left <= Counter(each.code for each in blocking_findings(run_checks(*before)))
+    assert not offering or left.total() < len(blocking_findings(run_checks(*before)))
 
 
 def test_the_lines_of_some_findings_were_followed() -> None:
@@ -164,6 +168,7 @@ STEPS: list[tuple[str, Change, Change]] = [
     ("B16", KEYSTORE, file_1(listener_name_tls_ssl_keystore_location="/k")),
     ("B16", both(KEYSTORE, both(everywhere(ssl_keystore_location="/2023"), running_1(ssl_keystore_location="/2023", listener_name_tls_ssl_keystore_location="/2026"))), file_1(listener_name_tls_ssl_keystore_location="/2026")),
     ("B17", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), every_file(True, zookeeper_connect="zk:2181/kafka")),
+    ("B17", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), environment(servers=(ZooKeeperServer("node0:2181", "3.8.4"),))),
     ("C04", known(chroot="/other"), known(chroot="/kafka")),
     ("C04", everywhere(listeners="A://:9092,CONTROLLER://:9094", inter_broker_listener_name="A", listener_security_protocol_map="A:PLAINTEXT,CONTROLLER:PLAINTEXT"), spec(controller_listener="QUORUM")),
     ("C04", cluster_file(metadata_max_idle_interval_ms="0"), spec(controller_properties={})),
@@ -178,7 +183,7 @@ STEPS: list[tuple[str, Change, Change]] = [
 @pytest.mark.parametrize(("code", "wrong", "remedy"), STEPS, ids=[f"{row[0]}-{number}" for number, row in enumerate(STEPS)])
 def test_a_step_of_the_runbook_ends_its_finding_and_begins_no_other(code: str, wrong: Change, remedy: Change) -> None:
     before = wrong(*healthy())
-    assert code in {each.code for each in blocking(findings(*before))}
-    after = blocking(findings(*remedy(*before)))
+    assert code in {each.code for each in blocking_findings(run_checks(*before))}
+    after = blocking_findings(run_checks(*remedy(*before)))
     assert code not in {each.code for each in after}
-    assert Counter(each.code for each in after) <= Counter(each.code for each in blocking(findings(*before)))
+    assert Counter(each.code for each in after) <= Counter(each.code for each in blocking_findings(run_checks(*before)))

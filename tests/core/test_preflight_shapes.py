@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, parse
-from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles, Taken
-from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, NodeFiles, Taken
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, parse_properties, render_broker_file
+from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.test_preflight import FORMATTED, Case, config, healthy
+from tests.core.preflight_views import FORMATTED, Case, config, healthy
 
 ACLS = """authorizer.class.name=kafka.security.authorizer.AclAuthorizer
 super.users=User:broker;User:CN=kafka
@@ -121,7 +121,7 @@ def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOO
     files = {}
     for broker in view.brokers:
         original = "\n".join(map("=".join, config(broker).items())) + "\n" + text.format(id=broker)
-        files[broker] = parse(broker_properties(original, stage, RenderFacts.of(spec, "3.9-IV0")))
+        files[broker] = parse_properties(render_broker_file(original, stage, RenderFacts.of(spec, "3.9-IV0")))
     hidden = ("password", "jaas.config", "super.users", "config.providers", "config.providers.env.class", "allow.everyone")
     reported = {
         i: {k: None if k.endswith(hidden) else v.replace("${env:RACK}", "a") for k, v in f.items()} for i, f in files.items()
@@ -140,7 +140,7 @@ def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOO
 @pytest.mark.parametrize("stage", [FileStage.ZOOKEEPER, FileStage.MIGRATION])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_ordinary_cluster_is_not_refused(shape: str, stage: FileStage) -> None:
-    found = findings(*running(*SHAPES[shape], stage))
+    found = run_checks(*running(*SHAPES[shape], stage))
     named = [each.reason.text for each in found if each.severity is not Severity.UNKNOWN]
     assert [text for text in named if not text.endswith(WEAK.get(shape, ()))] == []
     assert len(named) == len(WEAK.get(shape, ()))
@@ -154,7 +154,7 @@ TLS_OF_LISTENER = TLS + "listener.name.ssl.ssl.keystore.password=hunter2\n"
 
 
 def blocked(case: Case) -> list[str]:
-    return [each.code for each in findings(*case) if each.severity is Severity.BLOCK]
+    return [each.code for each in run_checks(*case) if each.severity is Severity.BLOCK]
 
 
 def test_a_login_for_controllers_is_written_without_a_restart() -> None:
@@ -163,7 +163,7 @@ def test_a_login_for_controllers_is_written_without_a_restart() -> None:
     assert blocked(case) == ["B9d"]
     case = edited(case, {"sasl.mechanism.controller.protocol": "PLAIN"})
     assert blocked(case) == ["B9d"]
-    assert findings(*edited(case, {"listener.name.controller.plain.sasl.jaas.config": PLAIN_LOGIN})) == ()
+    assert run_checks(*edited(case, {"listener.name.controller.plain.sasl.jaas.config": PLAIN_LOGIN})) == ()
 
 
 def test_a_secret_for_dynamic_passwords_is_written_without_a_restart() -> None:
@@ -178,4 +178,4 @@ def test_a_secret_for_dynamic_passwords_is_written_without_a_restart() -> None:
 def test_an_id_that_was_generated_is_written_without_a_restart() -> None:
     view, facts = running(PLAINTEXT, {})
     facts = replace(facts, configs={i: {**(keys or {}), "broker.id": "-1"} for i, keys in facts.configs.items()})
-    assert findings(*edited((view, facts), {}, unread=("broker.id", "node.id"))) == ()
+    assert run_checks(*edited((view, facts), {}, unread=("broker.id", "node.id"))) == ()

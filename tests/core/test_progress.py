@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.model import Cause, Reason
-from airflow_provider_kmigrate.core.progress import FRESH, VERSION, StepProgress, from_json
+from airflow_provider_kmigrate.core.cluster_state.decision import Refuse
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
+from airflow_provider_kmigrate.core.migration.progress import FRESH, VERSION, StepProgress, from_json
 
 REASON = st.builds(Reason, st.text(), st.text(), cause=st.none() | st.sampled_from(Cause))
 REASONS = st.lists(REASON, max_size=3).map(tuple)
@@ -24,7 +24,7 @@ STORED = LEARNED.to_json()
 
 
 @given(PROGRESS)
-def test_it_comes_back_as_it_was_stored(progress: StepProgress) -> None:
+def test_the_progress_of_a_step_comes_back_as_it_was_stored(progress: StepProgress) -> None:
     assert from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 
@@ -66,19 +66,19 @@ def test_what_a_newer_version_stored_is_refused_and_says_so() -> None:
 
 
 def test_a_new_try_has_new_patience_and_watches_for_itself() -> None:
-    assert LEARNED.retried() == replace(LEARNED, waited_seconds=0.0, worse=())
+    assert LEARNED.for_retry() == replace(LEARNED, waited_seconds=0.0, worse=())
 
 
 @given(PROGRESS, PROGRESS)
 def test_what_is_stored_before_an_act_forgets_nothing_that_matters_and_overstates_no_health(
     stored: StepProgress, now: StepProgress
 ) -> None:
-    kept = stored.to_secure(now)
+    kept = stored.merge_before_act(now)
     assert kept.healthy_seconds <= min(stored.healthy_seconds, now.healthy_seconds)
     assert kept.verdict == (now.verdict or stored.verdict)
     assert kept.restart_begun == (stored.restart_begun or now.restart_begun)
     assert (kept.recoveries, kept.member_restarts) == (now.recoveries, now.member_restarts)
-    assert kept.to_secure(now) == kept, "it is stored once"
+    assert kept.merge_before_act(now) == kept, "it is stored once"
 
 
 def test_every_field_is_stored() -> None:

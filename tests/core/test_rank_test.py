@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.audit.canary import RankTest, autocorrelation, rank_test
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from tests.core.test_canary import judged, simulate
+from tests.core.canary_minutes import judged, simulate
 
 MARGIN = 1.5
 
@@ -36,18 +36,20 @@ def test_the_p_value_is_that_of_mann_whitney(member: list[float], others: list[f
 
 def test_values_that_are_all_alike() -> None:
     same = rank_test([1.0] * 9, [[1.0] * 9] * 3, MARGIN)
-    assert (same.p_value, same.within(MARGIN), same.worse(MARGIN)) == (1.0, True, False)
+    assert (same.p_value, same.is_within(MARGIN), same.is_worse(MARGIN)) == (1.0, True, False)
     assert same.estimate == pytest.approx(1.0)
-    assert rank_test([2.0] * 9, [[1.0] * 9] * 3, MARGIN).worse(MARGIN)
+    assert rank_test([2.0] * 9, [[1.0] * 9] * 3, MARGIN).is_worse(MARGIN)
     hair = rank_test([1.0 + 1e-4] * 9, [[1.0] * 9] * 3, MARGIN)
-    assert (hair.p_value < 0.05, hair.worse(MARGIN), hair.within(MARGIN)) == (True, False, True), "sure, and too little to matter"
+    assert (hair.p_value < 0.05, hair.is_worse(MARGIN), hair.is_within(MARGIN)) == (True, False, True), (
+        "sure, and too little to matter"
+    )
 
 
 def test_what_cannot_be_said_has_no_bound() -> None:
     few = rank_test([1.0], [[1.0, 2.0]], MARGIN)
     assert (few.low, few.high, few.smallest) == (0.0, inf, inf)
-    assert not few.worse(MARGIN)
-    assert not few.within(MARGIN)
+    assert not few.is_worse(MARGIN)
+    assert not few.is_within(MARGIN)
     with pytest.raises(ValueError, match="both sides"):
         rank_test([], [[1.0]], MARGIN)
 

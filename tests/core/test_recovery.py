@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.migration import recovery
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, Fields, NodeFiles, Partition, Reason
+from airflow_provider_kmigrate.core.migration import recovery, rollback
+from airflow_provider_kmigrate.core.migration.gates import GateState
 from airflow_provider_kmigrate.core.migration.recovery import (
     CAUGHT_UP,
     CONTROLLER_DOWN_FIELDS,
@@ -19,15 +19,14 @@ from airflow_provider_kmigrate.core.migration.recovery import (
     Recoveries,
     StalledDualWrite,
     explain_stalled_dual_write,
+    find_stuck_leader,
     leader_to_restart,
-    may_restart,
+    may_restart_leader,
     reason_not_to_elect,
     recover_dual_write,
-    stuck_leader,
 )
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, NodeFiles, Partition, Reason
-from airflow_provider_kmigrate.core.rollback import still_down
+from airflow_provider_kmigrate.core.migration.rollback import find_down_controller
 from tests.core.back_views import DUAL, FLAG_FILE, handed_over
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, with_broker, with_controller, with_zk
 
@@ -46,16 +45,16 @@ from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, with_broker, wit
         ([(0.0, True), (5.0, False), (6.0, True)], 16.0, True),
     ],
 )
-def test_it_is_due_after_ten_seconds_without_a_break(seen: list[tuple[float, bool]], at: float, due: bool) -> None:
+def test_a_hold_timer_expires_after_ten_seconds_without_a_break(seen: list[tuple[float, bool]], at: float, due: bool) -> None:
     timer = HoldTimer(10.0)
     for when, there in seen:
-        timer = timer.observe(when, there=there)
+        timer = timer.add_sample(when, holds=there)
     assert timer.expired(at) is due
 
 
 def test_after_an_act_it_takes_twice_as_long() -> None:
-    assert HoldTimer(10.0, since=3.0).acted() == HoldTimer(20.0)
-    assert HoldTimer(10.0).acted().acted().patience == 40.0
+    assert HoldTimer(10.0, since=3.0).back_off() == HoldTimer(20.0)
+    assert HoldTimer(10.0).back_off().back_off().patience == 40.0
 
 
 # Controllers that an earlier recovery left down
@@ -81,7 +80,7 @@ NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 def test_a_controller_that_an_earlier_act_left_down_is_started(
     view: ClusterView, standstill: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
 ) -> None:
-    found = recover_dual_write(view, decision, standstill, still_down(view))[0]
+    found = recover_dual_write(view, decision, standstill, find_down_controller(view))[0]
     if verb is None:
         assert found == decision
     else:
@@ -100,7 +99,7 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
     ],
 )
 def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
-    assert recover_dual_write(view, WAIT, standstill, still_down(view))[2] & CONTROLLER_DOWN_FIELDS == wants
+    assert recover_dual_write(view, WAIT, standstill, find_down_controller(view))[2] & CONTROLLER_DOWN_FIELDS == wants
 
 
 LACKS = Reason("E02", "ZooKeeper lacks topic t.", cause=Cause.ZOOKEEPER_MISSES)
@@ -155,7 +154,7 @@ def earlier(view):
         ((MIG, MIG, MIG), KRAFT, False),  # it was not restarted yet: other gates
     ],
 )
-def test_which_brokers_depend_on_a_stalled_dual_write(modes, target, message):
+def test_a_stalled_dual_write_is_named_only_for_brokers_that_depend_on_it(modes, target, message):
     view = view_of(*modes)
     decision = explain_stalled_dual_write(view, view, 0, target, OUT)
     assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if message else ["R05"])
@@ -227,8 +226,33 @@ def history(
         found, recoveries = judged.decision, judged.recoveries
         assert isinstance(found, Act) or found == decision
         done.append(found.verb if isinstance(found, Act) else None)
-        recoveries = recoveries.acted(found.verb) if isinstance(found, Act) else recoveries
+        recoveries = recoveries.back_off(found.verb) if isinstance(found, Act) else recoveries
     return done, recoveries
+
+
+UNDER_REPLICATED = Wait((Reason("S02", "replicas are out of their ISRs", cause=Cause.UNDER_REPLICATED),))
+
+
+@pytest.mark.parametrize(
+    ("view", "decision", "verb"),
+    [
+        (STUCK, UNDER_REPLICATED, Verb.RESTART_LEADER),
+        (STUCK, Wait((*UNDER_REPLICATED.reasons, *OUT_OF_ISRS.reasons)), Verb.RESTART_LEADER),
+        (STUCK, Wait((*UNDER_REPLICATED.reasons, Reason("R01", "another broker is down"))), None),
+        (WELL, UNDER_REPLICATED, None),
+    ],
+)
+def test_a_leader_that_keeps_another_broker_out_is_restarted_before_this_one_stops(
+    view: ClusterView, decision: Wait, verb: Verb | None
+) -> None:
+    """Seen on real brokers: broker 0 died in the handover, and the thread of its leader that asks for ISR changes died at it."""
+    recoveries, found = Recoveries(), []
+    for at in (0.0, STUCK_FOR):
+        judged = recovery.recover(replace(view, taken_at=at), 2, decision, recoveries)
+        found, recoveries = [*found, judged.decision], judged.recoveries
+    assert found[0] == decision
+    assert (found[1].verb if isinstance(found[1], Act) else None) is verb
+    assert not isinstance(found[1], Act) or "keeps broker 0 out" in found[1].text
 
 
 @pytest.mark.parametrize("verb", CASES)
@@ -282,7 +306,7 @@ LAGS = {("t", 0): 0, ("t", 2): 0}
         (WELL, LAGS, "No leader keeps", "back in its ISRs"),
     ],
 )
-def test_it_is_asked_once_more_just_before(
+def test_a_recovery_checks_the_followers_lag_once_more_just_before_it_acts(
     view: ClusterView, lags: dict[tuple[str, int], int], leader: int | str, message: str
 ) -> None:
     found, why_not = leader_to_restart(view, 0, lags), reason_not_to_elect(view, 0, lags)
@@ -313,12 +337,12 @@ def out_of_isr_of(leaders_without, follower=0, modes=(ZK, ZK, ZK)):
 
 
 def test_one_leader_of_all_that_miss_the_follower():
-    assert stuck_leader(out_of_isr_of({2}), 0) == 2
+    assert find_stuck_leader(out_of_isr_of({2}), 0) == 2
 
 
 @pytest.mark.parametrize("leaders", [set(), {1, 2}])
 def test_none_or_several_leaders_are_a_follower_that_catches_up(leaders):
-    assert stuck_leader(out_of_isr_of(leaders), 0) is None
+    assert find_stuck_leader(out_of_isr_of(leaders), 0) is None
 
 
 def test_a_leader_that_took_it_back_for_one_partition_works():
@@ -326,11 +350,11 @@ def test_a_leader_that_took_it_back_for_one_partition_works():
     rejoined, *rest = [p for p in view.partitions if p.leader == 2]
     others = [p for p in view.partitions if p.leader != 2]
     view = replace(view, partitions=(replace(rejoined, isr=rejoined.replicas), *rest, *others))
-    assert stuck_leader(view, 0) is None
+    assert find_stuck_leader(view, 0) is None
 
 
-def test_it_may_restart_where_others_are_in_sync():
-    assert may_restart(out_of_isr_of({2}), 0, 2).met
+def test_a_leader_may_restart_if_other_brokers_are_in_sync():
+    assert may_restart_leader(out_of_isr_of({2}), 0, 2).met
 
 
 def not_yet(gate):
@@ -346,40 +370,40 @@ def alone(min_insync):
 
 
 @pytest.mark.parametrize("min_insync", [{"t": 1}, {}, None])
-def test_not_while_it_is_the_only_one_in_sync_and_may_still_be_written(min_insync):
-    assert not_yet(may_restart(alone(min_insync), 0, 2)) == {"S02"}
+def test_a_leader_may_not_restart_while_only_it_is_in_sync_and_clients_may_still_write(min_insync):
+    assert not_yet(may_restart_leader(alone(min_insync), 0, 2)) == {"S02"}
 
 
 def test_what_no_client_can_write_any_more_loses_nothing_by_its_leaders_restart():
     """Two brokers fell out at once, and the leader can take neither back: nothing else ends that."""
-    assert may_restart(alone({"t": 2}), 0, 2).met
-    assert "R01" in not_yet(may_restart(with_broker(alone({"t": 2}), 1, mode=None), 0, 2))
+    assert may_restart_leader(alone({"t": 2}), 0, 2).met
+    assert "R01" in not_yet(may_restart_leader(with_broker(alone({"t": 2}), 1, mode=None), 0, 2))
 
 
-def test_not_while_another_broker_is_unresponsive():
-    assert "R01" in not_yet(may_restart(with_broker(out_of_isr_of({2}), 1, mode=None), 0, 2))
+def test_a_leader_may_not_restart_while_another_broker_is_unresponsive():
+    assert "R01" in not_yet(may_restart_leader(with_broker(out_of_isr_of({2}), 1, mode=None), 0, 2))
 
 
-def test_not_while_it_does_not_name_the_controller():
-    assert not_yet(may_restart(with_broker(out_of_isr_of({2}), 2, controller_id=1), 0, 2)) == {"G28"}
-    assert not_yet(may_restart(with_zk(out_of_isr_of({2}), controller=None), 0, 2)) == {"G00"}
+def test_a_leader_may_not_restart_while_it_does_not_name_the_controller():
+    assert not_yet(may_restart_leader(with_broker(out_of_isr_of({2}), 2, controller_id=1), 0, 2)) == {"G28"}
+    assert not_yet(may_restart_leader(with_zk(out_of_isr_of({2}), controller=None), 0, 2)) == {"G00"}
 
 
-def test_in_migration_mode_the_controllers_must_answer():
+def test_a_leader_in_migration_mode_may_restart_only_if_the_controllers_answer():
     view = cluster([MIG, MIG, MIG], [True, True, True], offset=9)
     missing = tuple(replace(p, isr=tuple(b for b in p.isr if b != 0)) if p.leader == 2 else p for p in view.partitions)
     view = replace(view, partitions=missing)
-    assert may_restart(view, 0, 2).met
+    assert may_restart_leader(view, 0, 2).met
     unresponsive = {node: replace(c, answers=False) for node, c in view.controllers.items()}
-    assert not_yet(may_restart(replace(view, controllers=unresponsive), 0, 2)) == {"G28"}
+    assert not_yet(may_restart_leader(replace(view, controllers=unresponsive), 0, 2)) == {"G28"}
     two = {node: replace(view.controllers[node], answers=node == 3000) for node in (3000, 3001)}
-    assert not_yet(may_restart(replace(view, controllers=two), 0, 2)) == {"G28"}, "half of them are no majority"
-    assert may_restart(replace(view, controllers={**view.controllers, 3002: unresponsive[3002]}), 0, 2).met
+    assert not_yet(may_restart_leader(replace(view, controllers=two), 0, 2)) == {"G28"}, "half of them are no majority"
+    assert may_restart_leader(replace(view, controllers={**view.controllers, 3002: unresponsive[3002]}), 0, 2).met
 
 
 def test_whatever_else_is_wrong_is_counted_not_cut():
     """Eight names alone would read as all of them."""
     view = out_of_isr_of({2})
     wrong = tuple(replace(view.partitions[0], topic="u", index=n, replicas=(0, 1, 2), isr=(1, 2), leader=1) for n in range(20))
-    gate = may_restart(replace(view, partitions=(*view.partitions, *wrong)), 0, 2)
+    gate = may_restart_leader(replace(view, partitions=(*view.partitions, *wrong)), 0, 2)
     assert "and 12 more" in gate.reasons[0].text

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.registration import (
     Flaw,
     GroupPaths,
     MemberProgress,
@@ -17,7 +18,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     Unreadable,
     consumer_id,
     consumer_of,
-    mode_of,
+    parse_mode,
     read_offset,
     read_progress,
     read_registration,
@@ -26,7 +27,6 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_progress,
     write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
 
 #: As a real ConsoleConsumer of 1.1.1 wrote it.
 REAL = b'{"version":1,"subscription":{"t1":1},"pattern":"white_list","timestamp":"1795226356203"}'
@@ -112,8 +112,8 @@ def test_a_backslash_is_escaped_once() -> None:
 
 @pytest.mark.parametrize("data", [None, b"", b"kafka\n", b"Kafka", b" kafka", b"zookeeper", b"\xff", b"kafkakafka"])
 def test_whatever_is_not_exactly_kafka_is_zookeeper_mode(data: bytes | None) -> None:
-    assert mode_of(data) is Mode.ZOOKEEPER
-    assert mode_of(b"kafka") is Mode.KAFKA
+    assert parse_mode(data) is Mode.ZOOKEEPER
+    assert parse_mode(b"kafka") is Mode.KAFKA
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, collect
+from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, collect_report_facts
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine, outcome_of
+from airflow_provider_kmigrate.core.monitoring import journal_lines
 from tests.audit.reports import START, SUBJECT, broken, journal_text, nothing
 
 
@@ -36,7 +36,7 @@ def test_a_run_that_left_nothing_behind_has_a_report_too() -> None:
     assert (facts.phases, facts.owners, facts.lag, facts.stalls) == ((), (), (), ())
 
 
-def test_it_is_json_that_a_sensor_can_read() -> None:
+def test_a_report_is_json_that_a_sensor_can_read() -> None:
     document = json.loads(json.dumps(broken().as_dict(), allow_nan=False))
     assert outcome_of(document["verdict"]) is AuditOutcome.FAIL
     assert document["ledgers"][0]["level"] == "L3"
@@ -45,5 +45,5 @@ def test_it_is_json_that_a_sensor_can_read() -> None:
 
 
 def test_a_journal_alone_is_enough() -> None:
-    facts = collect(SUBJECT, combine([], []), journal=journal_lines.read(journal_text()))
+    facts = collect_report_facts(SUBJECT, combine([], []), journal=journal_lines.parse_lines(journal_text()))
     assert facts.window == ReportWindow(START, START + 20_000)

@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait, waits_for
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.migration.roll import is_canary, is_first, may_stop, next_to_roll, postponed
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait, waits_for
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Cause,
     LiveMembers,
     NodeFiles,
@@ -20,6 +17,9 @@ from airflow_provider_kmigrate.core.model import (
     ProduceLatency,
     ZkController,
 )
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.gates import GateState
+from airflow_provider_kmigrate.core.migration.roll import is_canary, is_first, may_stop, next_to_roll, why_postponed
 from tests.core.views import (
     AGREEING,
     ASLEEP,
@@ -91,8 +91,8 @@ def test_a_broker_that_is_there_with_the_file_of_another_mode_gets_its_own_again
 )
 def test_a_file_that_was_written_at_the_start_shows_in_the_mode(node, target, file, refused):
     view = with_broker(HYBRID, node, files=file)
-    assert (roll.written_at_start(view, node, target) is not None) is refused
-    assert roll.written_at_start(with_broker(view, node, mode=None), node, target) is None
+    assert (roll.refuse_rewritten_file(view, node, target) is not None) is refused
+    assert roll.refuse_rewritten_file(with_broker(view, node, mode=None), node, target) is None
 
 
 def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():
@@ -238,7 +238,7 @@ def test_the_broker_left_behind_is_rolled_although_no_controller_has_the_flag():
     assert decide_restart(view, 2, KRAFT).verb == "restart"
 
 
-def test_so_it_is_after_a_leader_without_the_flag_has_finalized_by_accident():
+def test_the_broker_left_behind_is_rolled_after_a_leader_without_the_flag_has_finalized():
     view = cluster([KRAFT, KRAFT, MIG], (False, True, True), 90)
     assert decide_restart(view, 2, KRAFT).verb == "restart"
     standby = decide_restart(cluster([KRAFT, KRAFT, MIG], (True, True, False), 90), 2, KRAFT)
@@ -257,9 +257,9 @@ def test_no_broker_waits_for_one_that_only_its_own_restart_brings_back(view, iso
     led = tuple(replace(row, leader=isolated, isr=(isolated,)) if here in row.replicas else row for row in view.partitions[:1])
     view = replace(view, partitions=(*led, *view.partitions[1:]))
     view = with_broker(view, here, listed_by=frozenset({0, 1}), files=FILES[target])
-    assert isinstance(roll.settled(view, view.brokers[here], target), Done)
+    assert isinstance(roll.decide_settled(view, view.brokers[here], target), Done)
     away = with_broker(view, here, listed_by=frozenset({here}))
-    assert codes(roll.settled(away, away.brokers[here], target)) == {"R03"}, "every other broker counts"
+    assert codes(roll.decide_settled(away, away.brokers[here], target)) == {"R03"}, "every other broker counts"
 
 
 def test_a_broker_left_behind_restarts_although_another_one_keeps_replicas_out():
@@ -268,11 +268,11 @@ def test_a_broker_left_behind_restarts_although_another_one_keeps_replicas_out()
     out = tuple(
         replace(row, leader=2, isr=tuple({1, 2} & set(row.replicas))) if 2 in row.replicas else row for row in left.partitions
     )
-    assert roll.may_give_up(replace(left, partitions=out), 1).met
+    assert roll.may_stop_unhealthy(replace(left, partitions=out), 1).met
     unknown = tuple(
         replace(row, leader=0, isr=tuple({0, 1} & set(row.replicas))) if 2 in row.replicas else row for row in left.partitions
     )
-    assert not roll.may_give_up(replace(left, partitions=unknown), 1).met
+    assert not roll.may_stop_unhealthy(replace(left, partitions=unknown), 1).met
 
 
 def test_brokers_left_behind_are_behind_the_first_roll_and_none_of_them_bakes():
@@ -309,9 +309,9 @@ def test_two_brokers_of_one_partition_do_not_stop_together():
 def test_the_zookeeper_controller_goes_last():
     view = with_zk(PRE, controller=ZkController(0, -1, ephemeral=True))
     assert next_to_roll(view, (0, 1, 2), MIG) == 1
-    assert postponed(view, 0, (0, 1, 2), MIG) == "Broker 0 is the ZooKeeper controller: it restarts last."
-    assert not postponed(view, 1, (0, 1, 2), MIG)
-    assert not postponed(
+    assert why_postponed(view, 0, (0, 1, 2), MIG) == "Broker 0 is the ZooKeeper controller: it restarts last."
+    assert not why_postponed(view, 1, (0, 1, 2), MIG)
+    assert not why_postponed(
         with_zk(cluster([ZK, MIG, MIG], FLAGGED, -1), controller=ZkController(0, -1, ephemeral=True)), 0, (0, 1, 2), MIG
     )
 
@@ -319,9 +319,9 @@ def test_the_zookeeper_controller_goes_last():
 def test_a_broker_that_goes_after_those_rolled_back_is_not_called_the_controller():
     """The canary failed, and the operator reads closely."""
     view = with_zk(cluster([MIG, ZK, ZK], FLAGGED, -1), rolled_back={1: ZK}, controller=ZkController(0, -1, ephemeral=True))
-    assert "(1) were rolled back" in postponed(view, 2, (0, 1, 2), MIG)
-    assert "ZooKeeper controller" not in postponed(view, 2, (0, 1, 2), MIG)
-    assert not postponed(view, 1, (0, 1, 2), MIG)
+    assert "(1) were rolled back" in why_postponed(view, 2, (0, 1, 2), MIG)
+    assert "ZooKeeper controller" not in why_postponed(view, 2, (0, 1, 2), MIG)
+    assert not why_postponed(view, 1, (0, 1, 2), MIG)
 
 
 def test_a_broker_under_way_goes_first():
@@ -405,8 +405,8 @@ def test_a_broker_that_a_killed_run_left_down_is_started_though_the_others_go_on
     ],
 )
 def test_how_many_in_sync_replicas_a_stop_of_broker_0_must_leave(isr, min_insync, short):
-    assert roll._left_short(Partition("t", 0, 1, (0, 1, 2), isr), {0}, min_insync) is short
+    assert roll._falls_below_min_insync(Partition("t", 0, 1, (0, 1, 2), isr), {0}, min_insync) is short
 
 
 def test_a_broker_without_a_replica_leaves_nothing_short():
-    assert not roll._left_short(Partition("t", 0, 1, (0, 1), (1,)), {2}, 2)
+    assert not roll._falls_below_min_insync(Partition("t", 0, 1, (0, 1), (1,)), {2}, 2)

@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core import rollback as back_plan
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
     LiveMembers,
     Malformed,
     Migration,
     NodeFiles,
+    Partition,
     Process,
     ProcessState,
     Quorum,
@@ -24,7 +22,10 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.phase import still_open
+from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.migration import rollback as back_gates
+from airflow_provider_kmigrate.core.migration import rollback as back_plan
+from airflow_provider_kmigrate.core.migration.phase import still_open
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,
@@ -94,7 +95,9 @@ def test_every_step_refuses_if_no_rollback_is_possible(view, expected):
 
 
 def test_where_there_is_one_nothing_is_refused_beforehand():
-    assert [back_gates.over(view) for view in (DUAL, HYBRID, ALL_MIG, STOPPED, handed_over([ZK] * 3))] == [None] * 5
+    assert [back_gates.refuse_if_irreversible(view) for view in (DUAL, HYBRID, ALL_MIG, STOPPED, handed_over([ZK] * 3))] == [
+        None
+    ] * 5
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ def test_no_controller_gets_a_flag_back_that_may_be_over(view, keys):
     )
 
 
-def test_nor_one_that_answers_without_it():
+def test_a_controller_that_answers_without_the_flag_gets_none_back_that_may_be_over():
     view = replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: controller(3001, False)})
     assert shape(rollback.decide_restore_flag(view, 3001)) == (Wait, "R12")
 
@@ -215,9 +218,9 @@ def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back
     empty = replace(controller(3000, None), files=NodeFiles(has_metadata_log=False))
     used = replace(controller(3001, None), files=NodeFiles(FLAG_FILE, has_metadata_log=True))
     view = replace(DUAL, controllers={**DUAL.controllers, 3000: empty, 3001: used})
-    number, decision = rollback.still_down(view)
+    number, decision = rollback.find_down_controller(view)
     assert (number, shape(decision)) == (3001, (Act, "start"))
-    assert rollback.still_down(replace(view, controllers={**view.controllers, 3001: DUAL.controllers[3001]})) is None
+    assert rollback.find_down_controller(replace(view, controllers={**view.controllers, 3001: DUAL.controllers[3001]})) is None
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ EPOCHS = st.integers(0, 50)
 @given(EPOCHS, EPOCHS, EPOCHS, st.integers(-1, 50))
 def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, written, claimed, states):
     zk = ZkView("c", (0, 1), ZkController(3000, claimed, ephemeral=False), znode, Migration(3000, written, 97, 4))
-    change = rollback.handover(zk, states)
+    change = rollback.build_handover_writes(zk, states)
     assert change.epoch is not None
     assert change.epoch > max(znode, written, claimed, states)
     assert change.delete == ("/migration", "/controller")
@@ -311,7 +314,7 @@ def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, writt
 @given(EPOCHS, EPOCHS, st.booleans())
 def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode, states, stale):
     zk = ZkView("c", (0, 1), ZkController(1, -1, ephemeral=True), znode, Migration(3000, -1, -1, -1) if stale else None)
-    change = rollback.handover(zk, states)
+    change = rollback.build_handover_writes(zk, states)
     assert ("/migration" in change.delete) is stale
     assert ("/controller" in change.delete) is (states > znode)
     assert (change.epoch is None) is (states <= znode)
@@ -320,7 +323,7 @@ def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode
 
 def test_an_unknown_epoch_changes_nothing():
     with pytest.raises(ValueError, match="controller_epoch"):
-        rollback.handover(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
+        rollback.build_handover_writes(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
 
 
 @pytest.mark.parametrize(
@@ -388,11 +391,11 @@ def test_controllers_stop_one_by_one_while_a_quorum_is_left_and_the_rest_togethe
     ],
 )
 def test_a_silent_machine_is_given_up_sooner_in_a_stop_that_ends_the_quorum(flags, silence):
-    assert rollback.silence_of_stop(cluster([MIG] * 3, flags, 50)) == silence
+    assert rollback.unresponsive_stop_timeout(cluster([MIG] * 3, flags, 50)) == silence
 
 
 def test_a_silent_machine_has_its_time_if_zookeeper_owns_the_cluster():
-    assert rollback.silence_of_stop(handed_over([MIG] * 3)) == inf
+    assert rollback.unresponsive_stop_timeout(handed_over([MIG] * 3)) == inf
 
 
 def test_of_five_controllers_two_stop_alone_and_the_other_three_together():
@@ -425,30 +428,79 @@ def handover_over_time(views, terms=rollback.SAFE):
     progress, decisions = rollback.HandoverProgress(views[0]), []
     for view in views:
         decision, progress = rollback.decide_handover(view, progress, terms)
-        progress = progress.returned() if shape(decision) == (Act, "start") else progress
+        progress = progress.add_return() if shape(decision) == (Act, "start") else progress
         decisions.append(shape(decision))
     return decisions, progress
 
 
-@pytest.mark.parametrize("running", [(3000,), ()])
-@pytest.mark.parametrize("mode", [None, ZK])
-def test_without_a_quorum_no_broker_that_went_down_is_handed_over(running, mode):
-    """It is still named as leader: the other replicas would truncate to what its disk kept (measured). The quorum takes it out first."""
-    view = without_quorum((MIG, MIG, mode), running=running)
-    decisions, _ = handover_over_time([later(view, seconds) for seconds in (0.0, 2.0, 4.0)])
-    assert (Act, "start") in decisions
-    assert not {(Act, "stop"), (Act, "handover")} & set(decisions)
+@pytest.mark.parametrize(
+    ("running", "unseen"),
+    [
+        ((), ()),
+        ((), (3002,)),  # its whole rack
+        ((3000,), ()),  # the last one that runs stops first
+    ],
+)
+def test_without_a_quorum_the_handover_goes_on_beside_a_broker_that_is_down(running, unseen):
+    """Not at once: it may answer again. No controller starts, which would take it for alive when it is back (measured)."""
+    views = [later(without_quorum((MIG, MIG, None), (), unseen), seconds) for seconds in (2.0, 4.0, 6.0)]
+    views = [without_quorum((MIG, MIG, None), running, unseen), *views]
+    decisions, progress = handover_over_time(views)
+    assert decisions[0][0] is Wait
+    assert decisions[-1] == (Act, "handover")
+    assert (Act, "start") not in decisions
+    assert "taken out of their ISRs first" in rollback.decide_handover(views[-1], progress)[0].text
+    assert shape(rollback.decide_handover(views[1], rollback.HandoverProgress(views[0]))[0])[0] is Wait
 
 
-def test_a_broker_that_hangs_is_stopped_for_the_handover_if_no_quorum_can_be_had():
-    """Registered, it would be taken for alive; stopped, ZooKeeper's controller takes it out of its ISRs."""
-    hanging = without_quorum((MIG, MIG, None), running=())
-    hanging = with_broker(hanging, 2, process=Process(ProcessState.RUNNING, 7, 1.0), in_zookeeper=True)
-    no_controllers = rollback.RollbackTerms(failover=False)
-    assert handover_over_time([later(hanging, s) for s in (0.0, 4.0)], no_controllers)[0][-1] == (Act, "stop broker")
-    for registered, expected in ((True, (Wait, "R03")), (None, (Wait, "R03")), (False, (Act, "handover"))):
-        stopped = with_broker(hanging, 2, process=DOWN, in_zookeeper=registered)
-        assert handover_over_time([later(stopped, s) for s in (0.0, 4.0)], no_controllers)[0][-1] == expected
+def test_nothing_is_handed_over_if_no_broker_answers():
+    """It may be the network of the tool, and nobody is known who could lead instead."""
+    dark = without_quorum((None, None, None), running=())
+    decisions, _ = handover_over_time([later(dark, seconds) for seconds in (0.0, 2.0, 4.0)])
+    assert decisions[-1] == (Act, "start")
+    assert not rollback.HandoverProgress(dark).may_leave_brokers_behind(later(dark, 60.0))
+
+
+def test_no_broker_is_taken_out_of_isrs_if_all_answer():
+    down = without_quorum(running=())
+    progress = rollback.HandoverProgress(down).add_view(down, down)
+    decision, _ = rollback.decide_handover(later(down, 3.0), progress)
+    assert shape(decision) == (Act, "handover")
+    assert "ISR" not in decision.text
+
+
+FILELESS = {"files": NodeFiles()}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({}, FILELESS, (Act, "handover")),  # as it was last read
+        (FILELESS, FILELESS, (Wait, "G00")),  # it may have led without its flag
+        ({}, {"files": NodeFiles(FINAL_FILE)}, (Act, "start")),
+    ],
+)
+def test_the_file_of_a_controller_whose_machine_is_dead_counts_as_it_was_last_read(before, now, expected):
+    dead = without_quorum((MIG, MIG, None), (), (3002,))
+    views = [with_controller(dead, 3002, **before), *(with_controller(later(dead, s), 3002, **now) for s in (2.0, 4.0, 6.0))]
+    assert handover_over_time(views)[0][2] == expected
+
+
+@pytest.mark.parametrize(("unseen", "expected"), [((3001, 3002), (Wait, "U04", "U04")), ((3002,), (Act, "handover"))])
+def test_two_controllers_on_dead_machines_may_be_a_quorum(unseen, expected):
+    views = [later(without_quorum((MIG, MIG, None), (), unseen), seconds) for seconds in (0.0, 2.0, 4.0, 6.0)]
+    assert handover_over_time(views)[0][-1][: len(expected)] == expected
+
+
+def test_controllers_start_again_beside_a_broker_that_is_down_if_there_is_no_way_forward():
+    """The comparison refuses, or the partition states could not be written. What was not read is waited for."""
+    down = without_quorum((MIG, MIG, None), running=())
+    blind = replace(down, state_epoch=None)
+    lossy = missing(down)
+    assert handover_over_time([lossy, later(lossy, 2.0), later(lossy, 4.0)])[0][-1] == (Act, "start")
+    failed = rollback.HandoverProgress(down, failed=(Reason("G26", "states"),))
+    assert shape(rollback.decide_handover(down, failed)[0]) == (Act, "start")
+    assert handover_over_time([later(blind, seconds) for seconds in (0.0, 4.0, 60.0)])[0][1:] == [(Wait, "G00"), (Wait, "G00")]
 
 
 @pytest.mark.parametrize("terms", [rollback.SAFE, rollback.RollbackTerms(failover=False)])
@@ -461,31 +513,36 @@ def test_what_the_handover_does_not_read_decides_nothing(terms, running, broker,
     view = without_quorum((MIG, MIG, mode), running, unseen, flagged)
     view = with_broker(view, 2, process=DOWN, in_zookeeper=registered)
     view = view if owned else with_zk(view, controller=ZkController(1, -1, ephemeral=True), migration=None)
-    unread = replace(view, state_epoch=None, topics=None)
-    found, blind = (
-        handover_over_time([later(each, seconds) for seconds in (0.0, 2.5, 5.0)], terms)[0] for each in (view, unread)
-    )
-    assert rollback.compares_before_handover(view, terms) or rollback.compares_before_stop(view, terms) or found == blind
+    progress = blind = rollback.HandoverProgress(view)
+    for seconds in (0.0, 2.5, 5.0):
+        seen = later(view, seconds)
+        unread = replace(seen, state_epoch=None, topics=None)
+        reads = rollback.needs_comparison_for_handover(seen, progress) or rollback.needs_comparison_for_stop(seen, progress)
+        assert reads or shape(rollback.decide_handover(seen, progress, terms)[0]) == shape(
+            rollback.decide_handover(unread, blind, terms)[0]
+        )
+        _, progress = rollback.decide_handover(seen, progress, terms)
+        _, blind = rollback.decide_handover(unread if not reads else seen, blind, terms)
 
 
 @pytest.mark.parametrize("terms", [rollback.SAFE, rollback.RollbackTerms(failover=False)])
 @pytest.mark.parametrize("running", [(3000, 3001, 3002), (3000,), ()])
 @pytest.mark.parametrize("unseen", [(), (3002,), (3001, 3002)])
 @pytest.mark.parametrize("flagged", [True, False])
-def test_what_brokers_processes_do_decides_nothing_while_a_quorum_can_be_had(terms, running, unseen, flagged):
+def test_what_brokers_processes_do_decides_nothing_in_a_handover(terms, running, unseen, flagged):
     """A machine that is dead and says nothing would hold each observation."""
     hanging = without_quorum((MIG, MIG, None), running, unseen, flagged)
     found = [
         handover_over_time([later(with_broker(hanging, 2, process=process), s) for s in (0.0, 4.0)], terms)[0]
         for process in (UNSEEN, Process(ProcessState.RUNNING, 7, 1.0), DOWN)
     ]
-    assert rollback.no_quorum_possible(hanging, terms) or found[0] == found[1] == found[2]
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(("mode", "reads"), [(MIG, True), (None, False)])
 def test_the_transaction_is_decided_by_what_it_reads_once_no_broker_needs_a_quorum(mode, reads):
     view = without_quorum((MIG, MIG, mode), running=())
-    assert rollback.compares_before_handover(view, rollback.SAFE) is reads
+    assert rollback.needs_comparison_for_handover(view, rollback.HandoverProgress(view)) is reads
     unread = [later(replace(view, state_epoch=None), seconds) for seconds in (0.0, 2.5)]
     assert "G00" in handover_over_time(unread)[0][-1] or not reads
 
@@ -576,7 +633,7 @@ def test_controllers_start_again_at_once_if_one_of_the_last_could_not_be_stopped
     assert shape(decision) == (Act, "start")
     assert "Input/output error" in decision.text
     assert progress.why == failed
-    assert (progress.returned().failed, progress.returned().returns) == ((), 1)
+    assert (progress.add_return().failed, progress.add_return().returns) == ((), 1)
 
 
 def test_after_the_handover_a_controller_whose_machine_is_dead_is_not_waited_for():
@@ -600,6 +657,25 @@ def test_a_broker_that_hangs_in_kraft_mode_after_the_handover_restarts_with_its_
         handed_over([MIG, None, MIG]), 1, process=running, files=NodeFiles(properties=KRAFT_FILE), in_zookeeper=False
     )
     assert shape(rollback.decide_roll_back(view, view, 1, ZK)) == (Act, "restart")
+
+
+@pytest.mark.parametrize(
+    ("others", "min_insync", "expected"),
+    [
+        ((2,), {"t": 2}, (Act, "restart")),
+        ((), {"t": 1}, (Act, "restart")),
+        ((0, 1), {"t": 2}, (Wait, "S02")),
+        ((0,), {}, (Act, "restart")),
+        ((0, 1), {}, (Wait, "G00")),
+        ((0,), None, (Wait, "G00")),
+    ],
+)
+def test_a_broker_that_hangs_stops_only_if_the_isrs_that_name_it_stay_large_enough(others, min_insync, expected):
+    view = with_broker(
+        handed_over([MIG, None, MIG]), 1, process=Process(ProcessState.RUNNING, 7, 1.0), files=NodeFiles(properties=KRAFT_FILE)
+    )
+    view = replace(view, partitions=(Partition("t", 0, 0, (0, 1, 2), others),), min_insync=min_insync)
+    assert shape(rollback.decide_roll_back_left_broker(view, 1)) == expected
 
 
 @pytest.mark.parametrize(("isr", "expected"), [((0, 1), (Act, "elect")), ((2,), (Done,))])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate import runbook
-from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
 from airflow_provider_kmigrate.core.reasons import AREAS, CODE_OF, ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
@@ -86,7 +86,7 @@ def test_an_entry_is_read_in_a_minute() -> None:
 
 
 def test_the_runbook_is_made_of_the_registry() -> None:
-    assert runbook.whole() == TEXT, "kmigrate runbook > docs/runbook.md"
+    assert runbook.render_runbook() == TEXT, "kmigrate runbook > docs/runbook.md"
 
 
 def test_a_reason_has_its_words_from_the_registry() -> None:
@@ -113,7 +113,7 @@ def test_a_reason_outlives_a_deferral() -> None:
         Reason("V30", "seen", cause=Cause.GROUP_UNHEALTHY),
         Reason.of(AuditCause.LOST, "3 records"),
     ):
-        assert Reason.from_row(reason.row()) == reason
+        assert Reason.from_row(reason.to_row()) == reason
 
 
 def test_decisions_do_not_compare_codes() -> None:
@@ -200,7 +200,7 @@ def test_other_pages_link_to_entries_that_are_there(path: Path) -> None:
     assert set(re.findall(r"runbook\.md#([^)]+)\)", path.read_text(encoding="utf-8"))) - anchors == set()
 
 
-def test_its_commands_say_whom_they_ask() -> None:
+def test_the_runbooks_commands_say_which_server_they_ask() -> None:
     """Without a bootstrap address each of Kafka's tools ends with an error; tools that ask no server, or must not be used, are left out."""
     spans = [*re.findall(r"`(kafka-[^`]+)`", TEXT), *re.findall(r"^ *(kafka-.+)$", TEXT, re.MULTILINE)]
     asking = [
@@ -226,14 +226,36 @@ def test_a_code_may_be_typed_in_any_case(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [("G14", r"no entry G14\. Of G it has G00, .*G13, G20, .*"), ("nonsense", r"no entry nonsense\. A code is .*G05.*")],
+    [
+        ("G14", r"no entry G14\. Of G it has G00, .*G13, G20, .*"),
+        ("nonsense", r"no entry with nonsense\. A code is .*G05.*"),
+        ("%7", "no entry with %7"),
+    ],
 )
 def test_a_code_without_an_entry_says_which_there_are(code: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert runbook.main([code]) == 1
     assert re.search(said, capsys.readouterr().out)
 
 
-def test_it_says_how_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("code", ["g5", "G5", "[g5]", "G005"])
+def test_zeros_of_a_code_do_not_matter_and_a_terminal_gets_no_anchors(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runbook.main([code]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("### G05 ")
+    assert "<a id" not in shown
+    assert "](#" not in shown
+
+
+def test_entries_are_found_by_words_those_with_them_in_the_title_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runbook.main(["Dual-Write", "stalled"]) == 0
+    titles = capsys.readouterr().out.splitlines()
+    assert len(titles) > 1
+    assert all(re.match(r"[A-Z]\d+[a-z]? ", title) for title in titles)
+    assert runbook.main(["dual-write"]) == 0
+    assert "dual-write" in capsys.readouterr().out.splitlines()[0].lower()
+
+
+def test_the_runbook_command_says_how_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         runbook.main(["--help"])
     assert end.value.code == 0
@@ -241,7 +263,7 @@ def test_it_says_how_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
-def test_its_programs_use_what_is_there(block: str) -> None:
+def test_the_runbooks_programs_import_only_what_is_there(block: str) -> None:
     for node in ast.walk(ast.parse(block)):
         if isinstance(node, ast.ImportFrom):
             found = importlib.import_module(node.module or "")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import hold as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, JobReport, JobState, Signs, SparkHold
@@ -71,6 +72,13 @@ class TestFiles:
                 read(text)
             assert [reason.code for reason in caught.value.reasons] == ["J05"]
 
+    @pytest.mark.parametrize("version", [spark_hold.VERSION + 1, str(spark_hold.VERSION), None])
+    def test_a_whole_text_of_another_version_is_refused(self, version: object) -> None:
+        files = [(spark_hold.read_hold, spark_hold.hold_text(HOLD)), (spark_hold.read_report, spark_hold.report_text(HELD))]
+        for read, text in (*files, (spark_hold.read_held, spark_hold.held_text(RECORD))):
+            with pytest.raises(Refused, match="is not of version"):
+                read(json.dumps(json.loads(text) | {"version": version}))
+
 
 @pytest.mark.parametrize(
     ("report", "expected"),
@@ -124,12 +132,12 @@ def test_nothing_may_be_half_done(  # noqa: PLR0917
     planned: int | None, committed: int | None, begun: bool, reported: int | None, harmless: bool, expected: str
 ) -> None:
     report = replace(HELD, planned=reported, begun=begun)
-    found = spark_hold.quiescent(Checkpoint("q", planned, committed), report, idempotent_sink=harmless)
+    found = spark_hold.decide_quiescent(Checkpoint("q", planned, committed), report, idempotent_sink=harmless)
     assert kind(found) == expected
 
 
 def test_without_the_jobs_word_a_planned_batch_may_have_begun() -> None:
-    assert kind(spark_hold.quiescent(Checkpoint("q", 8, 7), None)) == "Refuse J02"
+    assert kind(spark_hold.decide_quiescent(Checkpoint("q", 8, 7), None)) == "Refuse J02"
 
 
 LOGS = {T0: LogMark(0, 100, topic_id="id"), T1: LogMark(40, 70, topic_id="id")}

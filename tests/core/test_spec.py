@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.check import main
 from airflow_provider_kmigrate.core.audit.verdict import VIOLATIONS
-from airflow_provider_kmigrate.core.cluster import (
+from airflow_provider_kmigrate.core.cluster_state.spec import (
     ApproverSpec,
     AuditSpec,
     CanarySpec,
@@ -27,38 +28,13 @@ from airflow_provider_kmigrate.core.cluster import (
     NotifierSpec,
     Policy,
     SparkJobSpec,
+    SparkSpec,
     StopPoint,
 )
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import model
-from airflow_provider_kmigrate.spec.command import main
 from airflow_provider_kmigrate.spec.model import Approvers, Audit, Hosts, Notifier, PolicySection, SparkJob, TimedPhase
-
-GOOD = """\
-name: prod
-cluster_id: q1Sh-9_ISia_zwGINzRvyQ        # pinned
-zookeeper: {conn_id: prod_zk}
-kafka: {conn_id: prod_kafka}
-hosts:
-  driver: agent
-  properties: /etc/kafka/server.properties
-  connect:
-    - ssh
-    - "{host}"
-    - sudo -n kmigrate-node serve
-brokers:
-  - {id: 0, host: kafka0, rack: a}
-  - {id: 1, host: kafka1, rack: 1, port: 19092}
-  - {id: 2, host: kafka2, stop_timeout: 10m, properties: /opt/kafka/server.properties}
-controllers:
-  - {id: 3000, host: ctl0, log_dir: /var/lib/kraft}
-policy: {min_soak: 24h, canary_bake: 1h30m, sample_interval: 500ms, max_hybrid: 60, fast_failover: true}
-"""
-
-
-def changed(old: str, new: str) -> str:
-    assert GOOD.count(old) == 1, f"{old!r} must stand in the good file once"
-    return GOOD.replace(old, new)
+from tests.core.spec_text import GOOD, changed
 
 
 def problems(text: str) -> list[tuple[str, int, str]]:
@@ -174,6 +150,12 @@ spark_jobs:
         found = spec.loads(GOOD + section).audit
         assert found == AuditSpec("spark", "/r", ("/e",), schedule="*/10 6-20 * * 1,3", retry_delay=300.0)
         assert (spec.loads(GOOD).audit, spec.loads(f"{GOOD}audit:\n").audit) == (None, None)
+        assert found is not None
+        assert found.spark == SparkSpec(driver_memory="3g")
+        told = "{driver_memory: 512m, archives: ['/e.tgz#e'], deploy_mode: cluster, kafka_options: {kafka.ssl.key.password: '${file:/f:k}'}}"
+        found = spec.loads(GOOD + section.replace("}", f", spark: {told}}}")).audit
+        assert found is not None
+        assert (found.spark.archives, found.spark.deploy_mode, found.spark.driver_memory) == (("/e.tgz#e",), "cluster", "512m")
         found = spec.loads(GOOD + section.replace("}", ", canary: {margin: 2, window: 80}}")).audit
         assert found is not None
         assert found.canary == CanarySpec(window=80, margin=2.0)
@@ -198,6 +180,31 @@ spark_jobs:
     )
     def test_controllers_may_have_keys_of_their_own(self, key: str) -> None:
         assert spec.loads(f"{GOOD}quorum: {{properties: {{{key}: x}}}}\n").controller_properties == {key: "x"}
+
+    def test_a_stage_may_have_keys_of_its_own(self) -> None:
+        stages = (
+            "stage_properties: {broker_kraft: {authorizer.class.name: com.example.K}, controller_final: {num.io.threads: 8}}\n"
+        )
+        expected = {"broker_kraft": {"authorizer.class.name": "com.example.K"}, "controller_final": {"num.io.threads": "8"}}
+        assert spec.loads(GOOD + stages).stage_properties == expected
+        assert spec.loads(GOOD).stage_properties == {}
+
+    @pytest.mark.parametrize(
+        ("section", "key", "code"),
+        [
+            ("broker_kraft", "listeners", "F04"),
+            ("broker_migration", "node.id", "F04"),
+            ("controller_final", "zookeeper.connect", "F04"),
+            ("broker_kraft", "num.io.thread", "F04"),  # a typing error
+            ("broker_kraft", "ssl.keystore.password", "F06"),
+            ("broker_zookeeper", "num.io.threads", "F04"),  # their own file stays
+        ],
+    )
+    def test_what_a_stage_could_not_have_is_named(self, section: str, key: str, code: str) -> None:
+        with pytest.raises(SpecError) as refused:
+            spec.loads(f"{GOOD}stage_properties: {{{section}: {{{key}: geheim}}}}\n")
+        assert [reason.code for reason in refused.value.reasons] == [code]
+        assert "geheim" not in str(refused.value)
 
     def test_a_section_confirms_that_its_connection_accepts_any_host_name(self) -> None:
         assert spec.loads(GOOD).unverified == frozenset()
@@ -356,6 +363,46 @@ WRONG = [
     ("policy:", "audit: {conn_id: s, result: /r, probe: maybe}\npolicy:", [("F04", 18, "audit.probe")]),
     (
         "policy:",
+        "audit: {conn_id: s, result: /r, spark: {driver_memory: 3}}\npolicy:",
+        [("F04", 18, "audit.spark.driver_memory")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {deploy_mode: cluster}}\npolicy:",
+        [("F04", 18, "audit.spark.deploy_mode")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {properties: {spark.driver.memory: 2g}}}\npolicy:",
+        [("F04", 18, "audit.spark.properties.spark.driver.memory")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {properties: {driver.cores: 2}}}\npolicy:",
+        [("F04", 18, "audit.spark.properties.driver.cores")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {kafka_options: {kafka.bootstrap.servers: h}}}\npolicy:",
+        [("F04", 18, "audit.spark.kafka_options.kafka.bootstrap.servers")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {kafka_options: {failOnDataLoss: x}}}\npolicy:",
+        [("F04", 18, "audit.spark.kafka_options.failOnDataLoss")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {kafka_options: {kafka.ssl.key.password: S3CRET}}}\npolicy:",
+        [("F06", 18, "audit.spark.kafka_options.kafka.ssl.key.password")],
+    ),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, spark: {properties: {spark.hadoop.fs.s3a.secret.key: S3CRET}}}\npolicy:",
+        [("F06", 18, "audit.spark.properties.spark.hadoop.fs.s3a.secret.key")],
+    ),
+    (
+        "policy:",
         "audit: {conn_id: s, result: /r, topics: [t], sample_fraction: 1.5}\npolicy:",
         [("F04", 18, "audit.sample_fraction")],
     ),
@@ -401,8 +448,8 @@ WRONG = [
     ("policy:", "quorum: {properties: {a.b: [x]}}\npolicy:", [("F04", 18, "quorum.properties.a.b")]),
     ("policy:", "name: other\npolicy:", [("F04", 18, "name")]),
     ("policy:", "approvers: {users: []}\npolicy:", [("F04", 18, "approvers.users")]),
-    ("policy:", "approvers: {users: [ann], required: 3}\npolicy:", [("F04", 18, "approvers.required")] * 2),
-    ("policy:", "approvers: {users: [ann, ann], required: 2}\npolicy:", [("F04", 18, "approvers.required")]),
+    ("policy:", "approvers: {users: [ann], required: 3}\npolicy:", [("F04", 18, "approvers.required")]),
+    ("policy:", "approvers: {users: [ann, ann], required: 2}\npolicy:", [("F04", 18, "approvers.users")]),
     ("policy:", "approvers: {groups: [ops]}\npolicy:", [("F04", 18, "approvers.groups"), ("F04", 18, "approvers.users")]),
     ("policy:", "notify: [{notifier: smtp}]\npolicy:", [("F04", 18, "notify[0].notifier")]),
     (
@@ -413,7 +460,7 @@ WRONG = [
     ("policy:", "windows: [24:00-01:00]\npolicy:", [("F04", 18, "windows[0]")]),
     ("policy:", "stop_after: second_roll\npolicy:", [("F04", 18, "stop_after[0]")]),
     ("policy:", "deadlines: {copy: 0}\npolicy:", [("F04", 18, "deadlines.copy")]),
-    ("policy:", "deadlines: {kopy: 1m}\npolicy:", [("F04", 18, "deadlines.kopy.[key]")]),
+    ("policy:", "deadlines: {kopy: 1m}\npolicy:", [("F04", 18, "deadlines.kopy")]),
     ("policy:", "rehearsal: 1\npolicy:", [("F04", 18, "rehearsal")]),
     ("policy:", "runbook_url: wiki\npolicy:", [("F04", 18, "runbook_url")]),
 ]
@@ -581,6 +628,14 @@ class TestAdvice:
     def test_an_unwise_number_of_controllers_is_a_warning(self, count: int, codes: list[str]) -> None:
         cluster = with_controllers(count)
         assert [reason.code for reason in spec.advice(cluster)] == codes
+
+    @pytest.mark.parametrize(
+        ("lines", "codes"),
+        [("policy: {min_soak: 0}", ["W28"]), ("policy: {min_soak: 5m}", []), ("policy: {min_soak: 0}\nrehearsal: true", [])],
+    )
+    def test_a_soak_of_almost_no_time_is_a_warning(self, lines: str, codes: list[str]) -> None:
+        cluster = spec.loads(re.sub(r"policy: .*", lines, GOOD))
+        assert [reason.code for reason in spec.advice(cluster) if reason.code != "W3"] == codes
 
 
 def with_controllers(count: int) -> ClusterSpec:

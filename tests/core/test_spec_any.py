@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec.model import reference
-from tests.core.test_spec import GOOD, changed
+from airflow_provider_kmigrate.spec.model import render_reference
+from tests.core.spec_text import GOOD, changed
 
 
 class TestSchema:
@@ -32,10 +32,10 @@ class TestSchema:
     def test_the_page_of_all_keys_is_the_models(self) -> None:
         page = Path(__file__).parents[2] / "docs" / "cluster-file.md"
         hint = f"run: kmigrate check --reference > docs/{page.name}"
-        assert page.read_text(encoding="utf-8") == reference(), hint
-        assert reference().count("](#") == reference().count("\n## ") - 1, "each section has its link"
+        assert page.read_text(encoding="utf-8") == render_reference(), hint
+        assert render_reference().count("](#") == render_reference().count("\n## ") - 1, "each section has its link"
 
-    def test_it_accepts_the_good_file_and_refuses_unknown_keys(self) -> None:
+    def test_the_schema_accepts_the_good_file_and_refuses_unknown_keys(self) -> None:
         validator = jsonschema.Draft202012Validator(spec.schema())
         validator.check_schema(spec.schema())
         data = yaml.safe_load(GOOD.replace("rack: 1", "rack: b"))

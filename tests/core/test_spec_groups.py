@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import SpecError
-from tests.core.test_spec import GOOD
+from tests.core.spec_text import GOOD
 
 BEGINS = len(GOOD.splitlines()) + 1  # the line of `groups:`
 BILLING = """\
@@ -38,6 +38,35 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
         bake=300.0,
     )
     assert spec.loads(GOOD + BILLING).groups[0].instance("app1").switch
+
+
+BY_HAND = """\
+groups:
+  - name: billing
+    way: cutover
+    by_hand: true
+    instances:
+      - {name: app0}
+"""
+
+
+def test_people_restart_the_instances_of_a_cutover() -> None:
+    assert spec.loads(GOOD + BY_HAND).groups[0].by_hand is True
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "where"),
+    [
+        ("    way: cutover\n", "", "groups[0].by_hand"),
+        ("{name: app0}", '{name: app0, switch: "x {kind}"}', "groups[0].instances[0].switch"),
+        ("by_hand: true\n", "by_hand: true\n    webhook: deployer\n", "groups[0].webhook"),
+        ("by_hand: true", "by_hand: false", "groups[0].instances[0].switch"),
+    ],
+)
+def test_people_restart_nothing_else(was: str, now: str, where: str) -> None:
+    with pytest.raises(SpecError) as error:
+        spec.loads(GOOD + BY_HAND.replace(was, now))
+    assert where in str(error.value)
 
 
 def test_a_group_confirms_a_webhook_without_tls() -> None:

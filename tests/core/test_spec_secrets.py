@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.exceptions import SpecError
-from tests.core.test_spec import GOOD
+from tests.core.spec_text import GOOD
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import equivalence
-from airflow_provider_kmigrate.core.equivalence import HIDDEN
+from airflow_provider_kmigrate.core.migration import equivalence
+from airflow_provider_kmigrate.core.migration.equivalence import HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,16 @@ from airflow_provider_kmigrate.core.equivalence import HIDDEN
     ],
 )
 def test_only_listed_settings_are_shown(key: str, shown: bool) -> None:
-    assert equivalence.broker_setting(key, "value") == ("value" if shown else HIDDEN)
+    assert equivalence.visible_broker_setting(key, "value") == ("value" if shown else HIDDEN)
 
 
 def test_what_a_broker_keeps_back_is_there_and_hidden() -> None:
-    assert equivalence.broker_setting("log.retention.ms", None) == HIDDEN
+    assert equivalence.visible_broker_setting("log.retention.ms", None) == HIDDEN
 
 
 @given(st.text(alphabet="abcdefgh.", max_size=30), st.text(min_size=12))
 def test_a_secret_of_a_plugin_is_never_shown(name: str, secret: str) -> None:
-    assert secret not in equivalence.broker_setting(f"plugin.{name}", secret)
+    assert secret not in equivalence.visible_broker_setting(f"plugin.{name}", secret)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_a_secret_of_a_plugin_is_never_shown(name: str, secret: str) -> None:
     ],
 )
 def test_a_number_has_one_text(value: str | float, text: str) -> None:
-    assert equivalence.quota_value(value) == text
+    assert equivalence.format_quota(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_quota_is_equal_however_it_was_written(value: float) -> None:
-    assert equivalence.quota_value(repr(value)) == equivalence.quota_value(value)
+    assert equivalence.format_quota(repr(value)) == equivalence.format_quota(value)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_what_is_no_finite_number_is_still_a_text(value: str) -> None:
-    assert equivalence.quota_value(value) == value
+    assert equivalence.format_quota(value) == value
 
 
 def test_entities_of_quotas_do_not_depend_on_the_order_of_their_parts() -> None:
@@ -82,11 +82,11 @@ def test_entities_of_quotas_do_not_depend_on_the_order_of_their_parts() -> None:
 
 @pytest.mark.parametrize("name", ["TransactionalId", "TRANSACTIONAL_ID", "transactional id"])
 def test_one_name_in_all_spellings(name: str) -> None:
-    assert equivalence.words(name) == "transactional id"
+    assert equivalence.normalize_name(name) == "transactional id"
 
 
 def test_default_and_single_brokers() -> None:
-    assert [equivalence.broker(name) for name in (None, "", "<default>", "7", 7)] == [
+    assert [equivalence.broker_entity(name) for name in (None, "", "<default>", "7", 7)] == [
         *["all brokers"] * 3,
         "broker 7",
         "broker 7",
@@ -95,7 +95,7 @@ def test_default_and_single_brokers() -> None:
 
 def test_rules_are_gathered_by_resource() -> None:
     read = equivalence.ComparedAcl("literal", "topic", "t", "allow", "read", "User:a", "*")
-    found = equivalence.acls([read, read._replace(operation="write"), read._replace(pattern="prefixed")])
+    found = equivalence.group_acls([read, read._replace(operation="write"), read._replace(pattern="prefixed")])
     assert {resource: sorted(rules) for resource, rules in found.items()} == {
         "topic t": ["allow read to User:a from *", "allow write to User:a from *"],
         "topic t (prefixed)": ["allow read to User:a from *"],
@@ -103,6 +103,6 @@ def test_rules_are_gathered_by_resource() -> None:
 
 
 def test_the_order_of_renewers_does_not_matter() -> None:
-    assert equivalence.token("User:a", ["User:b", "User:c"], 1, 2, 3) == equivalence.token(
+    assert equivalence.token_settings("User:a", ["User:b", "User:c"], 1, 2, 3) == equivalence.token_settings(
         "User:a", ["User:c", "User:b"], 1, 2, 3
     )

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Reading, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
 from airflow_provider_kmigrate.core.migration import controllers, roll, waits
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.run import with_backup
 from benchmarks import direct
@@ -24,9 +24,9 @@ def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
     cluster = SimCluster()
     direct.provision(cluster.context(tmp_path))
     view = cluster.observe(Fields(0))
-    assert isinstance(waits.controllers_ready(view), Done)
+    assert isinstance(waits.decide_controllers_ready(view), Done)
     for voters in ({3000: 900, 3001: 900, 3002: -1}, {3000: 900}):
-        assert isinstance(waits.controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
+        assert isinstance(waits.decide_controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
 
 
 def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> None:
@@ -55,9 +55,13 @@ def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     assert {reason.code for reason in decision.reasons} == {"G00"}
 
 
+ALL = Reading(~Fields(0), every_node=True)
+
+
 def decisions_over_time(view: ClusterView, step: RollBroker) -> list[Decision]:
     """The decisions while this is observed for longer than any recovery waits."""
-    return [step.decide(replace(view, taken_at=view.taken_at + seconds), view) for seconds in (0, 4, 8.5, 12, 25, 60)]
+    times = (0, 4, 8.5, 12, 25, 60)
+    return [step.next_action(replace(view, taken_at=view.taken_at + at), view, ALL).decision for at in times]
 
 
 #: The cures of a broker that lacks nothing but a place in ISRs, or leaders: of each, what the cluster shows that needs it.

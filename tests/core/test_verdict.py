@@ -19,18 +19,18 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     LevelHealth,
     as_dict,
     combine,
+    findings_from_facts,
     may_change,
-    of_facts,
     outcome_of,
-    unseen_rate,
-    worst,
+    undetected_fault_rate,
+    worst_outcome,
 )
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
+from tests.core.level_health import HEALTHY
 
-HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50))
 LOST = Case("orders", 3, first=10, last=12, count=3, members=("m1",))
 
 
@@ -114,7 +114,7 @@ VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "c
 def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
     reasons = (Reason.of(AuditCause.NO_STOP, "No stop."),)
     facts = Facts(complete=False, reasons=reasons, acked=9, **{name: LedgerFinding(3, (LOST,))})  # type: ignore[arg-type]
-    findings, health = of_facts(facts, Level.CONSUMER)
+    findings, health = findings_from_facts(facts, Level.CONSUMER)
     verdict = combine(findings, (*HEALTHY, health))
     assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (AuditOutcome.FAIL, AuditOutcome.FAIL)
     assert (verdict.findings[0].count, verdict.findings[0].examples) == (3, (LOST,))
@@ -131,7 +131,7 @@ def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
     ],
 )
 def test_a_ledger_without_violations(facts: Facts, outcome: AuditOutcome) -> None:
-    findings, health = of_facts(facts, Level.PROBE)
+    findings, health = findings_from_facts(facts, Level.PROBE)
     assert combine(findings, [HEALTHY[0], health]).outcome is outcome
 
 
@@ -199,18 +199,18 @@ def test_an_unknown_stored_verdict_is_refused_by_name(document: dict[str, object
 
 
 def test_worst_of_nothing_is_not_a_pass() -> None:
-    assert worst([]) is AuditOutcome.INCONCLUSIVE
+    assert worst_outcome([]) is AuditOutcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])
 def test_rule_of_three(trials: int, rate: float) -> None:
-    assert unseen_rate(trials) == pytest.approx(rate, rel=0.01)
+    assert undetected_fault_rate(trials) == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.parametrize(("recorded", "outcome"), [(True, AuditOutcome.FAIL), (False, AuditOutcome.INCONCLUSIVE)])
 def test_a_delivery_without_ownership_fails_where_no_event_is_missing(recorded: bool, outcome: AuditOutcome) -> None:
     facts = Facts(complete=True, reasons=(), acked=9, not_owned=LedgerFinding(3, (LOST,)), recorded=recorded)
-    findings, health = of_facts(facts, Level.PROBE)
+    findings, health = findings_from_facts(facts, Level.PROBE)
     verdict = combine(findings, [HEALTHY[0], health])
     assert (verdict.outcome, causes(verdict)) == (outcome, [AuditCause.NOT_OWNED])
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Commit,
     DeliveryRun,
@@ -88,7 +88,7 @@ def test_consumer_lines() -> None:
         (OwnershipChange.RELEASED, 2),
     ]
     runs = [event for event in events if isinstance(event, DeliveryRun)]
-    assert [(run.partition, run.first, run.last, run.count, run.seq, run.exact) for run in runs] == [
+    assert [(run.partition, run.first, run.last, run.count, run.seq, run.is_exact) for run in runs] == [
         (0, 0, 4, 5, 0, True),
         (1, 10, 12, 3, 0, True),
         (0, 5, 7, 2, 5, False),

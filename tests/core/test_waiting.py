@@ -4,23 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.gates import GateState, wrong_cluster
-from airflow_provider_kmigrate.core.migration import waits
-from airflow_provider_kmigrate.core.migration.controllers import (
-    SETTLES_WITHIN,
-    VERDICT_HOLDS,
-    ApprovedState,
-    compares_before_finalizing,
-    decide_finalize,
-    decide_provision,
-    may_begin,
-    postponed_controller,
-    too_old,
-)
-from airflow_provider_kmigrate.core.migration.roll import batch, decide_leaders, left_out, not_preferred
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     ClusterView,
     NodeFiles,
@@ -29,9 +14,30 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProduceLatency,
     Quorum,
+    ServiceUnit,
     Stored,
     StoredKind,
     TopicMetadata,
+)
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration import waits
+from airflow_provider_kmigrate.core.migration.controllers import (
+    SETTLES_WITHIN,
+    VERDICT_HOLDS,
+    ApprovedState,
+    compares_before_finalizing,
+    decide_finalize,
+    decide_provision,
+    expired_audit_reason,
+    may_begin_finalization,
+    why_restarted_last,
+)
+from airflow_provider_kmigrate.core.migration.gates import GateState, wrong_cluster_reasons
+from airflow_provider_kmigrate.core.migration.roll import (
+    decide_preferred_leaders,
+    next_election_batch,
+    skipped_by_takeover,
+    without_preferred_leader,
 )
 from tests.core.views import (
     AGREEING,
@@ -93,47 +99,50 @@ def outcome(decision):
 @pytest.mark.parametrize(
     ("decision", "expected"),
     [
-        (waits.controllers_ready(PRE), (Done, [])),
-        (waits.controllers_ready(cluster([ZK, ZK, ZK], FLAGGED, None)), (Wait, ["P11"])),
-        (waits.controllers_ready(cluster([ZK, ZK, ZK], (True, True, None), -1)), (Wait, ["G23"])),
-        (waits.controllers_ready(cluster([ZK, ZK, ZK], (True, True, False), -1)), (Refuse, ["G05"])),
-        (waits.controllers_ready(with_zk(PRE, migration=migration(97))), (Refuse, ["P06"])),
-        (waits.controllers_ready(replace(PRE, quorum=None)), (Wait, ["G20"])),
-        (waits.controllers_ready(FINAL), (Done, [])),
-        (waits.brokers_registered(PRE, frozenset({0, 1, 2})), (Done, [])),
-        (waits.brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R03"])),
-        (waits.brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R03"])),
-        (waits.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
-        (waits.copied(DUAL_ZK, DUAL_ZK_EARLIER), (Done, [])),
-        (waits.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
-        (waits.copied(aged(DUAL_ZK, 0.0), DUAL_ZK), (Wait, ["G07"])),  # the leader's first write is no dual-write yet
-        (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), DUAL_ZK_EARLIER), (Wait, ["P11"])),
-        (waits.copied(PRE, PRE), (Refuse, ["P01"])),
-        (waits.copied(replace(DUAL_ZK, partitions=LEADERLESS), DUAL_ZK_EARLIER), (Act, [])),
-        (waits.copied(replace(DUAL_ZK, partitions=None), DUAL_ZK_EARLIER), (Wait, ["G00"])),
-        (waits.copied(FINAL, FINAL), (Done, [])),
-        (waits.lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 5), (Done, [])),
-        (waits.lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 0), (Wait, ["G07"])),
-        (waits.lag_small(FINAL, FINAL, 0), (Done, [])),
-        (waits.equivalent(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
-        (waits.equivalent(DUAL_ZK), (Wait, ["G00", "G00"])),
-        (waits.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
-        (waits.equivalent(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
-        (waits.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)), (Wait, ["E02"])),
-        (waits.copied(OVER, OVER), (Done, [])),
-        (waits.lag_small(OVER, OVER, 0), (Done, [])),
-        (waits.equivalent(OVER), (Done, [])),
-        (waits.copied(LEFT, LEFT), (Done, [])),
-        (waits.lag_small(LEFT, LEFT, 0), (Done, [])),
-        (waits.equivalent(LEFT), (Done, [])),
-        (waits.equivalent(BEGUN), (Wait, ["G00", "G00"])),
-        (waits.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
-        (waits.finalized(FINAL, FINAL), (Wait, ["T01"])),
-        (waits.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
-        (waits.finalized(aged(FINAL, 1.5), FINAL), (Done, [])),
-        (waits.finalized(aged(FINAL, 1.4), FINAL), (Wait, ["T01"])),
-        (waits.finalized(LEFT, FINAL), (Refuse, ["P02"])),
-        (waits.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
+        (waits.decide_controllers_ready(PRE), (Done, [])),
+        (waits.decide_controllers_ready(cluster([ZK, ZK, ZK], FLAGGED, None)), (Wait, ["P11"])),
+        (waits.decide_controllers_ready(cluster([ZK, ZK, ZK], (True, True, None), -1)), (Wait, ["G23"])),
+        (waits.decide_controllers_ready(cluster([ZK, ZK, ZK], (True, True, False), -1)), (Refuse, ["G05"])),
+        (waits.decide_controllers_ready(with_zk(PRE, migration=migration(97))), (Refuse, ["P06"])),
+        (waits.decide_controllers_ready(replace(PRE, quorum=None)), (Wait, ["G20"])),
+        (waits.decide_controllers_ready(FINAL), (Done, [])),
+        (waits.decide_brokers_registered(PRE, frozenset({0, 1, 2})), (Done, [])),
+        (waits.decide_brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R03"])),
+        (waits.decide_brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R03"])),
+        (waits.decide_brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
+        (waits.decide_copied(DUAL_ZK, DUAL_ZK_EARLIER), (Done, [])),
+        (waits.decide_copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
+        (waits.decide_copied(aged(DUAL_ZK, 0.0), DUAL_ZK), (Wait, ["G07"])),  # the leader's first write is no dual-write yet
+        (waits.decide_copied(cluster([MIG, MIG, MIG], FLAGGED, -1), DUAL_ZK_EARLIER), (Wait, ["P11"])),
+        (waits.decide_copied(PRE, PRE), (Refuse, ["P01"])),
+        (waits.decide_copied(replace(DUAL_ZK, partitions=LEADERLESS), DUAL_ZK_EARLIER), (Act, [])),
+        (waits.decide_copied(replace(DUAL_ZK, partitions=None), DUAL_ZK_EARLIER), (Wait, ["G00"])),
+        (waits.decide_copied(FINAL, FINAL), (Done, [])),
+        (waits.decide_lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 5), (Done, [])),
+        (waits.decide_lag_small(DUAL_ZK, DUAL_ZK_EARLIER, 0), (Wait, ["G07"])),
+        (waits.decide_lag_small(FINAL, FINAL, 0), (Done, [])),
+        (waits.decide_equivalence(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
+        (waits.decide_equivalence(DUAL_ZK), (Wait, ["G00", "G00"])),
+        (waits.decide_equivalence(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
+        (waits.decide_equivalence(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
+        (
+            waits.decide_equivalence(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)),
+            (Wait, ["E02"]),
+        ),
+        (waits.decide_copied(OVER, OVER), (Done, [])),
+        (waits.decide_lag_small(OVER, OVER, 0), (Done, [])),
+        (waits.decide_equivalence(OVER), (Done, [])),
+        (waits.decide_copied(LEFT, LEFT), (Done, [])),
+        (waits.decide_lag_small(LEFT, LEFT, 0), (Done, [])),
+        (waits.decide_equivalence(LEFT), (Done, [])),
+        (waits.decide_equivalence(BEGUN), (Wait, ["G00", "G00"])),
+        (waits.decide_finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
+        (waits.decide_finalized(FINAL, FINAL), (Wait, ["T01"])),
+        (waits.decide_finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
+        (waits.decide_finalized(aged(FINAL, 1.5), FINAL), (Done, [])),
+        (waits.decide_finalized(aged(FINAL, 1.4), FINAL), (Wait, ["T01"])),
+        (waits.decide_finalized(LEFT, FINAL), (Refuse, ["P02"])),
+        (waits.decide_finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
     ],
 )
 def test_wait(decision, expected):
@@ -165,7 +174,7 @@ def test_wait(decision, expected):
     ],
 )
 def test_soaking_needs_every_gate(view, state):
-    assert waits.soaking(view, DUAL_BEFORE).state is state
+    assert waits.may_soak(view, DUAL_BEFORE).state is state
 
 
 @pytest.mark.parametrize(
@@ -184,6 +193,15 @@ def test_soaking_needs_every_gate(view, state):
 )
 def test_a_soak_ends_if_a_reboot_would_change_nothing(view, state):
     assert waits.may_end_soak(readable(view, written=False), DUAL_BEFORE).state is state
+
+
+def test_the_end_of_a_migration_names_the_units_that_a_stop_of_zookeeper_would_stop():
+    unit = ServiceUnit({"Requires": "system.slice zookeeper.service"})
+    tied = with_broker(replace(FINAL, taken_at=110.0), 1, process=replace(UP, unit=unit))
+    decision = waits.decide_finalized(tied, FINAL)
+    assert isinstance(decision, Done)
+    assert "systemd would stop broker 1 (Requires=zookeeper.service) with it: [W23]." in str(decision)
+    assert "W23" not in str(waits.decide_finalized(replace(FINAL, taken_at=110.0), FINAL))
 
 
 DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, {}, has_metadata_log=False)}
@@ -235,7 +253,7 @@ def test_when_a_controller_is_not_touched(view, expected):
 
 
 @pytest.mark.parametrize("view", [OVER, LEFT], ids=["a flag left over", "a broker left behind"])
-def test_once_it_has_ended_a_controller_is_started_as_it_is(view):
+def test_a_controller_is_started_as_it_is_once_the_migration_has_ended(view):
     assert decide_provision(with_controller(view, 3001, **DOWN_BARE), 3001, ID).verb == "start"
 
 
@@ -257,7 +275,7 @@ def test_a_first_roll_that_is_noted_is_no_unfinished_rollback():
     ],
 )
 def test_a_lost_flag_makes_up_for_no_soak_and_a_finalization_of_our_own_does(view, expected):
-    past = waits.past_soak(view)
+    past = waits.decide_past_soak(view)
     assert (past and outcome(past)) == expected
 
 
@@ -331,7 +349,7 @@ def test_a_finalization_that_was_interrupted_after_its_file_goes_on():
 def test_a_finalization_that_was_interrupted_at_the_one_that_leads_now_goes_on_with_the_others():
     """It is restarted last, so the others must not wait for it."""
     view = equal(with_controller(with_zk(LED_BY_ANOTHER, unflagged=frozenset({3001})), 3001, files=BARE_FILE))
-    assert postponed_controller(view, 3001)
+    assert why_restarted_last(view, 3001)
     assert decide_finalize(view, DUAL_BEFORE, 3000).verb == "restart"
     assert outcome(decide_finalize(with_zk(view, unflagged=frozenset({3002})), DUAL_BEFORE, 3000)) == (Wait, ["O06"])
 
@@ -378,7 +396,7 @@ def test_a_dual_write_that_has_had_no_time_to_move_is_no_alarm(after, expected):
 
 
 def test_what_changed_since_the_approval_is_said():
-    same = waits.equivalent(equal(DUAL)).text
+    same = waits.decide_equivalence(equal(DUAL)).text
     assert "Changed since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, ApprovedState(same)).text
     other = ApprovedState(f"{same} Another topic.")
     assert "Changed since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, other).text
@@ -422,21 +440,30 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
 )
 def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, state):
     now = 10_000_000.0
-    gate = may_begin(view, now - (VERDICT_HOLDS + 1 if old else 60), now)
+    gate = may_begin_finalization(view, now - (VERDICT_HOLDS + 1 if old else 60), now)
     assert gate.state is state
-    assert may_begin(view, None, now).met, "without an audit"
+    assert may_begin_finalization(view, None, now).met, "without an audit"
     if state is GateState.NEVER:
         assert [reason.code for reason in gate.reasons] == ["H06"]
 
 
 @pytest.mark.parametrize(
     ("judged_at", "fine"),
-    [(None, True), (100_000.0, True), (100_000.0 - VERDICT_HOLDS, True), (100_000.0 - VERDICT_HOLDS - 1, False)],
+    [
+        (None, True),
+        (100_000.0, True),
+        (100_000.0 - VERDICT_HOLDS, True),
+        (100_000.0 - VERDICT_HOLDS - 1, False),
+        (100_200.0, True),
+        (100_301.0, False),
+        (1e300, False),
+    ]
+    + [(said, False) for said in (float("nan"), float("inf"), float("-inf"), -1, 0, True, "99999", [], {})],
 )
 def test_an_old_audit_is_not_acted_on(judged_at, fine):
-    old = too_old(judged_at, 100_000.0)
+    old = expired_audit_reason(judged_at, 100_000.0)
     assert (old is None) is fine
-    assert old is None or (old.code == "H06" and "fresh evidence" in old.next_step)
+    assert old is None or (old.code == "H06" and "fresh evidence" in old.next_step), "an XCom may say anything"
 
 
 @pytest.mark.parametrize(
@@ -452,16 +479,16 @@ def test_an_old_audit_is_not_acted_on(judged_at, fine):
     ],
 )
 def test_the_dual_write_must_move_since_the_first_observation_of_a_finished_copy(so_far, kept):
-    assert waits.copied_since(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
+    assert waits.first_view_after_copy(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
 
 
 def test_the_active_controller_is_finalized_last():
-    assert postponed_controller(DUAL, 3000) == "Controller 3000 is the active one: it is restarted last, after 3001, 3002."
-    assert not postponed_controller(DUAL, 3001)
+    assert why_restarted_last(DUAL, 3000) == "Controller 3000 is the active one: it is restarted last, after 3001, 3002."
+    assert not why_restarted_last(DUAL, 3001)
     last = replace(
         DUAL, controllers={3000: controller(3000), 3001: controller(3001, flag=False)}, quorum=Quorum(3000, 5, 1, {}, {})
     )
-    assert not postponed_controller(last, 3000)
+    assert not why_restarted_last(last, 3000)
 
 
 SPEC = ClusterSpec("c", ID, "z", "k", (), ())
@@ -479,7 +506,7 @@ SPEC = ClusterSpec("c", ID, "z", "k", (), ())
     ],
 )
 def test_another_cluster_is_never_acted_on(view, codes):
-    assert [reason.code for reason in wrong_cluster(view, SPEC)] == codes
+    assert [reason.code for reason in wrong_cluster_reasons(view, SPEC)] == codes
 
 
 MOVED = (*(Partition("t", p, 1, (0, 1), (0, 1)) for p in range(30)), Partition("t", 30, 1, (0, 1), (1,)))
@@ -487,22 +514,22 @@ MOVED = (*(Partition("t", p, 1, (0, 1), (0, 1)) for p in range(30)), Partition("
 
 def test_leaders_are_brought_back_in_batches_that_stay_few():
     view = replace(PRE, partitions=MOVED)
-    assert len(not_preferred(view)) == 30, "a replica out of the ISR cannot lead"
-    assert len(batch(view, 5, 30)) == 5
-    assert len(batch(view, 5, 240)) == 12
-    assert decide_leaders(view).verb == "elect"
-    assert isinstance(decide_leaders(PRE), Done)
-    assert isinstance(decide_leaders(replace(PRE, partitions=None)), Wait)
+    assert len(without_preferred_leader(view)) == 30, "a replica out of the ISR cannot lead"
+    assert len(next_election_batch(view, 5, 30)) == 5
+    assert len(next_election_batch(view, 5, 240)) == 12
+    assert decide_preferred_leaders(view).verb == "elect"
+    assert isinstance(decide_preferred_leaders(PRE), Done)
+    assert isinstance(decide_preferred_leaders(replace(PRE, partitions=None)), Wait)
 
 
 def test_partitions_of_a_broker_that_miss_only_a_leader():
     view = replace(DUAL_ZK, partitions=LEADERLESS)
-    assert left_out(view, 0) == LEADERLESS
-    assert left_out(view, 1) == left_out(DUAL_ZK, 0) == ()
+    assert skipped_by_takeover(view, 0) == LEADERLESS
+    assert skipped_by_takeover(view, 1) == skipped_by_takeover(DUAL_ZK, 0) == ()
     catching_up = Partition("t", 1, 1, (1, 0), (1,))
-    assert left_out(replace(view, partitions=(*LEADERLESS, catching_up)), 0) == (), "waiting may help"
-    assert left_out(replace(PRE, partitions=LEADERLESS), 0) == (), "ZooKeeper's controller elects"
-    assert left_out(replace(view, partitions=None), 0) == ()
+    assert skipped_by_takeover(replace(view, partitions=(*LEADERLESS, catching_up)), 0) == (), "waiting may help"
+    assert skipped_by_takeover(replace(PRE, partitions=LEADERLESS), 0) == (), "ZooKeeper's controller elects"
+    assert skipped_by_takeover(replace(view, partitions=None), 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -519,5 +546,5 @@ def test_partitions_of_a_broker_that_miss_only_a_leader():
         (FINAL, DUAL_BEFORE, 3001, False),
     ],
 )
-def test_both_sides_are_read_whole_only_if_nothing_else_is_left_to_allow_it(view, before, controller_id, worth):
+def test_both_sides_are_read_whole_only_if_nothing_else_is_left_to_allow_a_finalization(view, before, controller_id, worth):
     assert compares_before_finalizing(view, before, controller_id) is worth

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import watch
-from airflow_provider_kmigrate.core.journal_lines import ActSpan
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, NodeFiles
 from airflow_provider_kmigrate.core.migration import waits
-from airflow_provider_kmigrate.core.model import Cause, NodeFiles
-from airflow_provider_kmigrate.core.watch import Alarms, ClusterOwner, KnownActs
+from airflow_provider_kmigrate.core.monitoring import watch
+from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
+from airflow_provider_kmigrate.core.monitoring.watch import Alarms, ClusterOwner, KnownActs
 from tests.core.views import (
     AGREEING,
     BARE,
@@ -21,6 +21,7 @@ from tests.core.views import (
     ONE_UNREAD,
     ZK,
     cluster,
+    codes,
     computing,
     migration,
     with_broker,
@@ -36,10 +37,6 @@ HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
 OLD = with_zk(HYBRID, migration=replace(migration(90), created_at=BORN))
 
 
-def codes(reasons):
-    return [reason.code for reason in reasons]
-
-
 @pytest.mark.parametrize(
     ("view", "after", "expected"),
     [
@@ -52,7 +49,7 @@ def codes(reasons):
     ],
 )
 def test_what_is_reported_at_once(view, after, expected):
-    assert codes(waits.alarming(view, 24 * HOUR, BORN + after)) == expected
+    assert codes(waits.find_urgent_alarms(view, 24 * HOUR, BORN + after)) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_what_is_reported_at_once(view, after, expected):
     ],
 )
 def test_a_node_that_stays_unresponsive_is_named_in_every_phase(view, expected):
-    assert codes(watch.if_it_stays(view, NO_ACTS)) == expected
+    assert codes(watch.find_debounced_alarms(view, NO_ACTS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,13 +80,13 @@ def test_a_node_that_stays_unresponsive_is_named_in_every_phase(view, expected):
 )
 def test_brokers_that_disagree_on_coordinators_are_an_alarm_and_one_that_does_not_say_is_asked_again(counts, now, later):
     for view in (DUAL, cluster([ZK, ZK, ZK], NONE), cluster([KRAFT, KRAFT, KRAFT], BARE, 90)):
-        assert codes(watch.at_once(computing(view, counts), 24 * HOUR, BORN)) == now
-        assert codes(watch.if_it_stays(computing(view, counts), NO_ACTS)) == later
+        assert codes(watch.find_immediate_alarms(computing(view, counts), 24 * HOUR, BORN)) == now
+        assert codes(watch.find_debounced_alarms(computing(view, counts), NO_ACTS)) == later
 
 
 def test_a_broker_that_is_down_is_reported_once():
     view = computing(cluster([KRAFT, KRAFT, None], FLAGGED, 90), ONE_UNREAD)
-    assert codes(watch.if_it_stays(view, NO_ACTS)) == ["R01"]
+    assert codes(watch.find_debounced_alarms(view, NO_ACTS)) == ["R01"]
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
@@ -98,36 +95,36 @@ STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
 def test_each_node_is_an_alarm_of_its_own():
     """A second broker that goes down while the first one is down is reported, too."""
     one, two = (
-        watch.failing_nodes(cluster(modes, FLAGGED, 90), NO_ACTS) for modes in ([KRAFT, None, KRAFT], [None, None, KRAFT])
+        watch.failing_node_reasons(cluster(modes, FLAGGED, 90), NO_ACTS) for modes in ([KRAFT, None, KRAFT], [None, None, KRAFT])
     )
-    change = Alarms().observe(one)
-    open_ = change.reported(change.begun, 1.0)
-    assert [reason.node for reason in open_.observe(two).begun.values()] == ["broker 0"]
+    change = Alarms().compare(one)
+    open_ = change.after_reporting(change.begun, 1.0)
+    assert [reason.node for reason in open_.compare(two).begun.values()] == ["broker 0"]
     files = [with_broker(DUAL, 1, files=NodeFiles(FILES[ZK]))]
     files.append(with_broker(files[0], 2, files=NodeFiles(FILES[ZK])))
-    one, two = (watch.if_it_stays(view, NO_ACTS) for view in files)
-    change = Alarms().observe(one)
-    assert [reason.code for reason in change.reported(change.begun, 1.0).observe(two).begun.values()] == ["O06"]
+    one, two = (watch.find_debounced_alarms(view, NO_ACTS) for view in files)
+    change = Alarms().compare(one)
+    assert [reason.code for reason in change.after_reporting(change.begun, 1.0).compare(two).begun.values()] == ["O06"]
 
 
 @pytest.mark.parametrize(("by_us", "now", "later"), [(set(), ["G05"], []), ({3001}, ["G05"], []), ({3001, 3002}, [], ["G43"])])
 def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_way(by_us, now, later):
     view = with_zk(STANDBY, unflagged=frozenset(by_us))
-    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
-    assert codes(watch.if_it_stays(view, NO_ACTS)) == later
-    [alarm] = waits.alarming(view, 24 * HOUR, BORN)
+    assert codes(watch.find_immediate_alarms(view, 24 * HOUR, BORN)) == now
+    assert codes(watch.find_debounced_alarms(view, NO_ACTS)) == later
+    [alarm] = waits.find_urgent_alarms(view, 24 * HOUR, BORN)
     assert alarm.cause is Cause.UNFLAGGED_CONTROLLER, "a step knows itself which alarms it brings about"
 
 
 @pytest.mark.parametrize(("by_us", "now"), [({3001}, ["G05"]), ({3001, 3002}, []), ({3000, 3001, 3002}, [])])
 def test_a_flag_that_something_else_took_is_an_alarm_beside_those_that_a_finalization_takes(by_us, now):
     view = with_zk(cluster([KRAFT, KRAFT, KRAFT], (True, False, False), 90), unflagged=frozenset(by_us))
-    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
+    assert codes(watch.find_immediate_alarms(view, 24 * HOUR, BORN)) == now
 
 
-def test_once_one_without_the_flag_leads_no_flag_is_missed():
+def test_no_flag_is_reported_missing_once_a_controller_without_the_flag_leads():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
-    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view, NO_ACTS))) == []
+    assert codes((*watch.find_immediate_alarms(view, 24 * HOUR, BORN), *watch.find_debounced_alarms(view, NO_ACTS))) == []
     assert "a rollback is not possible (P12)" in waits.describe_phase(view, BORN)
 
 
@@ -181,7 +178,7 @@ def acting(*, seconds_ago, ended):
     ],
 )
 def test_an_owner_that_does_not_go_on_is_an_alarm_with_the_one_thing_to_do(owner, acts, said):
-    found = watch.standing_owner(owner, acts)
+    found = watch.stalled_owner_reasons(owner, acts)
     assert [reason.code for reason in found] == (["H12"] if said else [])
     assert all(
         f"Run {RUN} owns the cluster and does not go on." in reason.text and reason.text.endswith(said) for reason in found

@@ -9,13 +9,19 @@ from random import Random
 
 import pytest
 
-from airflow_provider_kmigrate.core import rollback, watch
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.migration import controllers, roll
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
-from airflow_provider_kmigrate.core.phase import alarms, ended, still_open, where
-from airflow_provider_kmigrate.core.readiness import Readiness, ReadinessAsk, ReadinessLevel, has_original, judge
-from airflow_provider_kmigrate.core.watch import KnownActs
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.migration import controllers, roll, rollback
+from airflow_provider_kmigrate.core.migration.phase import find_alarms, migration_has_ended, position_of, still_open
+from airflow_provider_kmigrate.core.migration.readiness import (
+    Readiness,
+    ReadinessAsk,
+    ReadinessLevel,
+    has_original,
+    judge_rollback,
+)
+from airflow_provider_kmigrate.core.monitoring import watch
+from airflow_provider_kmigrate.core.monitoring.watch import KnownActs
 from tests.core.any_state import Kafka, draw
 from tests.seeds import seeds
 
@@ -24,7 +30,7 @@ CLUSTER = "q1Sh-9_ISia_zwGINzRvyQ"
 
 
 def rolls_back(view: ClusterView) -> bool:
-    return not isinstance(rollback.over(view), Refuse) and bool(rollback.plan(view))
+    return not isinstance(rollback.refuse_if_irreversible(view), Refuse) and bool(rollback.plan(view))
 
 
 def has_what_it_needs(view: ClusterView) -> bool:
@@ -67,7 +73,7 @@ ACTS = {
     r"first_roll": lambda view, reason: goes_on(view, BrokerMode.MIGRATION, reason),
     r"second_roll": lambda view, reason: goes_on(view, BrokerMode.KRAFT, reason),
     r"finalize": lambda view, _: finalizes(view),
-    r"with the flag|the flag in its file": lambda view, _: not ended(view),
+    r"with the flag|the flag in its file": lambda view, _: not migration_has_ended(view),
 }
 """What the next step of a reason may name, and whether that act has something to do in a state, and does not refuse."""
 
@@ -82,21 +88,27 @@ OF_A_MIGRATION = {"T06", "G05", "G07", "G23", "G43", "P06", "P07", "P09", "R12"}
 
 
 def reported(view: ClusterView, verdict: Readiness) -> Iterator[Reason]:
-    at_once, acts = watch.at_once(view, 86_400.0, 90_000.0), KnownActs()  # long enough for a hybrid
-    staying = watch.if_it_stays(view, acts)
-    yield from (*alarms(view), *at_once, *staying, *watch.beside(view, staying, verdict, acts), *watch.lost(verdict))
+    at_once, acts = watch.find_immediate_alarms(view, 86_400.0, 90_000.0), KnownActs()  # long enough for a hybrid
+    staying = watch.find_debounced_alarms(view, acts)
+    yield from (
+        *find_alarms(view),
+        *at_once,
+        *staying,
+        *watch.find_rollback_alarms(view, staying, verdict, acts),
+        *watch.lost_rollback_reasons(verdict),
+    )
     yield from (each.reason for each in verdict.reasons)
 
 
 def faults(view: ClusterView) -> set[str]:
     """What an operator is told wrongly in this state."""
-    verdict = judge(view, ReadinessAsk(), 0.0)
+    verdict = judge_rollback(view, ReadinessAsk(), 0.0)
     found = {
-        f"{reason.code} in '{where(view).phase}' names {name}"
+        f"{reason.code} in '{position_of(view).phase}' names {name}"
         for reason in reported(view, verdict)
         for name in refusing(view, reason)
     }
-    if ended(view):
+    if migration_has_ended(view):
         found |= {f"{reason.code} after the end" for reason in reported(view, verdict) if reason.code in OF_A_MIGRATION}
     if verdict.level is ReadinessLevel.LOST and rolls_back(view) and has_what_it_needs(view):
         found.add("lost, and a rollback is possible")
@@ -117,15 +129,15 @@ def test_no_way_back_is_said_only_if_kafka_has_ended_the_migration_and_open_only
     for _ in range(STATES):
         kafka = Kafka(random)
         view = kafka.walk(random.randint(4, 24))
-        ends += ended(view)
-        verdict = judge(view, ReadinessAsk(), 0.0)
+        ends += migration_has_ended(view)
+        verdict = judge_rollback(view, ReadinessAsk(), 0.0)
         if kafka.state != "POST_MIGRATION":
-            if ended(view) or verdict.level is ReadinessLevel.LOST:
-                found[f"no way back in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
-            if isinstance(rollback.over(view), Refuse):
-                found[f"the rollback refuses in '{where(view).phase}', Kafka is in {kafka.state}"] += 1
+            if migration_has_ended(view) or verdict.level is ReadinessLevel.LOST:
+                found[f"no way back in '{position_of(view).phase}', Kafka is in {kafka.state}"] += 1
+            if isinstance(rollback.refuse_if_irreversible(view), Refuse):
+                found[f"the rollback refuses in '{position_of(view).phase}', Kafka is in {kafka.state}"] += 1
         elif still_open(view) and (kafka.offset > 0 or BrokerMode.KRAFT in kafka.modes.values()):
-            found[f"open in '{where(view).phase}', and Kafka has ended it"] += 1
+            found[f"open in '{position_of(view).phase}', and Kafka has ended it"] += 1
         found.update(faults(view))
     assert not found
     assert ends, "some of them have ended"

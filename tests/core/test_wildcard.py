@@ -10,7 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.migrating.settings import registration_of
-from airflow_provider_kmigrate.core.coordination.registration import alike_in_librdkafka, compiled, selected, trimmed
+from airflow_provider_kmigrate.core.member.registration import (
+    compile_wildcard,
+    is_same_in_librdkafka,
+    select_topics,
+    trim_wildcard,
+)
 from airflow_provider_kmigrate.exceptions import Refused
 
 TOPICS = ("app.t1", "app.t2", "appxt1", "T1", "t1", "t10", "__consumer_offsets")
@@ -27,7 +32,7 @@ TOPICS = ("app.t1", "app.t2", "appxt1", "T1", "t1", "t10", "__consumer_offsets")
     ],
 )
 def test_trimming(wildcard: str, expected: str) -> None:
-    assert trimmed(wildcard) == expected
+    assert trim_wildcard(wildcard) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,15 +53,15 @@ def test_trimming(wildcard: str, expected: str) -> None:
     ],
 )
 def test_selection(pattern: str, wildcard: str, expected: set[str]) -> None:
-    expression = compiled(wildcard)
+    expression = compile_wildcard(wildcard)
     assert expression is not None
-    assert selected(pattern, expression, TOPICS) == expected
+    assert select_topics(pattern, expression, TOPICS) == expected
 
 
 def test_internal_topics_only_where_the_group_wants_them() -> None:
-    expression = compiled(".*")
+    expression = compile_wildcard(".*")
     assert expression is not None
-    assert "__consumer_offsets" in selected("white_list", expression, TOPICS, internal=True)
+    assert "__consumer_offsets" in select_topics("white_list", expression, TOPICS, internal=True)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_internal_topics_only_where_the_group_wants_them() -> None:
     ["*", "a**", "(", ")", "[", "a]", "[]a]", "a{1,3}", "a{x}", "{", r"\p{Alpha}", r"\Qa\E", r"\z", r"\1", "(?i)a", "(?P<n>a)"],
 )
 def test_what_java_refuses_is_refused(wildcard: str) -> None:
-    assert compiled(wildcard) is None
+    assert compile_wildcard(wildcard) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_what_java_refuses_is_refused(wildcard: str) -> None:
     ["[a-z&&[^b]]", "[a[b]]", "a\\", "(?<n>a)", "(?>a)", "[a--b]"],
 )
 def test_what_only_java_has_or_reads_otherwise_is_refused(wildcard: str) -> None:
-    assert compiled(wildcard) is None
+    assert compile_wildcard(wildcard) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_what_only_java_has_or_reads_otherwise_is_refused(wildcard: str) -> None
     ],
 )
 def test_what_a_plain_consumer_would_make_of_it(subscription: str, alike: bool) -> None:
-    assert alike_in_librdkafka(subscription) == alike
+    assert is_same_in_librdkafka(subscription) == alike
 
 
 def posix(expression: str, topics: Iterable[str]) -> set[str] | None:
@@ -117,7 +122,7 @@ def test_where_it_is_called_alike_it_is(pieces: list[str], end: str) -> None:
         (wildcard,) = registration_of([subscription], 7).subscription
     except Refused:
         return
-    expression = compiled(wildcard)
+    expression = compile_wildcard(wildcard)
     assert expression is not None
-    if alike_in_librdkafka(subscription):
-        assert posix(subscription, topics) == selected("white_list", expression, topics)
+    if is_same_in_librdkafka(subscription):
+        assert posix(subscription, topics) == select_topics("white_list", expression, topics)

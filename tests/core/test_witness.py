@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.gauges import PHASES
-from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.witness import EXPECTED, KafkaGauges, contradictions, describe, read_gauges
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.monitoring.gauges import PHASES
+from airflow_provider_kmigrate.core.monitoring.witness import (
+    EXPECTED,
+    KafkaGauges,
+    describe_witness,
+    find_contradictions,
+    read_gauges,
+)
 from tests.core.back_views import DUAL, FINAL, HYBRID, UP3
 from tests.core.views import MIG, ZK, cluster
 
@@ -127,8 +133,8 @@ FIRST_ROLL, PRE, NONE = cluster([ZK, ZK, MIG], UP3, -1), cluster([ZK] * 3, UP3, 
     ],
 )
 def test_each_phase_has_the_states_that_were_measured(view: ClusterView, phase: Phase, agreeing: set[int]) -> None:
-    assert where(view).phase is phase
-    assert {state for state in range(5) if not contradictions(view, {3000: KafkaGauges(state)})} == agreeing
+    assert position_of(view).phase is phase
+    assert {state for state in range(5) if not find_contradictions(view, {3000: KafkaGauges(state)})} == agreeing
 
 
 def test_no_phase_in_the_order_of_a_migration_is_forgotten() -> None:
@@ -138,14 +144,16 @@ def test_no_phase_in_the_order_of_a_migration_is_forgotten() -> None:
 @pytest.mark.parametrize(("lag", "found"), [(None, []), (0, []), (50, []), (51, ["controller 3001"])])
 def test_only_a_lag_that_kmigrate_does_not_see_is_a_contradiction(lag: int | None, found: list[str]) -> None:
     gauges = {3000: KafkaGauges(1, 0), 3001: KafkaGauges(1, lag), 3002: KafkaGauges(unread="no answer")}
-    assert [reason.node for reason in contradictions(DUAL, gauges)] == found
+    assert [reason.node for reason in find_contradictions(DUAL, gauges)] == found
     unknown = replace(DUAL, quorum=None)
-    assert not [reason for reason in contradictions(unknown, gauges) if "Lag" in reason.text]
+    assert not [reason for reason in find_contradictions(unknown, gauges) if "Lag" in reason.text]
 
 
 def test_what_was_read_and_what_was_not_is_said() -> None:
     gauges = {3000: KafkaGauges(1, 0), 3001: KafkaGauges(4, 51), 3002: KafkaGauges(unread="no answer")}
-    assert describe(DUAL, gauges) == "Kafka's own gauges agree on 1 of 3 controllers. Not read: controller 3002 (no answer)."
+    assert (
+        describe_witness(DUAL, gauges) == "Kafka's own gauges agree on 1 of 3 controllers. Not read: controller 3002 (no answer)."
+    )
     assert "ZkMigrationState 4 (ZooKeeper); kmigrate observes the phase 'dual-write, all brokers KRaft'" in str(
-        contradictions(DUAL, gauges)[0]
+        find_contradictions(DUAL, gauges)[0]
     )

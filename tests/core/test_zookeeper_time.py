@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.model import Age, LeaderTime, RequestTime, Written
+from airflow_provider_kmigrate.core.cluster_state.model import Age, LeaderTime, RequestTime, Written
 
 TERM = 1 << 32
 OURS = LeaderTime(Written(1000.0, 3 * TERM + 7), RequestTime(50.0, 50.25))
@@ -21,7 +21,7 @@ def test_the_true_age_lies_between_the_two(
     ours = 10_000.0
     reported = LeaderTime(Written(ours + skew, TERM), RequestTime(ours - way[0], ours + way[1]))
     seen = ours + way[1] + later + ways[0]
-    age = reported.age(Written(ours - before + skew, TERM), RequestTime(seen - ways[0], seen + ways[1]))
+    age = reported.age_of(Written(ours - before + skew, TERM), RequestTime(seen - ways[0], seen + ways[1]))
     assert age is not None
     assert age.least <= seen - (ours - before) <= age.most
     assert age.most - age.least <= sum(way) + sum(ways)
@@ -39,4 +39,4 @@ def test_the_true_age_lies_between_the_two(
     ],
 )
 def test_the_age_of_a_znode(znode: Written, seen: RequestTime, age: Age | None) -> None:
-    assert OURS.age(znode, seen) == age
+    assert OURS.age_of(znode, seen) == age

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     BackupFacts,
     Broker,
@@ -26,6 +25,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
     ZooKeeperServer,
 )
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
 
 ZK, MIG, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
 UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0), Process(ProcessState.STOPPED)
@@ -165,3 +165,8 @@ PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
 DUAL_ZK = cluster([MIG, MIG, MIG], FLAGGED, 90)
 DUAL_ZK_EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
 DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
+
+
+def codes(reasons: Iterable[object]) -> list[str]:
+    """The codes of reasons, in their order."""
+    return [reason.code for reason in reasons]  # type: ignore[attr-defined]

@@ -12,15 +12,15 @@ import pytest
 from airflow_provider_kmigrate.approvals import Journal, main, verify
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead
 from airflow_provider_kmigrate.clients.records import Kept
-from airflow_provider_kmigrate.core.approval import ASKED, Approval, ApproverAnswer, Shown, digest
-from airflow_provider_kmigrate.steps.journal import FileJournal, file_name
+from airflow_provider_kmigrate.core.migration.approval import ASKED, Approval, ApproverAnswer, Shown, hash_text
+from airflow_provider_kmigrate.steps.journal import FileJournal, journal_file_name
 
 RUN = "kmigrate_zk_to_kraft__prod/manual__2026-11-29T10:00:00+00:00"
 GIVEN = Approval(
-    Shown(RUN, "cluster-1, /migration of 5.000", {"soak": digest("well")}),
+    Shown(RUN, "cluster-1, /migration of 5.000", {"soak": hash_text("well")}),
     (ApproverAnswer("Finalize", "ann", "Ann", "2026-11-29T10:00:00+00:00", "all is well"),),
     "approve",
-    digest("the request"),
+    hash_text("the request"),
 )
 AT = 1_795_946_400.0  # seconds; of the answer
 
@@ -30,13 +30,13 @@ class Kept1:
 
     def __init__(self, folder: Path, **change: Any) -> None:
         self.at = AT - 60
-        self.path = folder / file_name(RUN)
+        self.path = folder / journal_file_name(RUN)
         journal = FileJournal(self.path, RUN, lambda: self.at)
         journal.write("act", "broker 0 to kraft", "restart: broker 0")
         journal.write("approval", "approve", str(GIVEN), **(GIVEN.to_json() | change))
         self.at = AT + 60
         journal.write("act", "controller 3000", "restart: controller 3000")
-        self.head = JournalHead(RUN, *journal.link())
+        self.head = JournalHead(RUN, *journal.read_link())
 
     @property
     def read(self) -> dict[str, Journal]:

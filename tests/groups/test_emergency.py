@@ -6,74 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_reads import groups_in
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.groups.move import hold_reasons
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup
+from airflow_provider_kmigrate.core.member.registration import (
     GroupPaths,
-    MemberProgress,
-    Registration,
-    mode_of,
-    write_progress,
-    write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.move import held
 from airflow_provider_kmigrate.exceptions import Fenced
-from airflow_provider_kmigrate.groups import _COMMANDS, parser, set_back
-from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
-
-GROUP, WANTS = "billing", Registration("static", {"t": 1})
-PATHS = GroupPaths(GROUP)
-STABLE, DEAD = KafkaGroup("Stable"), KafkaGroup("Dead")
-
-
-class World:
-    """A group of one migrating member that follows the mode; `kafka`: what its coordinator reports at each observation, the last one for ever."""
-
-    def __init__(self, *kafka: KafkaGroup | None, committed: dict[TopicPartition, int] | None = None) -> None:
-        self.ensemble = Ensemble("id")
-        self.zk = MemoryZooKeeper(self.ensemble)
-        self._kafka, self._committed = list(kafka or (STABLE,)), committed
-        self.groups: list[str] = []
-
-    def in_kafka_mode(self, name: str = GROUP) -> World:
-        paths = GroupPaths(name)
-        self.groups.append(name)
-        self.ensemble.put("/brokers/topics/t", b'{"version":1,"partitions":{"0":[0]}}')
-        self.ensemble.put(f"{paths.ids}/{name}_a", write_registration(WANTS))
-        self.ensemble.put(f"{paths.root}/owners/t/0", f"{name}_a-0".encode())
-        self.ensemble.put(paths.mode, b"kafka")
-        self.follow()
-        return self
-
-    def follow(self, seconds: float = 0.0) -> None:
-        """What the member does meanwhile."""
-        del seconds
-        for name in self.groups:
-            mode = self.ensemble.znodes[GroupPaths(name).mode]
-            progress = MemberProgress(mode.zxid, mode_of(mode.data), settled=True)
-            self.ensemble.put(f"{GroupPaths(name).migration_ids}/{name}_a", write_progress(WANTS, progress))
-
-    def observe(self, name: str) -> GroupSeen:
-        kafka = self._kafka.pop(0) if len(self._kafka) > 1 else self._kafka[0]
-        return GroupSeen(name, groups_in(self.zk, [name])[name], kafka, self._committed, {})
-
-    @property
-    def mode(self) -> bytes | None:
-        found = self.zk.read(PATHS.mode)
-        return found[0] if found else None
-
-    def set_back(self, *options: str) -> int:
-        argv = ["zookeeper-mode", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, "--wait", "0.05", *options]
-        return set_back(self.zk, self.observe, parser().parse_args(argv), sleep=self.follow)  # type: ignore[arg-type]
+from airflow_provider_kmigrate.groups import _COMMANDS, build_parser
+from tests.groups.emergency_group import DEAD, GROUP, PATHS, STABLE, World
 
 
 def heard(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_it_is_written_and_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_zookeeper_mode_command_writes_the_mode_and_waits_for_the_members(capsys: pytest.CaptureFixture[str]) -> None:
     world = World(committed={}).in_kafka_mode()
     assert world.set_back() == 0
     assert world.mode == b"zookeeper"
@@ -85,7 +33,7 @@ def test_it_is_written_and_waited_for(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_member_that_does_not_follow_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     world = World(committed={}).in_kafka_mode()
-    world.follow = lambda seconds=0.0: None  # type: ignore[method-assign]
+    world.follow = lambda: None  # type: ignore[method-assign]
     assert world.set_back() == 2
     assert world.mode == b"zookeeper"
     assert "have settled" not in heard(capsys)
@@ -112,7 +60,7 @@ def test_a_coordinator_that_comes_back_in_time_is_waited_for(capsys: pytest.Capt
     assert "NOTHING" not in heard(capsys)
 
 
-def test_by_force_it_is_written_without_the_members_in_kafka(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zookeeper_mode_is_written_by_force_if_the_members_in_kafka_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     world = World(None, committed={}).in_kafka_mode()
     assert (world.set_back("--force"), world.mode) == (2, b"zookeeper")
     said = heard(capsys)
@@ -148,13 +96,13 @@ def test_a_group_that_was_reset_is_not_migrated_by_the_next_run_until_it_is_rele
 ) -> None:
     world = World(committed={}).in_kafka_mode()
     world.set_back()
-    (reason,) = held(world.observe(GROUP), "dag/run")
+    (reason,) = hold_reasons(world.observe(GROUP), "dag/run")
     assert "groups zookeeper-mode/" in reason.text
     argv = ["release", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP]
     for expected in ("may migrate again", "was not rolled back"):
-        assert _COMMANDS["release"](world.zk, {}, parser().parse_args(argv)) == 0  # type: ignore[arg-type]
+        assert _COMMANDS["release"](world.zk, {}, build_parser().parse_args(argv)) == 0  # type: ignore[arg-type]
         assert expected in heard(capsys)
-        assert held(world.observe(GROUP), "dag/run") == ()
+        assert hold_reasons(world.observe(GROUP), "dag/run") == ()
     assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 

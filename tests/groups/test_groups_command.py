@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jsonschema
 import pytest
 from confluent_kafka import Consumer, Producer
 from kazoo.client import KazooClient
 
+from airflow_provider_kmigrate import groups
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.group_reads import read_retention, seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, Store, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
-from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
+from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan_group
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, MemberKind, Store, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, MemberProgress, Mode, Registration, Unreadable
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.groups import SCHEMA, copied, document, main, scanned, table
+from airflow_provider_kmigrate.groups import SCHEMA, as_document, format_copy, main, render_table, scan_groups
 from tests.consumer.migrating_group import Member as Migrating
 from tests.kit.hostile import CONTROLS
 from tests.kit.load import TopicPlan, create_topics
@@ -50,11 +52,65 @@ OLD = GroupSeen(
 )
 FROZEN = replace(OLD, name="ads", zk=ZkGroup(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None)
 SETTINGS = {"t": {"compression.type": "producer"}}
-SCANS = [scan(TwoObservations(FROZEN)), scan(TwoObservations(OLD, OLD, 5.0, SETTINGS))]
+SCANS = [scan_group(TwoObservations(FROZEN)), scan_group(TwoObservations(OLD, OLD, 5.0, SETTINGS))]
+
+
+class Known:
+    """A ZooKeeper that has this cluster."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = lambda: cluster_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+
+ADDRESSES = ["--zookeeper", "zk:2181", "--bootstrap", "kafka:9092"]
+
+
+def test_nothing_is_done_between_two_clusters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(groups, "ZooKeeper", lambda _: Known("one"))
+    monkeypatch.setattr(groups, "read_cluster_id", lambda _: "other")
+    monkeypatch.setattr(groups, "seen", lambda *_: pytest.fail("the group was read"))
+    assert main(["copy-offsets", *ADDRESSES, "--group", "billing", "--to", "kafka"]) == 1
+    assert "[I01] These are different clusters: ZooKeeper has one, the brokers has other." in capsys.readouterr().err
+
+
+def test_a_copy_that_cannot_be_planned_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(groups, "ZooKeeper", lambda _: Known("one"))
+    monkeypatch.setattr(groups, "read_cluster_id", lambda _: "one")
+    monkeypatch.setattr(groups, "seen", lambda *_: {"billing": OLD})
+    assert main(["copy-offsets", *ADDRESSES, "--group", "billing", "--to", "kafka", "--dry-run"]) == 1
+    assert "[K71]" in capsys.readouterr().err
+
+
+def test_offsets_that_kafka_may_remove_before_the_application_runs_again_are_copied_only_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = TopicPartition("t", 0)
+    idle = GroupSeen("billing", ZkGroup(offsets={where: StoredOffset(3, 1000.0)}), KafkaGroup("Dead"), {}, {where: 5})
+    monkeypatch.setattr(groups, "ZooKeeper", lambda _: Known("one"))
+    monkeypatch.setattr(groups, "read_cluster_id", lambda _: "one")
+    monkeypatch.setattr(groups, "seen", lambda *_: {"billing": idle})
+    monkeypatch.setattr(groups, "read_retention", lambda _: 7 * 86_400.0)
+    copying = ["copy-offsets", *ADDRESSES, "--group", "billing", "--to", "kafka", "--dry-run"]
+    assert main(copying) == 1
+    assert "[K96]" in capsys.readouterr().err
+    assert main([*copying, "--expiring"]) == 0
+    monkeypatch.setattr(groups, "read_retention", lambda _: None)
+    assert main(copying) == 1, "unknown is not healthy"
+    assert "was not read" in capsys.readouterr().err
+    assert main([*copying, "--expiring"]) == 0
+    stopped = replace(idle, zk=ZkGroup(offsets={where: StoredOffset(3, time.time() - 3_600.0)}))
+    monkeypatch.setattr(groups, "seen", lambda *_: {"billing": stopped})
+    assert main(copying) == 0, "it stopped an hour ago, to be moved"
 
 
 def test_the_table_has_a_line_a_group_and_every_finding() -> None:
-    lines = table(SCANS).splitlines()
+    lines = render_table(SCANS).splitlines()
     assert lines[1].split()[:7] == ["ads", "frozen", "?", "?", "?", "zookeeper", "0/0"]
     assert lines[2].split()[:9] == ["billing", "mixed", "with", "kafka", "1", "0", "1", "zookeeper", "2/2"]
     reported = {line.split(":")[0] + " " + line.split("[")[-1][:3] for line in lines if ": block" in line or ": warn" in line}
@@ -63,19 +119,19 @@ def test_the_table_has_a_line_a_group_and_every_finding() -> None:
 
 
 def test_members_are_listed_where_groups_are_named() -> None:
-    messages = table(SCANS, members=True).splitlines()
+    messages = render_table(SCANS, members=True).splitlines()
     assert "billing: zookeeper billing_a holds t-0, t-1" in messages
     assert "billing: kafka app on /10.0.0.1 holds t-0" in messages
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
-    messages = table([scan(TwoObservations(follows))], members=True).splitlines()
+    messages = render_table([scan_group(TwoObservations(follows))], members=True).splitlines()
     assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in messages
 
 
 def test_the_document_has_all_in_json() -> None:
-    found = json.loads(json.dumps(document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
+    found = json.loads(json.dumps(as_document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
     assert (found["schema"], found["made_ms"], found["gap_s"], found["took_s"]) == (SCHEMA, 3000, 5.0, 0.25)
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
-    for message in (found, json.loads(json.dumps(document([scan(TwoObservations(follows))], None, 0.0)))):
+    for message in (found, json.loads(json.dumps(as_document([scan_group(TwoObservations(follows))], None, 0.0)))):
         jsonschema.validate(message, SHIPPED)
     ads, billing = found["groups"]
     assert (ads["state"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
@@ -90,7 +146,7 @@ def test_the_schema_knows_every_state() -> None:
 
 def test_a_copy_is_reported_by_partition() -> None:
     plan = CopyPlan("g", Store.KAFKA, (OffsetWrite(A, 5, None), OffsetWrite(B, 6, 2)), (TopicPartition("u", 0),))
-    assert copied(plan, done=False).splitlines() == [
+    assert format_copy(plan, done=False).splitlines() == [
         "t-0: nothing -> 5",
         "t-1: 2 -> 6",
         "u-0: not written, kafka is ahead",
@@ -160,6 +216,7 @@ def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, 
         assert main(["copy-offsets", "--to", "zookeeper", *where]) == 1
         assert "K71" in capsys.readouterr().err
         copying = ["copy-offsets", "--to", "kafka", *where]
+        assert read_retention({"bootstrap.servers": cluster.bootstrap}) == 7 * 86_400.0, "Kafka's default"
         assert main([*copying, "--dry-run"]) == 0
         assert main(copying) == 0
         assert main(copying) == 0
@@ -204,7 +261,7 @@ def test_the_store_that_a_real_old_consumer_uses_shows_between_two_observations(
     ):
         wait_until(lambda: all(owning(zk, properties, group) == 4 for group in ("inkafka", "inzookeeper")), "both own all", 60)
         read_on()
-        scans, _, _ = scanned(zk, properties, ["inkafka", "inzookeeper"], 1.0, sleep=lambda _: read_on())
+        scans, _, _ = scan_groups(zk, properties, ["inkafka", "inzookeeper"], 1.0, sleep=lambda _: read_on())
     reported = [{finding.code for finding in one.findings} for one in scans]
     assert [str(one.situation) for one in scans] == ["zookeeper", "zookeeper"]
     assert ("K37" in reported[0], "K37" in reported[1]) == (True, False)
@@ -227,7 +284,7 @@ def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
 
     def observe() -> None:
         wait_until(lambda: at_rest(zk, properties), "every partition has an owner")
-        (one,), _, _ = scanned(zk, {"bootstrap.servers": cluster.bootstrap}, ["moving"], 0.1)
+        (one,), _, _ = scan_groups(zk, {"bootstrap.servers": cluster.bootstrap}, ["moving"], 0.1)
         kinds = Counter(str(member.kind) for member in one.seen.members or ())
         reported.append(
             (str(one.situation), dict(kinds), {each.code for each in one.findings if each.severity is Severity.BLOCK})
@@ -283,7 +340,7 @@ def test_a_group_that_moves_is_reported_by_its_state_and_blocks_nowhere(
 
 def at_rest(zk: ZooKeeper, properties: dict[str, Any]) -> bool:
     found = seen(zk, properties, ["moving"])["moving"]
-    held = {where for member in found.of_kind(MemberKind.KAFKA) for where in member.holds}
+    held = {where for member in found.members_of_kind(MemberKind.KAFKA) for where in member.holds}
     return found.zk is not None and not found.zk.unowned - held and found.kafka is not None and found.kafka.stable
 
 
@@ -329,12 +386,12 @@ def _named(text: str) -> Iterator[GroupSeen]:
 @pytest.mark.parametrize("text", [*CONTROLS, "x\nbilling: [K00] nothing speaks against it"])
 def test_no_name_of_a_client_moves_the_cursor_or_forges_a_line_of_the_table(text: str) -> None:
     for seen_group in _named(text):
-        shown = table([scan(TwoObservations(seen_group))], members=True)
+        shown = render_table([scan_group(TwoObservations(seen_group))], members=True)
         assert all(char.isprintable() or char == "\n" for char in shown)
         assert not [line for line in shown.splitlines() if line.startswith(("billing: [K00]", "ok "))]
         assert len(shown.splitlines()) == len(
-            table([scan(TwoObservations(replace(seen_group, name="g")))], members=True).splitlines()
+            render_table([scan_group(TwoObservations(replace(seen_group, name="g")))], members=True).splitlines()
         )
-    made = copied(CopyPlan("g" + text, Store.KAFKA, (OffsetWrite(TopicPartition(text, 0), 1, 2),)), done=False)
+    made = format_copy(CopyPlan("g" + text, Store.KAFKA, (OffsetWrite(TopicPartition(text, 0), 1, 2),)), done=False)
     assert all(char.isprintable() or char == "\n" for char in made)
     assert len(made.splitlines()) == 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate import groups as command
-from airflow_provider_kmigrate.clients.group_reads import groups_in
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
-from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.clients.group_reads import read_groups
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup
+from airflow_provider_kmigrate.core.member.registration import GroupPaths
 from airflow_provider_kmigrate.exceptions import Refused
-from tests.groups.test_emergency import GROUP, World
+from tests.groups.emergency_group import GROUP, World
 
 PATH = GroupPaths(GROUP).reset(TopicPartition("t", 0))
 
@@ -22,20 +22,22 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def seen(zk: object, properties: object, names: list[str]) -> dict[str, GroupSeen]:
         del zk, properties
         (name,) = names
-        return {name: GroupSeen(name, groups_in(there.zk, [name])[name], KafkaGroup("Stable"), {}, {TopicPartition("t", 0): 10})}
+        return {
+            name: GroupSeen(name, read_groups(there.zk, [name])[name], KafkaGroup("Stable"), {}, {TopicPartition("t", 0): 10})
+        }
 
     monkeypatch.setattr(command, "seen", seen)
     return there
 
 
 def ask(world: World, *options: str) -> int:
-    chosen = command.parser().parse_args(
+    chosen = command.build_parser().parse_args(
         ["reset-offsets", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, *options]
     )
     return command._COMMANDS["reset-offsets"](world.zk, {}, chosen)  # type: ignore[arg-type]
 
 
-def test_it_is_recorded_reported_changed_and_deleted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reset_is_recorded_reported_changed_and_deleted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     for options, there, message in (
         ((), None, "none"),
         (("--at", "t-0=3"), b"3", "t-0 at 3"),

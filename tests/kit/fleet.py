@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 from tests.kit.localcluster import config, export, jars, plan, ready, runtime, snapshots
 from tests.kit.localcluster.cluster import LocalCluster
@@ -51,7 +51,7 @@ LimitNOFILE=65536
 [Install]
 WantedBy=multi-user.target
 """
-_LOGGING = """\
+LOGGING = """\
 log4j.rootLogger=INFO, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
@@ -89,6 +89,9 @@ class FleetPlan(Plan):
 class Fleet(LocalCluster):
     """The machines of `folder`; they end with this process. A rehearsal uses it as it uses a local cluster."""
 
+    plan_type: ClassVar[type[FleetPlan]] = FleetPlan
+    has_agent: ClassVar[bool] = True  # kmigrate's agent is on the machines from the beginning
+
     def __init__(self, folder: Path | str, ahead: str = "") -> None:
         """`ahead`: the name of a node on whose machine Kafka and the agent see a clock that is ten minutes ahead."""
         super().__init__(folder)
@@ -122,7 +125,7 @@ class Fleet(LocalCluster):
             raise Refused(lacking)
         shape = replace(shape or Shape(), zookeepers=3)
         network = next(number for number in _NETWORKS if plan.reserved(number))
-        self._plan = FleetPlan(self.folder, shape, {}, network=network)
+        self._plan = self.plan_type(self.folder, shape, {}, network=network)
         self.folder.mkdir(parents=True)
         self.key = new_key(self.folder)
         self._make(runtime.find())
@@ -139,20 +142,19 @@ class Fleet(LocalCluster):
             address: self._zookeeper_files(java, number) for number, address in enumerate(self.plan.zookeeper_addresses(), 1)
         }
         for node in (*self.plan.brokers, *self.plan.controllers):
-            machines.setdefault(node.host, {}).update(self._node_files(java, node))
+            machines.setdefault(node.host, {}).update(self.node_files(java, node))
         roles = {
             address: [node.role for node in (*self.plan.brokers, *self.plan.controllers) if node.host == address]
             for address in machines
         }
         if self._ahead:
             machines[self.node(self._ahead).host] |= clock_files(AHEAD_S)
-        shown = sorted({java.archives.parent, *(path.parent for path in jars.jars())})
+        shown = sorted({java.archives.parent, *(path.parent for path in jars.jars()), *self.more_shown()})
         for address, files in machines.items():
-            if roles[address]:
+            if roles[address] and self.has_agent:
                 files["etc/kmigrate/node.json"] = json.dumps(
                     {"version": 1, "roles": {role: _role(role) for role in roles[address]}}
                 )
-            enabled = ["kafka.service"] if NodeRole.BROKER in roles[address] else [] if roles[address] else ["zookeeper.service"]
             folder = self.folder / address
             template = Template(
                 folder / "template",
@@ -160,12 +162,22 @@ class Fleet(LocalCluster):
                 name=_name(address),
                 address=address,
                 key=self.key,
-                enabled=enabled,
+                enabled=self.enabled_units(address, roles[address]),
                 shown=shown,
                 megabytes=_MEGABYTES,
+                has_agent=self.has_agent,
             )
             self.machines[address] = Machine(folder, template)
             template.disk.unlink()  # its machine has a copy
+
+    def enabled_units(self, address: str, roles: list[NodeRole]) -> list[str]:
+        """The units that start when this machine boots."""
+        zookeeper = ["zookeeper.service"] * (address in self.plan.zookeeper_addresses())
+        return zookeeper + ["kafka.service"] * (NodeRole.BROKER in roles)
+
+    def more_shown(self) -> tuple[Path, ...]:
+        """Further folders of this machine that all others see."""
+        return ()
 
     def _zookeeper_files(self, java: Runtime, number: int) -> dict[str, str]:
         addresses = self.plan.zookeeper_addresses()
@@ -177,18 +189,18 @@ class Fleet(LocalCluster):
         start = java.command(config.ZOOKEEPER_MAIN, [], kind="zookeeper", heap="128m", folder=Path("/etc/kafka"))
         return {
             "etc/kafka/zoo.cfg": config.render(keys),
-            "etc/kafka/log4j.properties": _LOGGING,
+            "etc/kafka/log4j.properties": LOGGING,
             "var/lib/kafka/data/myid": f"{number}\n",
             "opt/kafka/bin/start-zookeeper.sh": _script(java, start),
             "usr/local/lib/systemd/system/zookeeper.service": _UNIT.format(name="zookeeper", file="/etc/kafka/zoo.cfg"),
         }
 
-    def _node_files(self, java: Runtime, node: NodeSpec) -> dict[str, str]:
+    def node_files(self, java: Runtime, node: NodeSpec) -> dict[str, str]:
         heap = "256m" if node.role is NodeRole.BROKER else "192m"
         start = java.command("kafka.Kafka", [], kind=node.role, heap=heap, folder=Path("/etc/kafka"))
         storage = java.command("kafka.tools.StorageTool", [], kind="storage", heap="64m", folder=Path("/etc/kafka"))
         files = {
-            "etc/kafka/log4j.properties": _LOGGING,
+            "etc/kafka/log4j.properties": LOGGING,
             f"opt/kafka/bin/start-{node.role}.sh": _script(java, start),
             "opt/kafka/bin/kafka-storage.sh": _script(java, storage),
             f"usr/local/lib/systemd/system/{UNITS[node.role]}": _UNIT.format(name=node.role, file=FILES[node.role]),

@@ -41,16 +41,16 @@ from kafka.protocol.consumer.group import OffsetFetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
 from airflow_provider_kmigrate.clients import metrics, wire, wire_groups
-from airflow_provider_kmigrate.clients.group_reads import groups_in
+from airflow_provider_kmigrate.clients.group_reads import read_groups
 from airflow_provider_kmigrate.clients.hosts import answers
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection, Program, Restart
 from airflow_provider_kmigrate.clients.settings import WebhookSettings, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import GroupSpec, HostSpec, InstanceSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.event_lines import KINDS
-from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, HostSpec, InstanceSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.events.lines import KINDS
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.node.check import check_machine
@@ -256,12 +256,14 @@ class ScriptedPipe:
 
     def __init__(self, lines: Mapping[str, Any]) -> None:
         self._lines, self._out, self._ends = lines, b"", False
+        self.asked: list[str] = []
 
     def is_open(self) -> bool:
         return True
 
     def write(self, data: bytes, timeout: float) -> None:
         request = json.loads(data)
+        self.asked.append(request["verb"])
         told = self._lines.get(request["verb"], b"")
         if isinstance(told, bytes):
             self._out += told.replace(b"$ID", str(request["id"]).encode())
@@ -463,7 +465,10 @@ MANNERS: Final[Mapping[str, Sends]] = {
     "silent": _stays_silent,
     "hangs up": _hangs_up,
     "floods": _floods,
-    **{f"length {length}": partial(_of_length, length) for length in (-1, 0, 1, 5, 300, 15 * _MIB, 17 * _MIB, 2**31 - 1)},
+    **{
+        f"length {length}": partial(_of_length, length)
+        for length in (-1, 0, 1, 5, 300, 2 * _MIB, 15 * _MIB, 17 * _MIB, 2**31 - 1)
+    },
     "HTTP": partial(_said, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
     "TLS": partial(_said, b"\x15\x03\x03\x00\x02\x02\x46"),
     "escapes": partial(_said, b"\x1b[2J" * 100),
@@ -490,14 +495,17 @@ WIRE_READS: Final[Mapping[int, tuple[Callable[[Wire], object], ...]]] = {
         lambda node: node.leaders("t"),
         lambda node: node.locations(["t"]),
     ),
-    9: (lambda node: wire_groups.committed(node, ["g"]), lambda node: wire_groups.GroupsAt(node).hosted(["g"])),
+    9: (lambda node: wire_groups.fetch_offsets(node, ["g"]), lambda node: wire_groups.GroupsAt(node).describe_hosted(["g"])),
     10: (lambda node: node.find_coordinators(["g"]),),
-    15: (lambda node: wire_groups.described(node, ["g"]), lambda node: wire_groups.GroupsAt(node).hosted(["g"])),
+    15: (
+        lambda node: wire_groups.describe_groups_at(node, ["g"]),
+        lambda node: wire_groups.GroupsAt(node).describe_hosted(["g"]),
+    ),
     16: (lambda node: node.groups(),),
     18: (lambda node: node.api_versions(),),
-    32: (lambda node: node.topic_configs("k", ["t"]), lambda node: wire.taken(node, 1)),
-    35: (lambda node: node.replica_lags(), wire.log_dirs),
-    46: (wire.reassignments,),
+    32: (lambda node: node.topic_configs("k", ["t"]), lambda node: wire.read_startup_config(node, 1)),
+    35: (lambda node: node.replica_lags(), wire.describe_log_dirs),
+    46: (wire.list_reassignments,),
     55: (lambda node: node.describe_quorum(),),
     60: (lambda node: node.describe_cluster(),),
 }
@@ -572,8 +580,8 @@ def _encoded(response: Any, values: Mapping[str, Any], version: int, correlation
     return bytes(answer.encode(framed=True, header=True))
 
 
-def with_broker(broker: Broker, read: Callable[[Wire], object]) -> object:
-    with Listener(broker) as server, contextlib.closing(Wire("127.0.0.1", server.port, timeout=SECONDS)) as node:
+def with_broker(broker: Broker, read: Callable[[Wire], object], seconds: float = SECONDS) -> object:
+    with Listener(broker) as server, contextlib.closing(Wire("127.0.0.1", server.port, timeout=seconds)) as node:
         return read(node)
 
 
@@ -648,7 +656,7 @@ READS: Final = (
     lambda zk: zk.view(groups=True),
     lambda zk: zk.topics(),
     lambda zk: zk.state_epoch(),
-    groups_in,
+    read_groups,
     lambda zk: list(zk.tree()),
 )
 _ZK_SECONDS: Final = 2.0 + 2 * 5.0  # for a session, for the sync before a read, and for the read
@@ -865,7 +873,7 @@ def _of_metrics(chance: random.Random) -> Iterator[Hostile]:
 
     def read(serve: Callable[[socket.socket], None]) -> str:
         with Listener(serve) as server:
-            found = metrics.gauges_of(f"http://127.0.0.1:{server.port}/", [CONTROLLER], SECONDS)[CONTROLLER.id]
+            found = metrics.fetch_gauges(f"http://127.0.0.1:{server.port}/", [CONTROLLER], SECONDS)[CONTROLLER.id]
         return f"{found.state} {found.lag} {found.unread}"
 
     for name, serve, slow in _answers_of_http(bodies, chance):
@@ -939,12 +947,12 @@ def _of_events(chance: random.Random, folder: Path) -> Iterator[Hostile]:
 
 def _read_events(folder: Path, put: Callable[[Path], None]) -> object:
     """As an audit reads them: rows, of which the refused ones are shown."""
-    from airflow_provider_kmigrate.audit.sources import RowKind, read_lines, table_of  # noqa: PLC0415  # pyarrow takes a second
+    from airflow_provider_kmigrate.audit.sources import RowKind  # noqa: PLC0415  # pyarrow takes a second
+    from tests.kit.event_rows import read_rows  # noqa: PLC0415
 
     folder.mkdir()
     put(folder / "w.jsonl")
-    rows = list(read_lines([str(folder)]))
-    table_of(rows)
+    rows = read_rows([str(folder)], folder.with_name(f"{folder.name}-store"))
     shown = " ".join(
         f"{row['why']} {row['line']}"[:2_000] for row in rows[:5] if row["row_kind"] in {RowKind.REFUSED, RowKind.VERSION}
     )

@@ -23,7 +23,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicParti
 from kafka.errors import KafkaError, NoError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from airflow_provider_kmigrate.core.audit.offsets_records import OffsetCommitted, OffsetRemoved, decode
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import OffsetCommitted, OffsetRemoved, decode_record
 
 _COMMIT_S = 0.5
 _PRODUCE_S = 0.5
@@ -245,7 +245,7 @@ def _take(message: Any, open_ends: set[int], found: Mapping[tuple[str, str, int]
             raise KafkaException(message.error())
         open_ends.discard(message.partition())
         return
-    record = decode(message.key(), message.value())
+    record = decode_record(message.key(), message.value())
     if isinstance(record, OffsetCommitted | OffsetRemoved):
         place = (record.group, record.topic, record.partition)
         found[place][message.partition()] = record.offset if isinstance(record, OffsetCommitted) else None

@@ -13,11 +13,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewTopic
 
-from airflow_provider_kmigrate.applications.event_log import Reading
+from airflow_provider_kmigrate.applications.event_log import FolderEvents
 from airflow_provider_kmigrate.clients.admin import connect, error_of
-from airflow_provider_kmigrate.core import events as vocabulary
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
-from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Ownership, SendFailure, Slow
+from airflow_provider_kmigrate.core.events import model as vocabulary
+from airflow_provider_kmigrate.core.events.lines import BadEvent, decode
+from airflow_provider_kmigrate.core.events.model import Ack, Event, Latencies, Ownership, SendFailure, Slow
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import Stream
@@ -98,14 +98,14 @@ def produce_of(events: Sequence[Event]) -> Produce:
         elif isinstance(event, SendFailure):
             owed[event.producer] += event.seq_last - event.seq_first + 1
     others = (event.latency for event in events if isinstance(event, Ack) and event.producer not in measured)
-    for number, count in vocabulary.merge(others):
-        values[round(vocabulary.middle(number))] += count
+    for number, count in vocabulary.merge_histograms(others):
+        values[round(vocabulary.bucket_middle(number))] += count
     return Produce.of(values, exact=measured == owed)
 
 
 def summary_of(workload: Stream) -> dict[str, Any]:
     """Figures with units in their names, reasons as sentences, and the first counter-examples of each violation."""
-    facts, produce = workload.facts(), produce_of(workload.reading().events)
+    facts, produce = workload.facts(), produce_of(workload.read_all_events().events)
     gap = facts.longest_gap
     violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
     return {
@@ -145,12 +145,12 @@ def stalls_between(events: Sequence[Event], start_ms: int, end_ms: int) -> Produ
     return Produce.of(Counter(values))
 
 
-def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
+def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> FolderEvents:
     """Read everything that the topic held at the start; `TimedOut` if that takes longer than `timeout` s.
 
     For small topics; `audit.stream` reads large ones into files.
     """
-    reading = Reading()
+    reading = FolderEvents()
     for message in _messages(properties, topic, time.monotonic() + timeout):
         value, where = message.value() or b"", f"{topic}-{message.partition()} offset {message.offset()}"
         try:

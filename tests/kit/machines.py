@@ -70,7 +70,10 @@ def format_directories(arguments):
         with open(folder + "/meta.properties", "w") as file:
             file.write("version=1\\nnode.id=%s\\ncluster.id=%s\\n" % (keys["node.id"], cluster))
 
-format_directories(sys.argv) if sys.argv[1] == "format" else serve(sys.argv[1])
+if sys.argv[1] == "format":
+    format_directories(sys.argv)
+elif sys.argv[1] != "random-uuid":
+    serve(sys.argv[1])
 """
 _UNIT = """\
 [Unit]
@@ -105,7 +108,7 @@ for name in usr/local etc/ssh etc/sudoers.d etc/systemd/system etc/init.d etc/rc
 done
 mount -t overlay overlay -o lowerdir=/,upperdir=disk/up,workdir=disk/work root
 cd root
-mkdir -p dev proc sys run var root home mnt opt etc/ssh etc/systemd/system/multi-user.target.wants etc/kafka var/lib/kafka/data
+mkdir -p dev proc sys run var root home mnt opt usr/local/sbin etc/ssh etc/systemd/system/multi-user.target.wants etc/kafka var/lib/kafka/data
 mkdir -m 1777 tmp
 mknod -m 666 dev/null c 1 3
 cp -r ../new/. .
@@ -123,7 +126,7 @@ chroot . /bin/sh -ec '
     install -d -m 700 -o kmigrate -g kmigrate /home/kmigrate/.ssh
     install -m 600 -o kmigrate -g kmigrate /key.pub /home/kmigrate/.ssh/authorized_keys
     rm /key.pub
-    chmod -R a+x /opt /usr/local/sbin/kmigrate-node
+    chmod -R a+x /opt /usr/local/sbin
     chmod 440 /etc/sudoers.d/*'
 cp etc/ssh/ssh_host_ed25519_key.pub ..
 cd ..
@@ -235,7 +238,8 @@ class Template:
     """The disk of a new machine. `address`: of all machines that are made of it, one after another.
 
     `files`: its own, by their paths without the first slash. `enabled`: its units that start at boot. `shown`: files and directories of
-    this machine that it sees, read-only, at the same path; `shared`: those into which it may also write.
+    this machine that it sees, read-only, at the same path; `shared`: those into which it may also write. Without `has_agent` nothing of
+    kmigrate is on it, and the user of its key may use sudo for everything.
     """
 
     def __init__(
@@ -250,8 +254,9 @@ class Template:
         shown: Sequence[Path] = (),
         shared: Sequence[Path] = (),
         megabytes: int = 256,
+        has_agent: bool = True,
     ) -> None:
-        self.folder, self.address, self.name = folder, address or _free_address(), name
+        self.folder, self.address, self.name, self._has_agent = folder, address or _free_address(), name, has_agent
         binds = [("bind-ro", path) for path in shown] + [("bind", path) for path in shared]
         self.binds = [f"--{how}={path}:{path}:norbind" for how, path in binds]  # else with the mounts of the machine itself in it
         self.disk, self.key = folder / "disk.img", key or new_key(folder)
@@ -270,15 +275,18 @@ class Template:
         agent = AGENT.read_text()
         sudoers = re.search(rf"^ +({USER} ALL=.*)$", agent, re.MULTILINE)  # the line that the agent's own head names
         assert sudoers is not None
-        return {
+        own = (
+            {"etc/sudoers.d/kmigrate": f"{sudoers[1]}\n", "usr/local/sbin/kmigrate-node": agent}
+            if self._has_agent
+            else {"etc/sudoers.d/admin": f"{USER} ALL=(ALL) NOPASSWD: ALL\n"}
+        )
+        return own | {
             "etc/hostname": f"{self.name}\n",
             "etc/machine-id": f"{uuid.uuid4().hex}\n",  # without one, systemd enables every unit that is installed
             "etc/hosts": f"127.0.0.1 localhost\n{self.address} {self.name}\n",
             "etc/ssh/sshd_config": _SSHD.format(port=PORT, address=self.address),
-            "etc/sudoers.d/kmigrate": f"{sudoers[1]}\n",
             "etc/systemd/logind.conf.d/kill.conf": "[Login]\nKillUserProcesses=yes\n",
             "etc/tmpfiles.d/tmp.conf": "",  # at its boot it must not empty what it shares with this machine below /tmp
-            "usr/local/sbin/kmigrate-node": agent,
             "key.pub": self.key.with_suffix(".pub").read_text(),
         }
 

@@ -28,7 +28,7 @@ _TRAINER: Final = "tests.kit.spark_training"
 
 def archive() -> Path | None:
     """Where the archive for this Java is or is to be, beside the pyspark that it is for; None without Java."""
-    program = commands.java()
+    program = commands.find_java()
     if program is None:
         return None
     found = Path(program).resolve()
@@ -72,7 +72,7 @@ def _make(wanted: Path) -> None:
         commands.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
         # A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away.
         flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
-        argv = [commands.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
+        argv = [commands.find_java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
         commands.run(argv, TIMEOUT_S, "Java's check of the archive")
         made.rename(wanted)
 

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.sources import rows_of, table_of
+from airflow_provider_kmigrate.audit.sources import rows_of_event, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     DeliveryRun,
     Event,
@@ -59,7 +59,7 @@ def sources(folder: Path) -> list[dict[str, Any]]:
     lines, ledger = folder / "lines", folder / "ledger"
     lines.mkdir()
     (lines / "all.jsonl").write_text("".join(f"{encode(event)}\n" for event in _polls()))
-    _write(ledger, table_of(row for event in _not_owned() for row in rows_of(event)))
+    _write(ledger, table_of(row for event in _not_owned() for row in rows_of_event(event)))
     return [
         {"level": Level.PRODUCER.label, "lines": [str(lines)]},
         {"level": Level.CONSUMER.label, "ledgers": [str(ledger)]},

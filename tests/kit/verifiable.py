@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.intervals import count_numbers, union
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Commit,
     DeliveryRun,
@@ -33,7 +34,6 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
     WriterRole,
 )
-from airflow_provider_kmigrate.core.intervals import size, union
 from tests.kit.judge import GROUP, Foreign
 
 UNREADABLE: Final = "verifiable-unreadable"
@@ -186,7 +186,11 @@ def _islands(part: _Json, reported: Sequence[tuple[TopicPartition, int]]) -> lis
     first, last = int(part["minOffset"]), int(part["maxOffset"])
     offsets = [offset for where, offset in reported if where == key]
     whole = bool(offsets) and offsets == sorted(set(offsets)) and (len(offsets), offsets[0], offsets[-1]) == (count, first, last)
-    return [(key, *span, size([span])) for span in union((at, at) for at in offsets)] if whole else [(key, first, last, count)]
+    return (
+        [(key, *span, count_numbers([span])) for span in union((at, at) for at in offsets)]
+        if whole
+        else [(key, first, last, count)]
+    )
 
 
 def _topic_partition(part: _Json) -> TopicPartition:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.probe.kafka_calls import matches
-from airflow_provider_kmigrate.probe.process import Receiver, Sender, Setup, run, setup_of
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.probe.kafka_calls import matches_any
+from airflow_provider_kmigrate.probe.process import Receiver, Sender, Setup, run_client, setup_of
 from airflow_provider_kmigrate.probe.stream import Stream, StreamProgress, read_plan
+from tests.kit.localcluster import reaper
 
 Protocol = Literal["cooperative", "eager"]
 STRATEGY: Mapping[Protocol, str] = {"cooperative": "cooperative-sticky", "eager": "range"}
@@ -37,7 +38,7 @@ class GroupPlan:
         members = {member for where in wanted for member in owned[where]}
         share = min(self.members, len(wanted))
         few = f"{len(members)} of {share} members of group {self.name} own partitions" if len(members) < share else ""
-        return seen.unowned(self.name, wanted) or few
+        return seen.describe_unowned(self.name, wanted) or few
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +75,21 @@ class WorkloadPlan:
         """The members' names as writers."""
         return tuple(self.group_of())
 
-    def unowned(self, seen: StreamProgress, found: Iterable[TopicPartition]) -> str:
+    def describe_unowned(self, progress: StreamProgress, partitions: Iterable[TopicPartition]) -> str:
         """What is missing until the groups share these partitions, which some broker shows now, and all their topics exist."""
-        found = tuple(found)
-        there = {where.topic for where in found}
+        partitions = tuple(partitions)
+        there = {where.topic for where in partitions}
         for group in self.groups:
             topics = self.topics_of(group)
-            if absent := [topic for topic in topics if not any(matches((topic,), name) for name in there)]:
+            if absent := [topic for topic in topics if not any(matches_any((topic,), name) for name in there)]:
                 return f"no broker shows topic {', '.join(absent)} of group {group.name}"
-            if missing := group.unsettled(seen, [where for where in found if matches(topics, where.topic)]):
+            if missing := group.unsettled(progress, [where for where in partitions if matches_any(topics, where.topic)]):
                 return missing
         return ""
 
-    def unread(self, seen: StreamProgress) -> int:
+    def count_uncommitted(self, progress: StreamProgress) -> int:
         """The number of acknowledged offsets that the groups have not committed."""
-        return sum(seen.unread(group.name, self.topics_of(group)) for group in self.groups)
+        return sum(progress.count_uncommitted(group.name, self.topics_of(group)) for group in self.groups)
 
 
 def plan_of(*, topics: list[str], groups: list[dict[str, Any]], **rest: Any) -> WorkloadPlan:
@@ -108,6 +109,12 @@ class Workload(Stream):
         """The workload that `start` left in the folder. Raises `Refused` if there is none."""
         return cls(folder, {}, read_plan(folder, plan_of))
 
+    def start(self, timeout: float = 90.0) -> None:
+        """As a stream starts; it ends with this process if that is a test."""
+        if reaper.ties_all:
+            reaper.tie(self.folder / "processes")
+        super().start(timeout)
+
 
 class SharingSender(Sender):
     """A sender beside others: it feeds its `share` of the partitions, the index-th of count."""
@@ -118,7 +125,7 @@ class SharingSender(Sender):
         self._all: tuple[TopicPartition, ...] = ()
         self._mine: tuple[TopicPartition, ...] = ()
 
-    def mine(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+    def select_partitions(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
         """Its share; worked out when the partitions were read again, not for each record."""
         if partitions is not self._all:
             index, count = self._share
@@ -139,4 +146,4 @@ def client(folder: Path, writer: str) -> Sender | Receiver:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], client))
+    sys.exit(run_client(sys.argv[1:], client))

@@ -8,16 +8,18 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.core.files import properties
+from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.kit.localcluster import __main__ as cli
 from tests.kit.localcluster import config, export, jars, plan, runtime
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Plan, Shape
+from tests.waiting import wait_until
 
 
 def planned(folder: Path, **shape: object) -> Plan:
@@ -106,7 +108,7 @@ def test_replication_is_what_the_brokers_allow(tmp_path: Path, brokers: int, rep
 def test_rendered_properties_are_read_back_as_they_were(tmp_path: Path) -> None:
     found = planned(tmp_path, chroot="/kafka")
     keys = config.broker_properties(found, found.brokers[1])
-    assert properties.parse(config.render(keys)) == keys
+    assert properties.parse_properties(config.render(keys)) == keys
     assert keys["zookeeper.connect"] == f"{found.zookeeper}/kafka"
     assert keys["broker.rack"] == "b"
 
@@ -343,6 +345,36 @@ def test_a_node_that_ends_at_once_is_shown_with_its_log(tmp_path: Path, capsys: 
     error = capsys.readouterr().err
     assert f"{tmp_path}/c/zookeeper/node.log" in error
     assert "no JVM here" in error
+
+
+STARTS = """
+import os, sys
+from pathlib import Path
+from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
+from tests.kit.localcluster import reaper
+folder = Path(sys.argv[1])
+reaper.tie(folder)
+node = NodeProcess(folder / "broker-0")
+node.define(Launch((sys.executable, "-c", "import signal; signal.pause()")))
+print(node.start().pid, flush=True)
+if os.fork() == 0:  # it inherits every pipe
+    sys.stdin.read()
+    os._exit(0)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_has_started_in_its_folder_ends(tmp_path: Path) -> None:
+    """As pytest's watchdog ends it: no exit handler runs. A child that it forked lives on, and holds every pipe."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        assert psutil.pid_exists(pid)
+        starter.kill()
+        starter.wait(10)
+        wait_until(lambda: not psutil.pid_exists(pid), "it ends")
 
 
 def test_ports_that_another_process_has_planned_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

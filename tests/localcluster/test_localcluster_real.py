@@ -17,10 +17,10 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
-from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Migration, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_broker_file, render_controller_file
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from tests.kit.localcluster import config, plan, ready, runtime
 from tests.kit.localcluster.agents import agent_of
@@ -28,7 +28,11 @@ from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=130)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.slow(seconds=130),
+]  # of the kit itself, which every cluster test uses
 
 
 def serves(cluster: LocalCluster, node: NodeSpec) -> bool:
@@ -236,13 +240,13 @@ def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -
     original = Path(broker.hosts.properties).read_text()
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", "3.9-IV0")
     with agent_of(controller, found.cluster_id) as host:
-        host.put_properties(controller, controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts), 1)
+        host.put_properties(controller, render_controller_file(original, controller, FileStage.CONTROLLER_MIGRATION, facts), 1)
         host.format_storage(controller, found.cluster_id, "3.9-IV0", 1)
         host.start(controller, 1)
     for stage, mode in ((FileStage.MIGRATION, BrokerMode.MIGRATION), (FileStage.KRAFT, BrokerMode.KRAFT)):
         with agent_of(broker, found.cluster_id) as host:
             host.stop(broker, 1)
-            host.put_properties(broker, broker_properties(original, stage, facts), 1)
+            host.put_properties(broker, render_broker_file(original, stage, facts), 1)
             host.start(broker, 1)
         wait_until(partial(in_mode, broker, mode), f"the broker is in mode {mode}")
         wait_until(partial(kraft_owns, small), "the controllers took the cluster over")

@@ -7,13 +7,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from benchmarks.airflow_ui import serving
 from benchmarks.rehearsal import Rehearsal
 from tests.kit.fleet import FILES, UNITS, Fleet
@@ -144,6 +144,11 @@ def restarted(step: str, nth: int) -> Due:
     return lambda seen: len({one["step"] for one in seen.acts if step in one["step"]}) >= nth
 
 
+def waits_at(task: str, tasks: Mapping[str, str]) -> bool:
+    """Whether this task of a run waits for time or for an answer."""
+    return tasks.get(task) in {"deferred", "awaiting_input"}
+
+
 def state_of(machine: Machine, role: NodeRole) -> str:
     """The state of this role's unit, as systemd says it."""
     return machine.run("systemctl", "is-active", UNITS[role], fails=True).strip()
@@ -157,16 +162,27 @@ def runs(machine: Machine, role: NodeRole) -> bool:
 @contextlib.contextmanager
 def under_way(folder: Path, name: str = "fleet", ahead: str = "") -> Iterator[FleetTrial]:
     """Machines, Airflow and load, until the block ends. `ahead`: as of `Fleet`."""
+    with machines_up(folder, name, partial(Fleet, ahead=ahead)) as rehearsal, under_load(rehearsal) as trial:
+        yield trial
+
+
+@contextlib.contextmanager
+def machines_up(folder: Path, name: str, cluster_type: Callable[[Path], Fleet]) -> Iterator[Rehearsal]:
+    """Machines with a cluster that serves, until the block ends."""
     policy = {"min_soak": f"{SOAK_S}s", "canary_bake": "0s"}
     shape = Shape(name=name, chroot="/kafka", zookeepers=3)
-    rehearsal = Rehearsal(
-        folder, shape, TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=partial(Fleet, ahead=ahead)
-    )
+    rehearsal = Rehearsal(folder, shape, TOPICS, _GROUPS, 100.0, producers=1, policy=policy, cluster_type=cluster_type)
     with closing(rehearsal):
         rehearsal.up()
-        fleet = rehearsal.cluster
-        assert isinstance(fleet, Fleet)
-        airflow = AirflowMachine(folder / "airflow", fleet, SETTINGS)
-        with serving(airflow, rehearsal.dag_id):
-            rehearsal.load()
-            yield FleetTrial(rehearsal, airflow)
+        yield rehearsal
+
+
+@contextlib.contextmanager
+def under_load(rehearsal: Rehearsal) -> Iterator[FleetTrial]:
+    """An Airflow on a machine of its own, and load, until the block ends."""
+    fleet = rehearsal.cluster
+    assert isinstance(fleet, Fleet)
+    airflow = AirflowMachine(rehearsal.folder / "airflow", fleet, SETTINGS)
+    with serving(airflow, rehearsal.dag_id):
+        rehearsal.load()
+        yield FleetTrial(rehearsal, airflow)

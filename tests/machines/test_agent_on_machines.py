@@ -17,8 +17,8 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Program, Restart
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable, Unreachable
 from tests.kit.machines import CLUSTER, NODE, USER, Machine, Template, booted, missing, properties, properties_path
 from tests.node.machine import file

@@ -18,15 +18,15 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.phase import Phase
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.spec import load
 from tests.kit.fleet import AHEAD_S
 from tests.kit.localcluster import clocks
 from tests.kit.machines import Machine
 from tests.machines.airflow_machine import missing
-from tests.machines.journey import Downs, FleetTrial, restarted, runs, under_way
+from tests.machines.journey import Downs, FleetTrial, restarted, runs, under_way, waits_at
 from tests.system.airflow_faults import Kill, Seen
 from tests.waiting import wait_until
 
@@ -72,7 +72,7 @@ class Story:
     def goes(self, kind: str, conf: dict[str, str], kills: list[Kill], until: str = "") -> str:
         """The DAG run to its end, or until this task waits."""
         name = f"{kind}__{self.trial.fleet.plan.shape.name}"
-        seen = self.trial.run(name, conf, kills, partial(_waits_at, until))
+        seen = self.trial.run(name, conf, kills, partial(waits_at, until))
         assert [(kill.fault, kill.wrong) for kill in kills if kill.wrong] == []
         return seen
 
@@ -84,10 +84,6 @@ class Story:
         """For how many seconds the broker was down that was restarted at this moment."""
         last = [line for line in self.trial.journal if line["kind"] == "act" and line["at"] <= at][-1]
         return self.downs.of(int(last["step"].split()[1]), last["at"])
-
-
-def _waits_at(task: str, tasks: Mapping[str, str]) -> bool:
-    return tasks.get(task) in {"deferred", "awaiting_input"}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +157,7 @@ def test_a_file_that_is_set_back_in_the_soak_is_seen_by_soak_and_watch(story: St
         wait_until(lambda: seen in trial.log_of("soak"), "the soak names the file", 60)
         assert "Broker 2 runs in kraft mode" in trial.watch_says(seen)
         trial.properties(broker).write_text(right)
-        trial.follow(story.trial.rehearsal.dag_id, [], partial(_waits_at, "approve"))
+        trial.follow(story.trial.rehearsal.dag_id, [], partial(waits_at, "approve"))
         assert story.went_down() == []
 
 

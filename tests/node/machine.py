@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,16 @@ CLUSTER = "-1Sh-9_ISia_zwGINzRvyQ"
 OLD = "broker.id=1\nzookeeper.connect=zk1:2181\n"
 NEW = OLD + "zookeeper.metadata.migration.enable=true\n"
 META = f"#\nversion=0\nbroker.id=1\ncluster.id={CLUSTER}\n"
+
+
+def program(name: str) -> str:
+    """The real path of a program of this machine: root runs no link."""
+    path = shutil.which(name)
+    assert path is not None
+    return os.path.realpath(path)
+
+
+SH = program("sh")
 SLEEPER = ["/bin/sh", "-c", "echo started; exec sleep 600"]
 STUBBORN = [
     sys.executable,
@@ -121,6 +132,16 @@ class Node:
             record = json.loads((self.state / "broker" / "process.json").read_text())
             if record["birth"].split(":")[1].encode() in Path(f"/proc/{record['pid']}/stat").read_bytes().split():
                 os.kill(record["pid"], signal.SIGKILL)
+                # until it has ended its file system is busy
+                wait_for(lambda: has_ended(record["pid"]), bool, "the node's process ends", 30)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, also one that nobody reaps."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in {b"Z", b"X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def file(text: str) -> dict[str, Any]:

@@ -14,49 +14,18 @@ import signal
 import stat
 import struct
 import sys
-import tempfile
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node, file, mounted
+from tests.node.agent_parts import STORAGE, agent_module, job_pid, left, needs_root, removal
+from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, SH, STUBBORN, Node, file, mounted, program
 from tests.waiting import wait_for, wait_until
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One machine, and one agent, for all tests that change nothing on it."""
-    made = Node(tmp_path_factory.mktemp("unchanged"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
-    made: list[Node] = []
-
-    def build(**fields: Any) -> Node:
-        made.append(Node(tmp_path, **fields))
-        return made[-1]
-
-    yield build
-    for one in made:
-        one.close()
-
 
 # Configuration and requests
 
@@ -84,6 +53,12 @@ def test_a_configuration_that_is_wrong_is_refused(node: Node, change: dict[str, 
     error = node.ask("hello")["error"]
     assert error["code"] == "config"
     assert text in error["text"]
+
+
+@pytest.mark.parametrize("unit", ["kafka", "kafka.timer", "-H root@other.service", "a b.service"])
+def test_a_unit_must_be_the_name_of_a_service(node: Node, unit: str) -> None:
+    node.configure({"broker": {key: value for key, value in node.entry.items() if key != "process"} | {"systemd": unit}})
+    assert "is not the name of a unit" in node.ask("hello")["error"]["text"]
 
 
 @pytest.mark.parametrize("change", [{"state": "/var/lib/other"}, {"version": 2}, {"roles": {"zookeeper": {}}}, {"roles": {}}])
@@ -191,6 +166,11 @@ def test_a_file_that_is_not_what_was_sent_is_not_written(unchanged: Node, change
     assert unchanged.properties.read_text() == OLD
 
 
+def test_a_properties_file_that_is_too_large_is_not_read(node: Node) -> None:
+    node.properties.write_text("a=b\n" * (256 * 1024) + "c=d\n")
+    assert "has more than 1048576 bytes" in node.ask("facts")["error"]["text"]
+
+
 def test_remains_of_a_killed_writer_are_removed(node: Node) -> None:
     (node.properties.parent / ".kmigrate.server.properties.0123").write_text("secret")
     node.ok("install_file", **file(NEW))
@@ -225,16 +205,8 @@ def test_what_log_dirs_of_the_file_says_does_not_matter(node: Node) -> None:
     assert list(node.ok("facts")["log_dirs"]) == [str(node.data)]
 
 
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are closed."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
 @needs_root
-def test_in_a_folder_of_the_services_user_it_has_the_rights_of_that_user(shared: Path) -> None:
+def test_the_agent_has_only_the_users_rights_in_a_folder_of_the_services_user(shared: Path) -> None:
     node, nobody = Node(shared, user="nobody"), pwd.getpwnam("nobody")
     os.chown(node.data, nobody.pw_uid, nobody.pw_gid)
     try:
@@ -356,20 +328,6 @@ def test_contents_of_files_are_in_no_answer(node: Node) -> None:
     assert "canary" not in (node.state / "broker" / "job.json").read_text()
 
 
-def job_pid(node: Node) -> int:
-    """The process of the job that runs."""
-
-    def found() -> int:
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"run" in words and str(node.config).encode() in words:
-                    return int(entry.name)
-        return 0
-
-    return wait_for(found, bool, "the job has a process", 10)
-
-
 def test_a_job_that_was_killed_is_continued_by_its_id(make: Callable[..., Node]) -> None:
     node = make(process={"start": STUBBORN})
     node.ok("start", job="s1")
@@ -436,10 +394,42 @@ def test_a_start_that_fails_says_why(make: Callable[..., Node], tmp_path: Path) 
     assert "java" in record["error"]["text"]
 
 
+@pytest.mark.parametrize("job", ["", "a b", "../job", "a" * 81])
+def test_an_id_of_a_job_that_is_malformed_is_refused(unchanged: Node, job: str) -> None:
+    assert unchanged.refused("stop", job=job) == "malformed"
+    assert unchanged.ok("job") == {"busy": False}
+
+
+def test_a_program_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+    module, mark = agent_module(), tmp_path / "ended"
+    with pytest.raises(module.Refusal, match=r"did not end within 0 s"):
+        module.run(["/bin/sh", "-c", 'sleep 2; touch "$0"', str(mark)], 0.2)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_a_node_that_does_not_reach_its_state_in_time_is_named(make: Callable[..., Node], tmp_path: Path, state: str) -> None:
+    node = make(start_timeout=0.1, stop_timeout=0.1)
+    other = {"running": "3", "stopped": "0"}[state]
+    count = f'echo >> "$0"; test $(wc -l < "$0") -lt 100 || exit {3 - int(other)}; exit {other}'  # at last, so that it ends
+    entry = {key: value for key, value in node.entry.items() if key != "process"}
+    entry["commands"] = {
+        "start": [program("true")],
+        "stop": [program("true")],
+        "status": [SH, "-c", count, str(tmp_path / "asked")],
+    }
+    module = agent_module()
+    module.must_succeed = lambda *_: None  # its command has done nothing, in whatever time
+    with pytest.raises(module.Refusal, match=f"the broker is not {state} 0 s after its"):
+        module.Role("broker", entry, str(node.config)).bring(state)
+
+
 def test_commands_report_start_and_stop(make: Callable[..., Node], tmp_path: Path) -> None:
     mark = tmp_path / "runs"
-    status = ["/bin/sh", "-c", f"test -e {mark} || exit 3"]
-    node = make(process=None, commands={"start": ["touch", str(mark)], "stop": ["rm", str(mark)], "status": status})
+    status = [SH, "-c", f"test -e {mark} || exit 3"]
+    node = make(
+        process=None, commands={"start": [program("touch"), str(mark)], "stop": [program("rm"), str(mark)], "status": status}
+    )
     del node.entry["process"]
     node.configure({"broker": node.entry})
     assert node.ok("facts")["process"]["state"] == "stopped"
@@ -448,16 +438,6 @@ def test_commands_report_start_and_stop(make: Callable[..., Node], tmp_path: Pat
     node.ok("stop", job="s2")
     assert node.ended("s2")["state"] == "done"
     assert not mark.exists()
-
-
-# Directories
-
-STORAGE = """#!/bin/sh
-folder=$(sed -n 's/^log.dirs=//p' "$6")
-[ "$1" = format ] && [ "$3" = --release-version ] || exit 9
-printf 'version=1\\nnode.id=3000\\ncluster.id=%s\\n' "${2#--cluster-id=}" >"$folder/meta.properties"
-mkdir "$folder/__cluster_metadata-0"
-"""
 
 
 @pytest.fixture
@@ -509,6 +489,12 @@ def test_directories_that_hold_anything_else_are_not_formatted(controller: Node,
         (controller.data / "meta.properties").write_text(lines[held])
     assert controller.refused("format", release="3.9", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
     assert controller.refused("set_aside", node=3000) == ("other_cluster" if held == "cluster" else "holds_data")
+
+
+@pytest.mark.parametrize("release", ["3", "latest", "3.9 --ignore-formatted", "3.9-IV0\n"])
+def test_a_metadata_version_that_is_none_is_not_given_to_the_tool(controller: Node, release: str) -> None:
+    assert controller.refused("format", release=release, node=3000) == "malformed"
+    assert not controller.data.exists()
 
 
 def test_a_failed_format_says_what_the_tool_said(controller: Node) -> None:
@@ -622,14 +608,6 @@ def test_records_in_a_folder_that_others_may_write_are_neither_read_nor_written(
     assert node.properties.read_text() == NEW
 
 
-def agent_module() -> Any:
-    """The agent's code in this process, for what no process can show."""
-    made: Any = types.ModuleType("kmigrate_node")
-    made.__file__ = str(AGENT)
-    exec(compile(AGENT.read_text(), str(AGENT), "exec"), made.__dict__)  # noqa: S102  # it has no name that can be imported
-    return made
-
-
 def killed(node: Node, acts: list[str], ended: list[str], **more: Any) -> None:
     """The record of the job `r1`, killed after the acts that have ended."""
     folder = node.state / "broker"
@@ -666,8 +644,8 @@ def test_a_disk_of_records_that_fills_up_leaves_no_node_down(make: Callable[...,
     mark, state = tmp_path / "runs", tmp_path / "state" / "broker"
     mark.touch()
     fill = f"rm {mark}; dd if=/dev/zero of={state}/fill bs=1k 2>/dev/null; exit 0"
-    status = ["/bin/sh", "-c", f"test -e {mark} || exit 3"]
-    node = make(process=None, commands={"start": ["touch", str(mark)], "stop": ["/bin/sh", "-c", fill], "status": status})
+    status = [SH, "-c", f"test -e {mark} || exit 3"]
+    node = make(process=None, commands={"start": [program("touch"), str(mark)], "stop": [SH, "-c", fill], "status": status})
     del node.entry["process"]
     node.configure({"broker": node.entry})
     state.mkdir(parents=True)
@@ -743,8 +721,8 @@ def test_a_process_may_have_any_name(make: Callable[..., Node]) -> None:
 
 def test_a_start_command_may_leave_a_process_that_holds_its_output(make: Callable[..., Node], tmp_path: Path) -> None:
     mark = tmp_path / "runs"
-    start = ["/bin/sh", "-c", f"echo {'x' * 100_000}; sleep 15 & touch {mark}"]
-    node = make(commands={"start": start, "stop": ["rm", str(mark)], "status": ["/bin/sh", "-c", f"test -e {mark} || exit 3"]})
+    start = [SH, "-c", f"echo {'x' * 100_000}; sleep 15 & touch {mark}"]
+    node = make(commands={"start": start, "stop": [program("rm"), str(mark)], "status": [SH, "-c", f"test -e {mark} || exit 3"]})
     del node.entry["process"]
     node.configure({"broker": node.entry})
     began = time.monotonic()
@@ -908,6 +886,35 @@ def test_a_systemd_that_does_not_answer_leaves_no_node_down(node: Node) -> None:
     assert systemd.runs
 
 
+def test_a_job_goes_on_with_no_act_once_a_newer_token_is_known_and_its_node_is_started(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.record |= {"acts": ["stop", "write_meta", "start"], "done": [{"act": "stop", "began": 1.0, "ended": 2.0}]}
+    systemd.record |= {"cluster": CLUSTER, "token": 5, "metas": {str(node.data): META}}
+    systemd.role.save("tokens.json", {CLUSTER: 6})
+    systemd.runs = False
+    with pytest.raises(systemd.module.Refusal, match="token 5 is older than 6"):
+        systemd.role.carry_out(systemd.record)
+    assert systemd.runs
+    assert not (node.data / "meta.properties").exists()
+
+
+def test_no_directory_of_a_node_that_others_started_meanwhile_is_written(node: Node) -> None:
+    systemd = Systemd(agent_module(), node)
+    systemd.record["metas"] = {str(node.data): META}
+    with pytest.raises(systemd.module.Refusal, match="the broker is running: nothing of it must be changed now"):
+        systemd.role.act_write_meta(systemd.record)
+    assert not (node.data / "meta.properties").exists()
+
+
+def test_a_process_of_which_the_record_is_damaged_is_not_started_a_second_time(node: Node) -> None:
+    module, record = agent_module(), node.state / "broker" / "process.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{")
+    with pytest.raises(module.Refusal, match=r"process.json is damaged"):
+        module.Role("broker", node.entry, str(node.config)).act_start({})
+    record.unlink()
+
+
 def test_the_record_of_a_stop_has_what_systemd_says_of_it(node: Node) -> None:
     systemd = Systemd(agent_module(), node)
     systemd.result = "timeout"
@@ -948,7 +955,7 @@ def test_the_agent_needs_python_3_6_and_its_library_only() -> None:
 
 
 def test_the_agent_is_short_enough_to_be_read() -> None:
-    assert len(AGENT.read_text().splitlines()) <= 1115
+    assert len(AGENT.read_text().splitlines()) <= 1268
 
 
 def test_the_agent_is_executable_and_shipped() -> None:
@@ -960,15 +967,6 @@ def test_the_agent_is_executable_and_shipped() -> None:
 
 
 KINDS = ["kept file", "set aside", "metadata log", "controller file"]
-
-
-def left(node: Node) -> list[list[str]]:
-    return list(node.ok("leftovers")["left"])
-
-
-def removal(node: Node, *kinds: str) -> dict[str, Any]:
-    """A request to remove what is listed now."""
-    return {"kinds": list(kinds), "listed": hashlib.sha256(json.dumps(left(node)).encode()).hexdigest()}
 
 
 def test_a_broker_lists_and_removes_what_is_left_and_nothing_else(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import grp
+import hashlib
 import json
 import os
 import pwd
@@ -13,27 +14,17 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node, file, mounted
-from tests.node.test_agent import STORAGE, agent_module, job_pid, removal
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from tests.node.agent_parts import STORAGE, agent_module, job_pid, needs_root, removal
+from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, SH, STUBBORN, Node, file, mounted, program
 from tests.waiting import wait_for, wait_until
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are closed."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -150,7 +141,9 @@ def test_a_restart_that_was_killed_after_any_act_is_continued(make: Callable[...
 def unknown(make: Callable[..., Node], tmp_path: Path) -> Node:
     """A broker whose status command ends with neither 0 nor 3."""
     mark = tmp_path / "done"
-    node = make(commands={"start": ["touch", str(mark)], "stop": ["touch", str(mark)], "status": ["/bin/sh", "-c", "exit 4"]})
+    node = make(
+        commands={"start": [program("touch"), str(mark)], "stop": [program("touch"), str(mark)], "status": [SH, "-c", "exit 4"]}
+    )
     del node.entry["process"]
     node.configure({"broker": node.entry})
     return node
@@ -257,6 +250,28 @@ def test_a_name_that_is_no_utf_8_leaves_every_answer_readable(make: Callable[...
 
 
 @needs_root
+def test_root_removes_nothing_where_a_group_that_only_the_unit_gives_kafka_may_write(
+    make: Callable[..., Node], shared: Path
+) -> None:
+    """A unit's `SupplementaryGroups=` are not the user's: with them Kafka's user puts another folder in the place of its own."""
+    node = make(user="nobody")
+    node.is_controller()
+    (node.data / "secret.rolled-back-1").mkdir()  # beside the log directory of a controller
+    log_dir = node.data / "log"
+    log_dir.mkdir()
+    os.chown(node.data, 0, 54_321)
+    node.data.chmod(0o775)
+    document = json.loads(node.config.read_text())
+    document["roles"]["controller"]["log_dirs"] = [str(log_dir)]
+    node.config.write_text(json.dumps(document))
+    (node.data / "secret.rolled-back-1").rename(node.data / "log.rolled-back-1")
+    (node.data / "log.rolled-back-1").chmod(0o700)
+    node.token = 9
+    assert node.refused("remove", **removal(node, "set aside")) == "permission"
+    assert (node.data / "log.rolled-back-1").exists()
+
+
+@needs_root
 @pytest.mark.parametrize("kind", ["disk", "bind"])
 def test_a_directory_that_is_a_mount_point_is_emptied(make: Callable[..., Node], shared: Path, kind: str) -> None:
     """A bind mount of the same file system has the device number of its parent."""
@@ -279,6 +294,29 @@ def bound(source: Path, folder: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", str(folder)], check=True, timeout=10)
+
+
+@needs_root
+def test_a_mount_point_inside_a_directory_is_named_before_anything_is_moved_or_removed(
+    make: Callable[..., Node], shared: Path
+) -> None:
+    """What is mounted there is no part of the directory: its content would have been deleted with it, and its own place is busy for ever."""
+    node, others = make(), shared / "others"
+    node.is_controller()
+    (others / "orders-0").mkdir(parents=True)
+    (node.data / "meta.properties").write_text(f"node.id=1\ncluster.id={CLUSTER}\n")
+    (node.data / "a b").mkdir()
+    with bound(others, node.data / "a b"):
+        answer = node.ask("set_aside", node=1)["error"]
+        assert (answer["code"], f"umount {node.data}/a b" in answer["text"]) == ("holds_data", True)
+        assert (node.data / "meta.properties").exists()
+    assert node.ok("set_aside", node=1) == {"moved": [f"{node.data}.rolled-back-1"]}
+    with bound(others, node.data.parent / f"{node.data.name}.rolled-back-1" / "a b"):
+        left = node.ok("leftovers")["left"]
+        listed = {"kinds": ["set aside"], "listed": hashlib.sha256(json.dumps(left).encode()).hexdigest()}
+        assert node.refused("remove", **listed) == "holds_data"
+        assert (others / "orders-0").is_dir(), "another's data"
+    assert node.ok("remove", **listed) == {"removed": [f"{node.data}.rolled-back-1"]}
 
 
 KILLED = """#!/bin/sh
@@ -461,7 +499,7 @@ def test_no_pattern_takes_more_than_linear_time(function: str, pattern: str | by
     def too_slow(*_: object) -> None:
         raise AssertionError(f"{pattern!r} takes more than linear time for {text[:20]!r}")
 
-    before = signal.signal(signal.SIGVTALRM, too_slow)
+    before, began = signal.signal(signal.SIGVTALRM, too_slow), time.process_time()
     signal.setitimer(signal.ITIMER_VIRTUAL, 5.0)
     try:
         for letter in letters(pattern):
@@ -475,6 +513,7 @@ def test_no_pattern_takes_more_than_linear_time(function: str, pattern: str | by
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+    assert time.process_time() - began < 5.5, "seconds of a processor: also what a pattern holds back the signal for"
 
 
 @pytest.mark.parametrize(
@@ -559,13 +598,6 @@ FRAMES = {
     "half a letter that is echoed": b'{"v":1,"verb":"facts","role":"\\ud800"}',
     "half a letter as a verb": b'{"v":1,"verb":"\\ud800","role":"broker"}',
 }
-
-
-@pytest.fixture(scope="module")
-def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    made = Node(tmp_path_factory.mktemp("unchanged"))
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("frame", FRAMES)

@@ -14,14 +14,14 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.core import agent as decisions
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.preflight import agent as decisions
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
-from airflow_provider_kmigrate.node.command import Reach, check
-from airflow_provider_kmigrate.node.script import AGENT, version_of
+from airflow_provider_kmigrate.node.command import Reach, check_nodes
+from airflow_provider_kmigrate.node.script import AGENT, read_agent_version
 from tests.node.machine import CLUSTER, META, OLD, Node
 
-VERSION = version_of(AGENT.read_text())
+VERSION = read_agent_version(AGENT.read_text())
 
 
 @pytest.fixture
@@ -102,6 +102,19 @@ def test_a_role_that_only_one_side_has_is_named(machine: Node) -> None:
     assert "has a controller on" in str(found)
 
 
+@pytest.mark.parametrize("java", [True, False])
+def test_a_controllers_storage_tool_is_proven_by_running_it(machine: Node, java: bool) -> None:
+    tool = machine.root / "storage"
+    tool.write_text(f"#!/bin/sh\n[ $1 = random-uuid ] || exit 1\n{'true' if java else 'exec java-that-is-not-there'}\n")
+    tool.chmod(0o755)
+    machine.properties.unlink()
+    machine.entry |= {"storage_tool": [str(tool)], "log_dirs": [str(machine.root / "var" / "kraft")]}
+    machine.is_controller()
+    [found] = checked(spec(machine, NodeRole.CONTROLLER, id=3000, log_dir=str(machine.root / "var" / "kraft")))
+    assert ("the storage tool" in found.seen) == java
+    assert ("random-uuid ended with exit code 127" in str(found)) != java
+
+
 def test_a_clock_that_differs_is_named(machine: Node) -> None:
     [found] = checked(spec(machine), ahead=600.0)
     assert "[W8] the clock of kafka0 differs by +600." in str(found)
@@ -135,9 +148,40 @@ FACTS = {
 def test_the_start_at_boot_is_corrected_in_the_direction_that_helps(*, enabled: bool, meta: str | None, verb: str) -> None:
     """A rebuilt cluster's controllers are enabled before they are formatted: to enable them once more would help nobody."""
     facts = FACTS | {"boot_enabled": enabled, "log_dirs": {"/l": {"free": ROOM, "meta": meta}}}
-    [found] = decisions.of_node(CONTROLLER, ROLE, facts, 0.0)
+    [found] = decisions.find_node_problems(CONTROLLER, ROLE, facts, 0.0)
     assert found.text.endswith("The unit: kafka.service, on kafka0.")
     assert found.next_step.startswith(f"On that machine: `systemctl {verb}")
+
+
+STOPS_ALL = {"ExecStop": "/opt/kafka/bin/kafka-server-stop.sh"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "neighbours", "said"),
+    [
+        (
+            {"unit": UNIT | STOPS_ALL},
+            [CONTROLLER],
+            "[B19] broker 1: kafka.service would end controller 3000 on kafka0, too: ExecStop=",
+        ),
+        (
+            {"unit": UNIT | STOPS_ALL, "beside": 2},
+            [],
+            "[B19] broker 1: kafka.service would end 2 other Kafka processes on kafka0",
+        ),
+        ({"unit": UNIT | STOPS_ALL}, [], ""),
+        ({"starts": ["/other"]}, [], "[R13] broker 1: kafka.service starts Kafka with /other, not with /p."),
+        (
+            {"unit": UNIT | {"KillSignal": "9"}},
+            [],
+            "[W7] broker 1: kafka.service kills Kafka instead of stopping it: KillSignal=9.",
+        ),
+    ],
+    ids=["a neighbour", "others beside it", "alone", "another file", "killed"],
+)
+def test_what_a_unit_would_do_to_others_and_to_its_node(facts: dict[str, Any], neighbours: list[NodeSpec], said: str) -> None:
+    found = [str(reason) for reason in decisions.find_node_problems(NODE, ROLE, FACTS | facts, 0.0, neighbours)]
+    assert [text.startswith(said) for text in found] == [True] * bool(said), found
 
 
 @pytest.mark.parametrize(
@@ -149,7 +193,7 @@ def test_the_start_at_boot_is_corrected_in_the_direction_that_helps(*, enabled: 
     ],
 )
 def test_what_is_wrong_with_an_agent(hello: dict[str, Any], said: list[str]) -> None:
-    found = [reason.text for reason in decisions.of_machine(HELLO | hello, "1.0", [NODE])]
+    found = [reason.text for reason in decisions.find_machine_problems(HELLO | hello, "1.0", [NODE])]
     assert len(found) == len(said)
     assert all(text in one for text, one in zip(said, found, strict=True))
 
@@ -186,7 +230,7 @@ def test_what_is_wrong_with_an_agent(hello: dict[str, Any], said: list[str]) -> 
 def test_what_is_wrong_with_a_node(
     node: NodeSpec, role: dict[str, Any], facts: dict[str, Any], skew: float, codes: list[str]
 ) -> None:
-    found = [*decisions.of_node(node, ROLE | role, FACTS | facts, skew)]
+    found = [*decisions.find_node_problems(node, ROLE | role, FACTS | facts, skew)]
     assert [reason.code for reason in found] == codes
     assert all(reason.next_step for reason in found)
 
@@ -203,11 +247,11 @@ def test_the_command_prints_a_line_a_node_and_ends_with_1_if_one_fails(machine: 
         spec(machine),
         spec(machine, id=2, host="kafka1", hosts=HostSpec("agent", "/p", connect=("sh", "-c", "echo no >&2; exit 3"))),
     )
-    assert check(Reach({}, {}), {"kafka1": (bad,)}, CLUSTER, lambda line: said.append(str(line))) == 1
+    assert check_nodes(Reach({}, {}), {"kafka1": (bad,)}, {"kafka1": CLUSTER}, lambda line: said.append(str(line))) == 1
     assert said[0].startswith(
         "FAIL  broker 2 on kafka1\n      [M03] kafka1: `sh -c echo no >&2; exit 3` ended with exit code 3: no "
     )
     said.clear()
-    code = check(Reach({}, {}), {"kafka0": (good,)}, CLUSTER, lambda line: said.append(str(line)))
+    code = check_nodes(Reach({}, {}), {"kafka0": (good,)}, {"kafka0": CLUSTER}, lambda line: said.append(str(line)))
     root = json.loads(json.dumps(machine.ok("hello")))["root"]
     assert (code, said[0].startswith("ok    broker 1 on kafka0: ")) == (int(not root), root)

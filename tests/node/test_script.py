@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pwd
 import re
 import subprocess
 import sys
@@ -15,31 +13,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, SpecError
-from airflow_provider_kmigrate.node import command
-from airflow_provider_kmigrate.node.command import Reach, gone, install, machines, main, shell_in
-from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, script, version_of
+from airflow_provider_kmigrate.node import command, pin
+from airflow_provider_kmigrate.node.command import Reach, build_shell_command, group_by_machine, install, list_gone_nodes, main
+from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, build_install_script, read_agent_version
 from airflow_provider_kmigrate.spec import loads
-from tests.clients.test_hosts_agent import FakePipe
-
-FILE = """\
-name: prod
-cluster_id: q1Sh-9_ISia_zwGINzRvyQ
-zookeeper: {conn_id: zk}
-kafka: {conn_id: kf}
-hosts: {properties: /etc/kafka/server.properties, ssh_conn_id: prod_ssh}
-brokers: [{id: 0, host: kafka0}, {id: 1, host: kafka1}]
-controllers:
-  - {id: 3000, host: kafka0, properties: "/etc/kafka/it's.properties", port: 9093, log_dir: /var/lib/kraft}
-  - {id: 3001, host: ctl1, log_dir: /var/lib/kraft}
-"""
-SETUP = InstallOptions(user="root", login="root", storage_tool="/bin/true")
-MACHINES = machines(loads(FILE))
-
-
-def text(setup: InstallOptions = SETUP) -> str:
-    return script("prod", MACHINES, setup, AGENT.read_text())
+from tests.clients.fake_pipe import FakePipe
+from tests.node.script_text import FILE, MACHINES, SETUP, text
 
 
 def sourced(*commands: str) -> subprocess.CompletedProcess[str]:
@@ -48,103 +29,37 @@ def sourced(*commands: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh"], input="\n".join(lines), capture_output=True, text=True, timeout=10, check=False)
 
 
-def node_json(machine: str) -> Any:
-    """What the branch of a machine makes, with these directories in the broker's file."""
+def draft(machine: str) -> Any:
+    """The units that the branch of a machine needs, and the draft of its node.json."""
     [case] = re.findall(rf"^    {machine}\)\n(.*?) ;;$", text(), re.MULTILINE | re.DOTALL)
-    done = sourced('directories_of() { directories=\'["/a", "/b"]\'; }', "must_own() { :; }", case, "printf '%s' \"$json\"")
+    done = sourced(case, "printf '%s' \"$json\"")
     units, _, found = done.stdout.partition("{")
     return [line.split()[1:] for line in units.splitlines()], json.loads("{" + found)
 
 
 def test_a_machine_gets_the_roles_that_the_cluster_file_gives_it() -> None:
-    units, config = node_json("kafka0")
+    units, config = draft("kafka0")
     assert units == [["kafka.service", "--unit"], ["kafka-controller.service", "--controller-unit"]]
     shared = {"user": "root", "storage_tool": ["/bin/true"]}
     own = {
         "systemd": "kafka.service",
         "properties": "/etc/kafka/server.properties",
-        "log_dirs": ["/a", "/b"],
+        "log_dirs": None,  # its file names them, on the machine
         "stop_timeout": 330.0,
     }
     beside = {"systemd": "kafka-controller.service", "properties": "/etc/kafka/it's.properties", "log_dirs": ["/var/lib/kraft"]}
     assert config == {"version": 1, "roles": {"broker": shared | own, "controller": shared | beside | {"stop_timeout": 60.0}}}
-    assert node_json("ctl1")[0] == [["kafka.service", "--unit"]]
-    assert list(node_json("ctl1")[1]["roles"]) == ["controller"]
+    assert draft("ctl1")[0] == [["kafka.service", "--unit"]]
+    assert list(draft("ctl1")[1]["roles"]) == ["controller"]
 
 
-@pytest.mark.parametrize(
-    ("properties", "directories"),
-    [
-        ("log.dirs=/a\n", ["/a"]),
-        ("#log.dirs=/x\nlog.dirs = /b , /a\r\nlog.dir=/c\n", ["/a", "/b"]),
-        ("log.dirs=/a\nlog.dirs: /b\n", ["/b"]),
-        ("log.dir=/a\nmetadata.log.dir=/m\n", ["/a", "/m"]),
-        ("log.dirs=/a,/b\nmetadata.log.dir=/a\n", ["/a", "/b"]),
-    ],
-)
-def test_a_brokers_directories_are_those_of_its_file(tmp_path: Path, properties: str, directories: list[str]) -> None:
-    (tmp_path / "server.properties").write_text(properties)
-    done = sourced(f"directories_of {tmp_path}/server.properties", "printf '%s' \"$directories\"")
-    assert (done.stderr, json.loads(done.stdout)) == ("", directories)
-
-
-@pytest.mark.parametrize(
-    ("properties", "said"), [("a=1\n", "neither log.dirs"), ('log.dirs=/a"b\n', "quote"), ("log.dirs=/a,\\\n", "backslash")]
-)
-def test_directories_that_cannot_be_read_are_an_error(tmp_path: Path, properties: str, said: str) -> None:
-    (tmp_path / "server.properties").write_text(properties)
-    done = sourced(f"directories_of {tmp_path}/server.properties")
-    assert (done.returncode, said in done.stderr) == (1, True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to other users: needs root")
-@pytest.mark.parametrize(
-    ("owner", "group", "mode", "said"),
-    [
-        ("nobody", 0, 0o750, ""),
-        (0, "nobody", 0o770, ""),
-        (0, "nobody", 0o750, "belongs to others"),
-        (0, 0, 0o755, "belongs to others"),  # such as one of /etc
-        (0, 0, 0o775, "belongs to others"),
-        (1001, "nobody", 0o770, "belongs to others"),
-        ("link", 0, 0, "is a link, or no directory"),
-        ("above", 0, 0, "is a link, or no directory"),
-        ("absent", 0, 0, "is a link, or no directory"),
-        ("file", 0, 0, "is a link, or no directory"),
-    ],
-)
-def test_a_directory_that_the_brokers_file_names_must_be_its_users(
-    tmp_path: Path, owner: str | int, group: str | int, mode: int, said: str
-) -> None:
-    """Whoever may write that file chooses: a folder of root's, named there, would be one in which root writes."""
-    user, path, mine = pwd.getpwnam("nobody"), tmp_path / "data", tmp_path / "mine"
-    mine.mkdir()
-    os.chown(mine, user.pw_uid, user.pw_gid)
-    if owner == "link":
-        path.symlink_to(mine)
-    elif owner == "above":
-        (tmp_path / "up").symlink_to(tmp_path)
-        path = tmp_path / "up" / "mine"
-    elif owner == "file":
-        path.touch()
-    elif owner != "absent":
-        path.mkdir()
-        path.chmod(mode)
-        named = {"nobody": (user.pw_uid, user.pw_gid)}
-        os.chown(path, *(named[one][at] if isinstance(one, str) else one for at, one in enumerate((owner, group))))
-    (tmp_path / "server.properties").write_text(f"log.dirs={mine},{path}\n")
-    done = sourced(f"directories_of {tmp_path}/server.properties", "must_own nobody", "echo written")
-    assert (done.returncode, "written" in done.stdout) == ((1, False) if said else (0, True)), done.stderr
-    assert said in done.stderr
-
-
-def test_it_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
+def test_the_install_script_is_posix_and_holds_the_agent_and_one_line_of_sudoers() -> None:
     whole = text(InstallOptions())
     assert subprocess.run(["sh", "-n"], input=whole, text=True, check=False, timeout=10).returncode == 0
     assert AGENT.read_text() in whole
     assert "printf '%s\\n' 'kmigrate ALL=(root) NOPASSWD: /usr/local/sbin/kmigrate-node serve'" in whole
     assert not re.findall(r"@[A-Z]+@", whole)
-    assert f"Installs kmigrate-node {version_of(AGENT.read_text())} on" in whole
+    assert f"Installs kmigrate-node {read_agent_version(AGENT.read_text())} on" in whole
 
 
 BROKER, CONTROLLER = {"systemd": "kafka.service"}, {"systemd": "kafka-controller.service"}
@@ -172,12 +87,12 @@ def test_the_first_node_json_replaces_nothing(tmp_path: Path) -> None:
 
 
 def test_two_spellings_of_a_host_are_one_machine_with_both_roles() -> None:
-    assert machines(loads(FILE.replace("{id: 3000, host: kafka0", "{id: 3000, host: KAFKA0."))).keys() == MACHINES.keys()
+    assert group_by_machine(loads(FILE.replace("{id: 3000, host: kafka0", "{id: 3000, host: KAFKA0."))).keys() == MACHINES.keys()
 
 
 def test_no_value_of_the_cluster_file_is_looked_into() -> None:
-    odd = machines(loads(FILE.replace("it's.properties", "@SUDOERS@ @AGENT@.properties")))
-    whole = script("prod", odd, SETUP, AGENT.read_text())
+    odd = group_by_machine(loads(FILE.replace("it's.properties", "@SUDOERS@ @AGENT@.properties")))
+    whole = build_install_script("prod", odd, SETUP, AGENT.read_text())
     assert '"/etc/kafka/@SUDOERS@ @AGENT@.properties"' in whole
     assert subprocess.run(["sh", "-n"], input=whole, text=True, check=False, timeout=10).returncode == 0
 
@@ -198,14 +113,14 @@ def test_half_of_it_does_nothing() -> None:
         (("ssh", "k", "sudo -n /usr/local/sbin/kmigrate-node serve"), ("ssh", "k", "sudo -n /bin/sh -s")),
     ],
 )
-def test_it_goes_the_way_of_the_agent(argv: tuple[str, ...], shell: tuple[str, ...]) -> None:
-    assert shell_in(argv) == shell
+def test_the_install_script_is_sent_over_the_same_connection_as_the_agent(argv: tuple[str, ...], shell: tuple[str, ...]) -> None:
+    assert build_shell_command(argv) == shell
 
 
 @pytest.mark.parametrize("argv", [("ssh", "k"), ("serve",), ("ssh", "k", "kmigrate-node serve --config x")])
 def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> None:
     with pytest.raises(Refused, match=r"M03.*--script"):
-        shell_in(("x", *argv))
+        build_shell_command(("x", *argv))
 
 
 @pytest.mark.parametrize(
@@ -220,15 +135,15 @@ def test_a_command_that_leads_elsewhere_is_refused(argv: tuple[str, ...]) -> Non
 )
 def test_nodes_that_no_agent_can_serve_are_refused(old: str, new: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        machines(loads(FILE.replace(old, new)))
+        group_by_machine(loads(FILE.replace(old, new)))
 
 
 def test_a_node_that_is_gone_is_skipped_and_the_others_are_not() -> None:
     spec = loads(FILE.replace("host: ctl1,", "host: ctl1, driver: gone,"))
-    named = {node.name for nodes in machines(loads(FILE)).values() for node in nodes}
-    left = {node.name for nodes in machines(spec).values() for node in nodes}
-    assert named - left == {node.name for node in gone(spec)}
-    assert len(gone(spec)) == 1
+    named = {node.name for nodes in group_by_machine(loads(FILE)).values() for node in nodes}
+    left = {node.name for nodes in group_by_machine(spec).values() for node in nodes}
+    assert named - left == {node.name for node in list_gone_nodes(spec)}
+    assert len(list_gone_nodes(spec)) == 1
 
 
 def test_the_commands_say_which_node_is_gone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +168,7 @@ class FakeReach(Reach):
     pipes: list[FakePipe]
     sent: list[bytes]
 
-    def root_shell(self, node: NodeSpec) -> Any:
+    def open_root_shell(self, node: NodeSpec) -> Any:
         pipe = self.pipes.pop(0)
         pipe.write = lambda data, _: self.sent.append(data)  # type: ignore[method-assign]
         return pipe
@@ -277,26 +192,44 @@ PLAN = b"ctl1: would write /etc/kmigrate/node.json (root, mode 0644)\n"
     [
         ([FakePipe(PLAN, code=0)], False, 1, "would write", 1),
         ([FakePipe(PLAN, code=0)], None, 0, "would write", 1),
-        ([FakePipe(PLAN, code=0), FakePipe(b"ctl1: writes x\n", code=0)], True, 0, "ctl1: writes x", 2),
+        ([FakePipe(PLAN, code=0), FakePipe(b"ctl1: writes x\n", code=0)], True, 0, "ok    ctl1: writes x", 2),
         ([FakePipe(PLAN, code=0), FakePipe(b"", code=1, said="ctl1: disk\n")], True, 1, "ctl1: disk", 2),
         ([FakePipe(b"ctl1: x is there\n", code=0)], True, 0, "Nothing to do.", 1),
         ([FakePipe(code=1, said="ctl1: there is no user kafka")], True, 1, "no user kafka", 1),
         ([FakePipe(code=1, said="sudo: a password is required")], True, 1, "[M03] the user of the connection may not", 1),
         ([FakePipe(b'{"v": 1, "id": null, "error": {}}', code=0)], True, 1, "--script", 1),
         ([FakePipe(PLAN, TimeoutError())], True, 1, "did not end within", 1),
+        ([FakePipe(*[b"x" * 65_536] * 17, code=0)], None, 1, "said more than 1 MiB", 1),
         ([FakePipe(PLAN)], True, 1, "would write", 1),
     ],
 )  # fmt: skip
-def test_it_shows_the_plan_and_writes_only_what_was_agreed(
+def test_an_installation_shows_the_plan_and_writes_only_what_was_agreed(
     pipes: list[FakePipe], agrees: bool | None, code: int, said: str, asked: int
 ) -> None:
     shown: list[str] = []
     at = reach(*pipes)
     agreed = None if agrees is None else lambda: bool(agrees)
-    assert install(at, one("ctl1"), text(), lambda line: shown.append(str(line)), agreed) == code
+    assert install(at, one("ctl1"), {"ctl1": text()}, lambda line: shown.append(str(line)), agreed) == code
     assert said in shown[-1]
     assert [sent.splitlines()[-2] for sent in at.sent] == [b"main ctl1 --dry-run </dev/null", b"main ctl1  </dev/null"][:asked]
     assert not any(pipe.open for pipe in pipes)
+
+
+def test_a_machine_that_always_says_one_more_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the command for ever, and what it says is kept."""
+    monkeypatch.setattr(command, "_TIMEOUT", 0.2)
+    shown: list[str] = []
+    assert install(reach(Late()), one("ctl1"), {"ctl1": text()}, lambda line: shown.append(str(line)), None) == 1
+    assert "did not end within" in shown[-1]
+
+
+class Late(FakePipe):
+    """Each of its bytes is in time."""
+
+    def read(self, timeout: float) -> bytes:
+        if timeout <= 0:
+            raise TimeoutError
+        return b"x"
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 1), (["--dry-run"], 0), (["--yes"], 0)])
@@ -357,12 +290,24 @@ def test_the_login_of_the_connection_gets_the_line_of_sudoers(
     known = tmp_path / "connections.json"
     known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}}))
     seen: list[Any] = []
-    monkeypatch.setattr(command, "install", lambda *arguments: seen.append(arguments) or 0)
+    monkeypatch.setattr(command, "install", lambda *arguments, **_: seen.append(arguments) or 0)
     assert main(["install", str(file), "--connections", str(known), "--host", "ctl1"]) == 0
     [(_, found, sent, _, agreed)] = seen
-    assert (list(found), "'deploy ALL=(root) NOPASSWD" in sent) == (["ctl1"], True)
+    assert (list(found), "'deploy ALL=(root) NOPASSWD" in sent["ctl1"]) == (["ctl1"], True)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert not agreed(), "no terminal is there to answer"
+
+
+@pytest.mark.parametrize("login", ["root", "", None])
+def test_without_one_login_of_all_connections_it_must_be_named(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], login: str | None
+) -> None:
+    file.write_text(FILE.replace("{id: 1, host: kafka1}", "{id: 1, host: kafka1, ssh_conn_id: other_ssh}"))
+    other = {"conn_type": "ssh"} | ({} if login is None else {"login": login})
+    known = tmp_path / "connections.json"
+    known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}, "other_ssh": other}))
+    assert main(["install", str(file), "--connections", str(known), "--yes"]) == 2
+    assert "[N03] the SSH connections other_ssh, prod_ssh do not name one login" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "answer"), [("--yes", True), ("--dry-run", None)])
@@ -372,6 +317,57 @@ def test_an_option_answers_the_question(
     known = tmp_path / "connections.json"
     known.write_text(json.dumps({"prod_ssh": {"conn_type": "ssh", "login": "deploy"}}))
     asked = list[bool | None]()
-    monkeypatch.setattr(command, "install", lambda *given: asked.append(given[-1] and given[-1]()) or 0)
+    monkeypatch.setattr(command, "install", lambda *given, **_: asked.append(given[-1] and given[-1]()) or 0)
     assert main(["install", str(file), "--connections", str(known), option]) == 0
     assert asked == [answer]
+
+
+def test_python_takes_no_module_of_the_folder_in_which_root_stands() -> None:
+    assert re.findall(r"/usr/bin/python3 (?!-I\b)(?!of version).*", text()) == []
+
+
+def test_a_name_of_others_moves_no_cursor_of_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "draft").write_text(
+        json.dumps({"roles": {"\x1b]0;broker\n": {"properties": "/absent", "log_dirs": None, "user": "nobody"}}})
+    )
+    assert pin.main(str(AGENT), str(tmp_path / "draft")) == 1
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert said.strip().isprintable()
+
+
+WITHOUT_SYSTEMD = [
+    "--start",
+    "/usr/bin/ctl start {role}",
+    "--stop",
+    "/usr/bin/ctl stop {role}",
+    "--status",
+    "/usr/bin/ctl status {role}",
+]
+
+
+def test_without_systemd_node_json_has_the_commands_of_each_role(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install", str(file), "--script", *WITHOUT_SYSTEMD, "--log", "/var/log/kafka/{role}.log"]) == 0
+    printed = capsys.readouterr().out
+    [case] = re.findall(r"^    kafka0\)\n(.*?) ;;$", printed, re.MULTILINE | re.DOTALL)
+    assert "needs_unit" not in case
+    roles = json.loads(
+        subprocess.run(["sh"], input=f"{case}\nprintf '%s' \"$json\"", capture_output=True, text=True, check=True).stdout
+    )["roles"]
+    for role in ("broker", "controller"):
+        assert roles[role]["commands"] == {verb: ["/usr/bin/ctl", verb, role] for verb in ("start", "stop", "status")}
+        assert (roles[role]["log"], "systemd" in roles[role]) == (f"/var/log/kafka/{role}.log", False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (WITHOUT_SYSTEMD[:4], "all of them"),
+        ([word.replace(" {role}", "") for word in WITHOUT_SYSTEMD], "kafka0 has a broker and a controller"),
+    ],
+)
+def test_commands_that_are_not_whole_or_would_act_on_two_nodes_are_refused(
+    file: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["install", str(file), "--script", *words]) == 2
+    assert said in capsys.readouterr().err

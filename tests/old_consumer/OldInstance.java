@@ -106,6 +106,9 @@ public final class OldInstance {
         try {
             if (holding) {
                 connector.commitOffsets();
+                if (Boolean.getBoolean("tell.commits")) { // after it nothing that was told is uncommitted
+                    say("committed", "");
+                }
             }
         } finally {
             TURN.unlock();

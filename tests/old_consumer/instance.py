@@ -19,14 +19,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_kmigrate.applications.event_log import FileSink, new_writer
+from airflow_provider_kmigrate.applications.event_log import FileSink, new_writer_name
 from airflow_provider_kmigrate.applications.migrating.consumer import audited_of
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
-from airflow_provider_kmigrate.core.event_lines import encode
-from airflow_provider_kmigrate.core.events import Ownership
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.events.model import Ownership
+from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from airflow_provider_kmigrate.probe.process import Lifetime
 from tests.kit.localcluster import runtime
 from tests.kit.verifiable import consumer_events
@@ -88,8 +88,8 @@ def run(folder: Path, name: str, kind: str) -> None:
     """Be the instance, until SIGTERM."""
     application = Application.read(folder)
     events = Path(application.events)
-    sink, lifetime = FileSink(events), Lifetime(folder).listen()
-    writer = new_writer(f"{name}-{kind}-")
+    sink, lifetime = FileSink(events), Lifetime(folder).listen_for_signals()
+    writer = new_writer_name(f"{name}-{kind}-")
     if kind == MemberKind.ZOOKEEPER:
         _old(application, name, sink, writer, lifetime)
     elif kind in _STAGES:
@@ -160,7 +160,7 @@ def _written(  # noqa: PLR0917  # what one writer is made of
         try:
             for event in consumer_events(_lines(child), writer, application.group, (application.topic,)):
                 if isinstance(event, Ownership):
-                    sink.own(event)
+                    sink.write_ownership(event)
                 else:
                     sink.append(writer, [encode(event)])
                 if lifetime.abandoned:

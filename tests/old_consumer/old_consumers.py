@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.audit.connector import cache, resolved
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.audit.connector import cache_folder, resolve_pom
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.kit.localcluster.jars import java
 
@@ -25,18 +25,18 @@ _FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-Djava.net
 def class_path(version: str = LATEST) -> str:
     """The jars of a release, resolved once."""
     without = Refused("there is no Maven: install it (Debian, Ubuntu: apt-get install maven)")
-    return f"{resolved(_HERE / f'pom-{version}.xml', f'old-consumer-{version}', without)}/*"
+    return f"{resolve_pom(_HERE / f'pom-{version}.xml', f'old-consumer-{version}', without)}/*"
 
 
 def _programs(version: str) -> Path:
     """The folder of our Java programs, compiled against a release, once for each state of their sources."""
     sources = sorted(_HERE.glob("*.java"))
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    folder = cache() / f"old-consumer-programs-{version}-{state}"
+    folder = cache_folder() / f"old-consumer-programs-{version}-{state}"
     if not folder.is_dir():
         jars = Path(class_path(version)).parent
         compiler = [java(), *_FLAGS, "-cp", f"{jars}/*", "org.eclipse.jdt.internal.compiler.batch.Main", "-8", "-nowarn"]
-        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
             target = Path(scratch) / "classes"
             known = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
             subprocess.run([*compiler, "-cp", known, "-d", str(target), *map(str, sources)], check=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Frozen, Strategy, assign
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import Assigned, Frozen, Strategy, assign
+from airflow_provider_kmigrate.core.member.registration import (
     Registration,
     consumer_of,
     read_registration,
     write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
 
 TOPICS = {
     **{name: n for n, name in enumerate(("t", "t1", "t10", "app.a", "app.b", "appxa", "Topic", "UPPER", "a-b_c.d"), start=1)},

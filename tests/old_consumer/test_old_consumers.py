@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Strategy, assign
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import Assigned, Strategy, assign
+from airflow_provider_kmigrate.core.member.registration import (
     GroupPaths,
     Registration,
     read_registration,
     write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, console_consumer, members

@@ -148,7 +148,13 @@ def browser(profile: Path) -> Iterator[Browser]:
     # Chromium reads its commands from descriptor 3 and answers on 4.
     script = f'exec "$@" 3<&{from_us[0]} 4>&{to_us[1]} 2>/dev/null'
     command = ["bash", "-c", script, "chromium", binary, *_FLAGS, f"--user-data-dir={profile}"]
-    process = subprocess.Popen(command, pass_fds=(from_us[0], to_us[1]), stdout=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        pass_fds=(from_us[0], to_us[1]),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(profile)},  # it is killed, and its own folders would stay in /tmp
+    )
     os.close(from_us[0])
     os.close(to_us[1])
     try:

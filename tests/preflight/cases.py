@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.steps.prepare import Preflight
 from tests.core import preflight_around as around
-from tests.core.test_preflight import Case, both, healthy, orders, zk
+from tests.core.preflight_views import Case, both, healthy, orders, zk
 
 HOSTILE = '<script>alert("x")</script>\x00\u202e'
 
 
 def observed(case: Case) -> Preflight:
-    return Preflight(*case, findings(*case), 1.25)
+    return Preflight(*case, run_checks(*case), 1.25)
 
 
 def good() -> Preflight:
@@ -21,7 +21,7 @@ def good() -> Preflight:
 
 
 def open_questions() -> Preflight:
-    case = around.release("3.6-IV2")(*around.remote()(*around.environment(one_machine=False)(*healthy())))
+    case = around.release("3.7-IV4")(*around.remote()(*around.environment(one_machine=False)(*healthy())))
     return observed(case)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from airflow_provider_kmigrate.core.text import prose, unmarked
-from airflow_provider_kmigrate.preflight.page import as_document, render, write
+from airflow_provider_kmigrate.core.shared.text import defuse_markup, prose_to_html
+from airflow_provider_kmigrate.preflight.page import as_document, render_page, write_report
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_loads_alone, check_readable, check_whole
 from tests.preflight.cases import HOSTILE, PAGES
@@ -22,7 +22,7 @@ OUTCOMES = {"broken": "BLOCKED", "open": "OPEN QUESTIONS", "good": "READY"}
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("preflights")
-    return {name: write(make(), folder / name) for name, make in PAGES.items()}
+    return {name: write_report(make(), folder / name) for name, make in PAGES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +43,19 @@ def test_the_document_is_as_its_schema_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
-    page = render(as_document(PAGES[name]()))
+    page = render_page(as_document(PAGES[name]()))
     check_whole(page, links={"preflight.json"})
     assert 'href="preflight.json"' in page
 
 
 def test_commands_of_the_runbook_are_code_and_hostile_text_is_text() -> None:
-    assert prose("Run `a <b> --c`, `then` wait.") == "Run <code>a &lt;b&gt; --c</code>, <code>then</code> wait."
-    assert prose('one `alone, "<script>') == "one `alone, &quot;&lt;script&gt;"
+    assert prose_to_html("Run `a <b> --c`, `then` wait.") == "Run <code>a &lt;b&gt; --c</code>, <code>then</code> wait."
+    assert prose_to_html('one `alone, "<script>') == "one `alone, &quot;&lt;script&gt;"
 
 
 def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None:
     result = PAGES["broken"]()
-    page, kept = write(result, tmp_path).read_text(), json.loads((tmp_path / "preflight.json").read_text())
+    page, kept = write_report(result, tmp_path).read_text(), json.loads((tmp_path / "preflight.json").read_text())
     assert page.count('<article class="finding">') == len(result.found) == len(kept["findings"])
     assert all(f"<code>{finding.code}</code>" in page for finding in result.found)
     assert HOSTILE not in page
@@ -67,7 +67,7 @@ def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None
 class TestInTheBrowser:
     @pytest.mark.parametrize("name", PAGES)
     @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")])
-    def test_it_loads_alone_fits_the_window_and_can_be_read(
+    def test_the_preflight_page_loads_alone_fits_the_window_and_can_be_read(
         self, tab: Browser, pages: dict[str, Path], name: str, width: int, scheme: str
     ) -> None:
         check_loads_alone(tab, pages[name], width, scheme)
@@ -79,7 +79,7 @@ class TestInTheBrowser:
         assert sections == ["counts", "block", "not-known", "warn", "unread", "about"]
         assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('BLOCKED')")
         message = tab.value("document.querySelector('#block').innerText")
-        assert unmarked('<script>alert("x")</script>') in message
+        assert defuse_markup('<script>alert("x")</script>') in message
 
     def test_a_good_cluster_has_no_empty_parts(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["good"])

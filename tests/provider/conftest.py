@@ -26,12 +26,12 @@ from airflow.sdk import DAG, Variable
 from airflow.sdk.execution_time.comms import GetHITLDetailResponse
 from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
 from fastapi.testclient import TestClient
-from sqlalchemy import event
+from sqlalchemy import event, select
 from sqlalchemy.engine import Engine
 
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.hooks.step_context import opener
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.utils.step_context import opener
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.steps.sim import SimCluster
@@ -59,6 +59,27 @@ def _nothing_for_the_disk(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=OFF")
     cursor.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_run_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests of a process share one database: a rollback that one of them left running would keep the next one's from its start."""
+    yield
+    if "airflow_db" not in request.fixturenames:
+        return
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        unfinished = session.scalars(select(DagRun).where(DagRun.state.in_(("queued", "running")))).all()
+        for run in unfinished:
+            run.state = "failed"
+        for asking in session.scalars(select(TaskInstance).where(TaskInstance.state == "awaiting_input")):
+            asking.state = "failed"
+        for dag in session.scalars(select(DagModel).where(DagModel.is_paused)):
+            dag.is_paused = False
 
 
 @pytest.fixture(scope="session")
@@ -217,7 +238,7 @@ def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., t
         sim.cluster.token = 0  # tokens come from the fence of the run from here on
         kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
         for node in sim.cluster.spec.brokers:
-            kept.keep_original(node, context.backup.original(node))
+            kept.keep_original(node, context.backup.read_original(node))
         kept.keep_version("3.9-IV0")
         return sim, folder.dags_of(sim.path.parent)["kmigrate_rollback__sim"]
 

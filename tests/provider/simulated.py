@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.clients.znodes import COUNTS, EXPANSION, NOTES, WRITABLE, Operation
-from airflow_provider_kmigrate.clients.zookeeper import Znode
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields
-from airflow_provider_kmigrate.hooks.step_context import Access
+from airflow_provider_kmigrate.clients.znodes import COUNTS, EXPANSION, NOTES, WRITABLE, Operation, Znode
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterEnvironment, ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
+from airflow_provider_kmigrate.utils.step_context import OpenCluster, read_only_context
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -49,13 +49,13 @@ class SimSession(MemoryZooKeeper):
     def state_paths(self) -> list[str]:
         return self._cluster.state_paths()
 
-    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        return self._cluster.nodes(paths)
+    def read_znodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
+        return self._cluster.read_znodes(paths)
 
 
 @dataclass
 class Rehearsal:
-    """A simulated cluster, its cluster file, and `open` for `hooks.step_context.opener`.
+    """A simulated cluster, its cluster file, and `open` for `utils.step_context.opener`.
 
     `blind_observations`: so many observations see no broker. `failure`: what opening it raises. The first `hanging` observations end when they are `released`;
     `observed`: they all have begun.
@@ -74,14 +74,14 @@ class Rehearsal:
     closed: Event = field(default_factory=Event)
 
     @contextmanager
-    def open(self, spec: ClusterSpec) -> Iterator[Access]:
+    def open(self, spec: ClusterSpec) -> Iterator[OpenCluster]:
         assert spec.path == str(self.path)
         self.opened += 1
         if self.failure is not None:
             raise self.failure
         session = SimSession(self.ensemble, SimZooKeeper(self.cluster))
         try:
-            yield Access(self.cluster.tools(session), self, self.cluster.clock)
+            yield OpenCluster(self.cluster.tools(session), self, self.cluster.clock)
         finally:
             session.close()
             self.closed.set()
@@ -107,6 +107,12 @@ def rehearsal(folder: Path, cluster: SimCluster, **policy: Any) -> Rehearsal:
     path = folder / "sim.yaml"
     path.write_text(yaml.safe_dump(document(cluster, **policy)))
     return Rehearsal(path, cluster)
+
+
+def plan_of(sim: Rehearsal) -> dict[str, Any]:
+    """The plan of its migration, as `kmigrate plan` and a preflight make it; needs the fixture that opens the cluster."""
+    with read_only_context(str(sim.path)) as context:
+        return plan_from_here(context, observe_preflight(context))
 
 
 def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:

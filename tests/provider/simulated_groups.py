@@ -12,11 +12,10 @@ from typing import Any
 import yaml
 
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Operation
-from airflow_provider_kmigrate.clients.zookeeper import Znode
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
-from airflow_provider_kmigrate.hooks.step_context import Access
+from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Operation, Znode
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, ZkView
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.utils.step_context import OpenCluster
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
@@ -38,9 +37,9 @@ class _ZooKeeper(MemoryZooKeeper):
         group = self._group(path)
         return group.read(path) if group else super().read(path)
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         """Only of groups: no test reads others."""
-        return (found for path in paths if (group := self._group(path)) for found in group.nodes([path]))
+        return (found for path in paths if (group := self._group(path)) for found in group.read_znodes([path]))
 
     def children(self, path: str) -> list[str]:
         group = self._group(path)
@@ -57,7 +56,7 @@ class _ZooKeeper(MemoryZooKeeper):
 
 @dataclass
 class GroupRehearsal:
-    """Simulated groups of one cluster file, and `open` for `hooks.step_context.opener`. All share one clock."""
+    """Simulated groups of one cluster file, and `open` for `utils.step_context.opener`. All share one clock."""
 
     path: Path
     groups: dict[str, SimGroup]
@@ -66,13 +65,19 @@ class GroupRehearsal:
     settings: dict[str, str] = field(default_factory=dict)  # of each topic
 
     @contextmanager
-    def open(self, spec: ClusterSpec) -> Iterator[Access]:
+    def open(self, spec: ClusterSpec) -> Iterator[OpenCluster]:
         for group in self.groups.values():
             group.clock = self.clock
         session = _ZooKeeper(self.ensemble, self.groups)
         try:
-            tools: Any = SimpleNamespace(zk=session, instances=self, topic_settings=self.topic_settings, signing_key="")
-            yield Access(tools, self, self.clock)
+            tools: Any = SimpleNamespace(
+                zk=session,
+                instances=self,
+                topic_settings=self.topic_settings,
+                commit_offsets=lambda plan, holding: self.groups[plan.group].commit_offsets(plan, holding),
+                signing_key="",
+            )
+            yield OpenCluster(tools, self, self.clock)
         finally:
             session.close()
 
@@ -100,6 +105,7 @@ def group_rehearsal(folder: Path, *groups: SimGroup, **keys: Any) -> GroupRehear
     entries = [
         {
             "name": group.name,
+            "way": str(group.spec.way),
             "wave": wave,
             "switch": "restart {instance} {kind}",
             "bake": group.spec.bake,

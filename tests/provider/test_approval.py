@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -15,28 +13,24 @@ import pytest
 import yaml
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
-from airflow.models.trigger import handle_event_submit
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, Param, timezone
-from airflow.triggers.base import TriggerEvent
-from airflow.utils.session import create_session
-from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
+from airflow.sdk import DAG, Param
 
 from airflow_provider_kmigrate.core.migration.controllers import VERDICT_HOLDS
+from airflow_provider_kmigrate.core.migration.plan import FINALIZE, STAY
+from airflow_provider_kmigrate.core.migration.rollback import rollback_document
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
-from airflow_provider_kmigrate.hooks.step_context import JUDGED_AT
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 from airflow_provider_kmigrate.operators.migration import FinalizeControllerOperator
-from airflow_provider_kmigrate.operators.step import FINALIZE, STAY
 from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.utils.step_context import JUDGED_AT
 from tests.provider.conftest import Sleep
+from tests.provider.dag_tasks import tasks
+from tests.provider.person import Person
 from tests.provider.simulated import Rehearsal, rehearsal
-from tests.provider.test_dags import tasks
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft
 
 RunDag = Callable[..., Any]
 _numbers = itertools.count()
@@ -51,53 +45,6 @@ def gate(sim: Rehearsal, **arguments: Any) -> DAG:
     with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None, params=params, default_args={"retries": 2}) as dag:
         ApproveFinalizationOperator(task_id="approve", **given)
     return dag
-
-
-class Person:
-    """Answers the requests of a DAG, as Airflow's pages do; `asked` is what they were shown last.
-
-    An answer within milliseconds of the question can be overwritten by what Airflow still writes of the question (seen once): then
-    the task waits on, and is answered again.
-    """
-
-    def __init__(self, dag_id: str, option: str) -> None:
-        self._dag_id, self._option = dag_id, option
-        self.asked: HITLDetail | None = None
-
-    @contextmanager
-    def at_work(self) -> Iterator[Person]:
-        over = Event()
-        thread = Thread(target=self._wait_and_answer, args=(over,))
-        thread.start()
-        try:
-            yield self
-        finally:
-            over.set()
-            thread.join(10.0)
-
-    def _wait_and_answer(self, over: Event) -> None:
-        while not over.is_set():
-            with suppress(SQLAlchemyError):  # SQLite is locked, Airflow was quicker: the next time
-                self._answer()
-            over.wait(0.05)
-
-    def _request(self, session: Session) -> tuple[TaskInstance | None, HITLDetail | None]:
-        """The task that waits for an answer, and what it asks."""
-        waits = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
-        instance = session.scalar(waits)
-        return instance, instance and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == instance.id))
-
-    def _answer(self) -> None:
-        with create_session() as session:
-            instance, detail = self._request(session)
-            if not instance or not detail:
-                return
-            detail.responded_at, detail.chosen_options = timezone.utcnow(), [self._option]
-            detail.responded_by = {"id": "ann", "name": "Ann"}
-            handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=instance, session=session)
-            session.flush()
-            session.expunge(detail)
-            self.asked = detail
 
 
 @pytest.fixture
@@ -125,7 +72,7 @@ def test_finalize_passes(sim: Rehearsal, run_dag: RunDag) -> None:
     assert not asked.defaults, "silence is never taken for a yes"
     assert CLUSTER_ID in (asked.body or "")
     assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
-    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize**" in (asked.body or ""), (
+    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize (irreversible)**" in (asked.body or ""), (
         "no answer is a point in the list of the evidence"
     )
 
@@ -141,7 +88,9 @@ def test_stay_fails_without_asking_again(sim: Rehearsal, run_dag: RunDag) -> Non
     assert (state, instance.try_number) == ("failed", 1)
 
 
-def test_its_log_says_who_answered_what(sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_an_approval_says_which_user_gave_which_answer(
+    sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
     answered(sim, run_dag, FINALIZE)
     log.info.assert_any_call("Answered %s by %s.", FINALIZE, "Ann")
@@ -165,7 +114,7 @@ def test_any_other_text_is_no_approval(sim: Rehearsal, run_dag: RunDag, text: st
     assert asked is not None
 
 
-SAID = {
+OLDER = {
     "soak": "The migration is finalized already: there is nothing left to soak for.",
     "before_approval.rollback_plan": "Open.\n\n1. stop controllers\n2. hand over",
     "before_approval.readiness": "A rollback is possible now.\n\nFingerprint: `0123`",
@@ -174,21 +123,42 @@ SAID = {
 }
 
 
-def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path) -> None:
+SAID = OLDER | {
+    "before_approval.rollback_plan": rollback_document((["stop controllers", "hand over"], ["Kept: all."]), in_migration=True),
+    "before_approval.readiness": {
+        "kind": "readiness", "version": 1, "summary": "A rollback is possible now.", "reasons": [], "fingerprint": "0123",
+    },
+}  # fmt: skip
+OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
+
+
+@pytest.mark.parametrize(
+    ("said", "plan"),
+    [
+        (OLDER, "  Open.\n\n  1. stop controllers\n  2. hand over\n"),
+        (SAID, f"  {OPEN}\n\n  1. stop controllers\n  2. hand over\n\n  Kept: all.\n"),
+    ],
+    ids=["texts of a run that an older kmigrate began", "documents"],
+)
+def test_the_evidence_of_an_approval_is_what_earlier_tasks_said_and_nothing_else(
+    tmp_path: Path, said: dict[str, Any], plan: str
+) -> None:
     """On a finalization that has begun the soak has seen nothing, and a rollback may be impossible: neither is claimed."""
     dag = zk_to_kraft.build(load(rehearsal(tmp_path, SimCluster()).path))
-    body = dag.get_task("approve").body
-    ti = SimpleNamespace(xcom_pull=lambda task_ids: SAID[task_ids])
-    shown = dag.get_template_env().from_string(body).render(ti=ti)
+    task = dag.get_task("approve")
+    task.render_template_fields({"ti": SimpleNamespace(xcom_pull=lambda task_ids: said[task_ids])})  # type: ignore[typeddict-item]
+    shown = task.body
     assert "* soak: The migration is finalized already: there is nothing left to soak for.\n" in shown
-    assert (
-        "* the rollback, which becomes impossible after this step:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
-    )
-    assert "* can we still go back:\n\n  A rollback is possible now.\n\n  Fingerprint: `0123`\n" in shown
-    assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
+    assert f"* the rollback, which becomes impossible after this step:\n\n{plan}" in shown
+    assert "* is a rollback possible:\n\n  A rollback is possible now.\n\n  Fingerprint: `0123`\n" in shown
+    assert not [
+        claim
+        for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,")
+        if claim in shown.replace(OPEN, "").split("* **Finalize (irreversible)**")[0]
+    ]
 
 
-def test_its_task_is_never_retried_whatever_the_dag_says(sim: Rehearsal) -> None:
+def test_the_approval_task_is_never_retried_whatever_the_dag_says(sim: Rehearsal) -> None:
     assert gate(sim).get_task("approve").retries == 0
 
 
@@ -202,6 +172,7 @@ def test_an_audit_that_grows_too_old_while_a_window_is_awaited_finalizes_nothing
 ) -> None:
     """The simulated clock begins at 00:16 UTC; `left`: seconds for which the audit still counts then."""
     sim, _ = begun(all_kraft)
+    sim.cluster.clock.time += 2 * 86_400.0  # an audit of the day before has a time after 1970
     sim.path.write_text(yaml.safe_dump(yaml.safe_load(sim.path.read_text()) | {"windows": ["02:00-23:00"]}))
     with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None) as dag:
         verdict = PythonOperator(
@@ -241,7 +212,7 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     assert "Every gate stayed healthy" in (body or "")
     assert "brokers 0, 1, 2 in KRaft mode and none fenced" in (body or "")
     assert "The rollback is possible: every original that it needs is in the backup" in (body or "")
-    assert "A rollback is possible now. It would take about" in (body or ""), "M14: nowhere that one can still go back"
+    assert "A rollback is possible now. It would take about" in (body or ""), "M14: nowhere that a rollback is possible"
     assert "None" not in (body or ""), "every piece of evidence is there"
     before = sim.restarts()
     with Person(dag.dag_id, FINALIZE).at_work():

@@ -13,17 +13,17 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.records import Records
-from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
-from airflow_provider_kmigrate.core.cluster import ApproverSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec
+from airflow_provider_kmigrate.core.migration.approval import Approval, ApproverAnswer, Shown, hash_text
+from airflow_provider_kmigrate.core.migration.plan import EXPAND, FINALIZE, ROLL_BACK
 from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, ApproveRollbackOperator
-from airflow_provider_kmigrate.operators.step import EXPAND, FINALIZE, ROLL_BACK
 from tests.clients.memory_zookeeper import MemoryZooKeeper
 from tests.provider.airflow_tasks import clear, token_of
+from tests.provider.approver_users import ONE, TWO, Users, gate
+from tests.provider.dag_tasks import tasks
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_approvers import ONE, TWO, Users, gate
-from tests.provider.test_dags import tasks
+from tests.steps.phases import all_kraft
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft
 
 RunDag = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
 def forged(run: str, option: str, users: tuple[str, ...] = ("ann", "bob"), cluster: str = CLUSTER_ID) -> Approval:
     """What two approvers would have left, with all that can be seen in Airflow's pages."""
     at = datetime.now(UTC).isoformat()
-    shown = Shown(run, f"{cluster}, /migration of 5.000", {"the run's conf": digest("{}")})
+    shown = Shown(run, f"{cluster}, /migration of 5.000", {"the run's conf": hash_text("{}")})
     return Approval(shown, tuple(ApproverAnswer(option, user, user, at, "forged") for user in users), "approve")
 
 
@@ -109,12 +109,14 @@ def test_a_rollback_or_an_expansion_whose_handover_is_forged_in_zookeeper_asks(
     run, before = f"{dag.dag_id}/run", forged("kmigrate_zk_to_kraft__sim/never", option, ("ann",))
     zk = MemoryZooKeeper(sim.ensemble)
     owner = {"owner": run, "since": "x", "host": "h", "approved": before.to_json()}
-    Fence(zk, CLUSTER_ID, run).join()
-    zk.commit([Records(zk, CLUSTER_ID).to_hand_over(before, run)])
+    Fence(zk, CLUSTER_ID, run).use_current_token()
+    zk.commit([Records(zk, CLUSTER_ID).handover_operation(before, run)])
     sim.ensemble.put(f"/_kmigrate/{CLUSTER_ID}/owner", json.dumps(owner).encode())
     sim.ensemble.anonymous, sim.ensemble.opened = anonymous, {"/_kmigrate"}
     context: Any = {"params": {}, "dag": dag, "run_id": "run"}
-    assert asked.given(context, Shown(run, f"{CLUSTER_ID}, /migration of 1.000", {"plan": digest("plan")})) is None
+    assert (
+        asked.find_prior_approval(context, Shown(run, f"{CLUSTER_ID}, /migration of 1.000", {"plan": hash_text("plan")})) is None
+    )
 
 
 def test_the_same_handover_is_believed_where_nobody_else_can_write(sim: Rehearsal) -> None:
@@ -124,8 +126,8 @@ def test_the_same_handover_is_believed_where_nobody_else_can_write(sim: Rehearsa
         )
     before, zk = forged("kmigrate_zk_to_kraft__sim/run", ROLL_BACK, ("ann",)), MemoryZooKeeper(sim.ensemble)
     with Fence(zk, CLUSTER_ID, before.shown.run) as fence:
-        fence.hand_over("handed/run", Records(zk, CLUSTER_ID).to_hand_over(before, "handed/run"))
+        fence.hand_over("handed/run", Records(zk, CLUSTER_ID).handover_operation(before, "handed/run"))
     context: Any = {"params": {}, "dag": dag, "run_id": "run"}
-    given = asked.given(context, Shown("handed/run", before.shown.cluster, before.shown.evidence))
+    given = asked.find_prior_approval(context, Shown("handed/run", before.shown.cluster, before.shown.evidence))
     assert given is not None
     assert given.answers == before.answers

@@ -19,17 +19,17 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import DAG
 from fastapi.testclient import TestClient
 
-from airflow_provider_kmigrate.core.cluster import StopPoint
+from airflow_provider_kmigrate.core.cluster_state.spec import StopPoint
+from airflow_provider_kmigrate.core.migration.plan import FINALIZE, ROLL_BACK
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK
 from tests.pages.browser import Browser, browser
 from tests.provider.airflow_tasks import pause, token_of
+from tests.provider.approver_users import Users
+from tests.provider.dag_tasks import DAG_ID, tasks
+from tests.provider.rollback_dag import DAG_ID as ROLLBACK_ID
 from tests.provider.simulated import Rehearsal, document
-from tests.provider.test_approvers import Users
-from tests.provider.test_dags import DAG_ID, tasks
-from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_kraft
 
 RunDag = Callable[..., Any]
 GROUP = {"name": "billing", "switch": "restart {instance} {kind}", "instances": [{"name": "app-0"}]}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,97 +13,35 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.models.trigger import handle_event_submit
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, BaseNotifier, Context, Param
+from airflow.sdk import DAG, BaseNotifier, Context
 from airflow.sdk.api.datamodels._generated import DagRunType
-from airflow.triggers.base import TriggerEvent
-from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.approvals import read_journals, verify
-from airflow_provider_kmigrate.clients.journal_heads import heads
+from airflow_provider_kmigrate.clients.journal_heads import read_heads
 from airflow_provider_kmigrate.clients.records import Records
-from airflow_provider_kmigrate.core.approval import Approval, ApproverAnswer, Shown, digest
-from airflow_provider_kmigrate.core.cluster import ApproverSpec, ClusterSpec, NotifierSpec
-from airflow_provider_kmigrate.core.text import unmarked
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NotifierSpec
+from airflow_provider_kmigrate.core.migration.approval import Approval, ApproverAnswer, Shown, hash_text
+from airflow_provider_kmigrate.core.migration.plan import FINALIZE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.core.shared.text import defuse_markup
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.hooks import notify
-from airflow_provider_kmigrate.hooks.approval import demand_answer, requester_of
-from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+from airflow_provider_kmigrate.notifications import messages
+from airflow_provider_kmigrate.notifications.messages import ClusterNotifier
 from airflow_provider_kmigrate.operators import approval as operators
-from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator, ApproveRollbackOperator
-from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK, STAY
+from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
+from airflow_provider_kmigrate.utils.approval import demand_answer, find_requester
 from tests.clients.memory_zookeeper import MemoryZooKeeper
 from tests.kit.hostile import CONTROLS, MARKUP
-from tests.provider.airflow_tasks import clear, pause, token_of
+from tests.provider.airflow_tasks import clear, pause
+from tests.provider.approver_users import ONE, TWO, Users, demanded, file_of, gate
+from tests.provider.dag_tasks import tasks
+from tests.provider.rollback_dag import DAG_ID as ROLLBACK_ID
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import tasks
-from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.phases import all_kraft
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft
 
 RunDag = Callable[..., Any]
-ONE = ApproverSpec(("ann", "bob"))
-TWO = ApproverSpec(("ann", "bob"), required=2, reason=True)
-_numbers = itertools.count()
-
-
-class Users(Person):
-    """Users of Airflow who answer one after another through its API, each as soon as the request waits; `statuses`: what it said."""
-
-    def __init__(self, api: TestClient, dag_id: str, answers: Sequence[tuple[str, str, str]]) -> None:
-        super().__init__(dag_id, "")
-        self._api, self._left = api, list(answers)
-        self.statuses: list[int] = []
-        self.beside: dict[str, Any] = {}  # what a client of the API sends that is not in the form
-
-    def _answer(self) -> None:
-        with create_session() as session:
-            found, detail = self._request(session)
-            if not found or not detail:
-                return
-            if detail.response_received:  # as in `Person`: Airflow overwrote the answer's effect, not the answer
-                handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=found, session=session)
-                return
-            path = f"/api/v2/dags/{self._dag_id}/dagRuns/{found.run_id}/taskInstances/{found.task_id}/-1/hitlDetails"
-        if self._left:
-            self.statuses.append(self._patch(path, *self._left.pop(0)))
-
-    def _patch(self, path: str, user: str, option: str, reason: str) -> int:
-        said = {"chosen_options": [option], "params_input": {"reason": reason or None, **self.beside}}
-        return self._api.patch(path, json=said, headers={"Authorization": f"Bearer {token_of(self._api.app, user)}"}).status_code
-
-
-def gate(approvers: ApproverSpec, sim: Rehearsal, **arguments: Any) -> DAG:
-    """A task with evidence, the request, and a task that demands its answer as a finalization does."""
-    with DAG(
-        dag_id=f"approvers_{next(_numbers)}", schedule=None, params={"approve_finalization": Param("", type="string")}
-    ) as dag:
-        soak = PythonOperator(task_id="soak", python_callable=lambda: "healthy")
-        asked = ApproveFinalizationOperator(
-            task_id="approve",
-            cluster="sim",
-            cluster_id=CLUSTER_ID,
-            cluster_file=str(sim.path),
-            evidence="soak: {{ ti.xcom_pull(task_ids='soak') }}",
-            evidence_tasks=["soak"],
-            approvers=approvers,
-            **arguments,
-        )
-        act = PythonOperator(task_id="act", python_callable=demanded)
-        soak >> asked >> act
-    return dag
-
-
-def demanded(**context: Any) -> list[str]:
-    return [answer.user for answer in demand_answer(file_of(context), context, "approve", FINALIZE).answers]  # type: ignore[arg-type]
-
-
-def file_of(context: Any) -> str:
-    """The cluster file of the request in the same DAG."""
-    return str(context["dag"].get_task("approve").cluster_file)
 
 
 def journal(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
@@ -160,7 +98,7 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     zk = MemoryZooKeeper(sim.ensemble)
     records = Records(zk, CLUSTER_ID)
     found = verify(
-        list(records.approvals()), list(heads(zk, CLUSTER_ID)), read_journals(tmp_path / "kmigrate" / "journal" / "sim")
+        list(records.approvals()), list(read_heads(zk, CLUSTER_ID)), read_journals(tmp_path / "kmigrate" / "journal" / "sim")
     )
     assert found.is_sound, found.lines
     assert [kept.approval and len(kept.approval.answers) for kept in records.approvals()] == [2]
@@ -218,11 +156,11 @@ def test_a_cleared_request_is_asked_again_only_with_the_text_that_its_page_shows
     (DagRunType.MANUAL, "ann", "ann"), (DagRunType.MANUAL, None, None), (DagRunType.SCHEDULED, None, ""), (DagRunType.OPERATOR_TRIGGERED, None, None),
     (DagRunType.BACKFILL, "bob", "bob"), (DagRunType.ASSET_TRIGGERED, None, None),
 ])  # fmt: skip
-def test_who_started_a_run_is_whom_airflow_names_nobody_for_a_schedule_and_else_unknown(
+def test_a_runs_requester_is_whom_airflow_names_empty_for_a_schedule_and_else_unknown(
     kind: DagRunType, user: str | None, known: str | None
 ) -> None:
     run = SimpleNamespace(run_type=kind, triggering_user_name=user)
-    assert requester_of({"dag_run": run}) == known  # type: ignore[typeddict-item]
+    assert find_requester({"dag_run": run}) == known  # type: ignore[typeddict-item]
 
 
 def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
@@ -280,7 +218,7 @@ def test_an_answer_to_what_is_not_so_any_more_is_refused(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The migration that was shown was rolled back while the request waited, and another one was begun."""
-    from airflow_provider_kmigrate.hooks import approval  # noqa: PLC0415
+    from airflow_provider_kmigrate.utils import approval  # noqa: PLC0415
 
     seen = iter(["first migration", "second migration"])
     monkeypatch.setattr(approval, "fingerprint", lambda _view, _cluster: next(seen))
@@ -347,7 +285,7 @@ def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does
 ) -> None:
     """The rollback's DAG was paused for days, or its approver has left."""
     at = datetime.now(UTC) - timedelta(hours=hours)
-    shown = Shown("migration/run", "cluster", {"plan": digest("the plan")})
+    shown = Shown("migration/run", "cluster", {"plan": hash_text("the plan")})
     given = Approval(shown, (ApproverAnswer(ROLL_BACK, user, user, at.isoformat(), "it is slow"),))
     monkeypatch.setattr(operators, "handed_over", lambda _file, _context: given)
     monkeypatch.setattr(operators, "kept_approval", lambda _file, _context, _task: None)
@@ -355,7 +293,7 @@ def test_an_approval_that_came_with_the_lock_counts_only_while_its_approver_does
     asked = ApproveRollbackOperator(
         task_id="approve", cluster="sim", cluster_id=CLUSTER_ID, plan="", cluster_file="/sim.yaml", approvers=approvers
     )
-    found = asked.given({"params": {}}, Shown("rollback/run", "cluster", {}))  # type: ignore[typeddict-item]
+    found = asked.find_prior_approval({"params": {}}, Shown("rollback/run", "cluster", {}))  # type: ignore[typeddict-item]
     assert (found is not None) is counts
     assert found is None or (found.shown.run, found.answers) == ("rollback/run", given.answers)
 
@@ -404,9 +342,14 @@ def test_a_message_reports_that_a_request_waits_and_a_broken_notifier_stops_noth
     api: TestClient, sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SENT.clear()
-    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
+    monkeypatch.setattr(messages, "SEND_WITHIN", 1.0)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example")
     notifier = ClusterNotifier(
-        (broken("Broken"), broken("Hanging"), MAIL), "https://wiki/runbook", "asks: {{ task.subject }}", "{{ task.body }} [G05]"
+        (broken("Broken"), broken("Hanging"), MAIL),
+        "https://wiki/runbook",
+        "asks: {{ task.subject }}",
+        "{{ task.body }} [G05]",
+        "{{ task.request_link }}",
     )
     dag = gate(TWO, sim, notifiers=[notifier])
     given = [("ann", FINALIZE, "all is well"), ("bob", FINALIZE, "I agree")]
@@ -415,8 +358,16 @@ def test_a_message_reports_that_a_request_waits_and_a_broken_notifier_stops_noth
     assert tasks(run)["act"] == "success"
     assert len(SENT) == 2, "the second approver gets a message, too"
     to, subject, body = SENT[0]
-    assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft?")
+    assert (to, subject) == ("ops", "asks: Finalize the migration of Kafka cluster sim to KRaft? This is irreversible.")
     assert "soak: healthy" in body
+    assert "Records lost: not measured" in body, "a figure that nothing measured is no zero"
+    assert "irreversible, the point of no return" in body
+    assert "**" not in body
+    assert "|" not in body
+    link = re.search(r"https?://\S+/required_actions\?map_index=-1", body)
+    assert link, "the message has the address of the request"
+    assert f"/dags/{dag.dag_id}/runs/{run.run_id}/tasks/approve/" in link.group()
+    assert ("Airflow does not say who started this run." in body) or ("started this run" in body)
     assert "https://wiki/runbook#g05" in body
 
 
@@ -427,7 +378,7 @@ def test_a_message_reports_that_a_request_waits_and_a_broken_notifier_stops_noth
 def test_a_message_was_sent_if_any_notifier_sent_it(
     targets: Sequence[NotifierSpec], sent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
+    monkeypatch.setattr(messages, "SEND_WITHIN", 1.0)
     assert ClusterNotifier(targets, "", "", "").send(Context(), "title", "text") is sent
 
 
@@ -438,14 +389,14 @@ def test_a_message_mentions_nobody_and_has_no_link_nor_a_second_line_in_its_head
     assert ClusterNotifier((MAIL,), "", "", "").send(Context(), f"kmigrate: {text}", f"group {text} has members\nnext")
     ((_, subject, body),) = SENT
     assert subject.isprintable()
-    assert unmarked(subject) == subject
-    assert unmarked(body) == body
+    assert defuse_markup(subject) == subject
+    assert defuse_markup(body) == body
     assert all(char.isprintable() or char in "\n\t" for char in body)
 
 
 def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     SENT.clear()
-    monkeypatch.setattr(notify, "SEND_WITHIN", 1.0)
+    monkeypatch.setattr(messages, "SEND_WITHIN", 1.0)
     notifier = ClusterNotifier((broken("Hanging"), MAIL), "", "", "")
     assert [notifier.send(Context(), title, "text") for title in ("first", "second")] == [True, True]
     assert [target.notifier for target in notifier.targets] == [MAIL.notifier]
@@ -454,8 +405,8 @@ def test_a_notifier_that_hangs_is_not_waited_for_twice(monkeypatch: pytest.Monke
 
 def test_a_message_shows_no_secret_and_says_so_if_a_worker_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     SENT.clear()
-    monkeypatch.setattr(notify, "redact", lambda text: text.replace("hunter22", "***"))
-    [notifier] = notify.on_failure(SPEC)["on_failure_callback"]
+    monkeypatch.setattr(messages, "redact", lambda text: text.replace("hunter22", "***"))
+    [notifier] = messages.failure_arguments(SPEC)["on_failure_callback"]
     where = {"ti": SimpleNamespace(task_id="backup"), "dag": DAG("migrate", schedule=None)}
     notifier({**where, "exception": ValueError("the password hunter22 was refused")})
     notifier(where)

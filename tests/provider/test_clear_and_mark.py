@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_kmigrate.dag_builders import folder
 from tests.provider.airflow_tasks import clear, mark, mark_run
+from tests.provider.dag_tasks import tasks
+from tests.provider.lock_owner import owner
+from tests.provider.rollback_dag import APPROVED, DAG_ID
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import tasks
-from tests.provider.test_dags_rollback import APPROVED, DAG_ID
-from tests.provider.test_one_answer import owner
-from tests.steps.test_rollback import all_kraft, check_back
+from tests.steps.phases import all_kraft, check_back
 
 pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
@@ -116,5 +116,33 @@ def test_a_rollback_beside_one_that_is_not_over_changes_nothing_until_that_is_ma
     mark_run(api, DAG_ID, rollback.run.run_id, "failed")
     clear(api, second, "plan")
     ended = continue_run(dag, second)
+    assert str(ended.state) == "success", tasks(ended)
+    check_back(rollback.sim.cluster)
+
+
+def test_a_task_whose_worker_died_goes_on_once_it_was_marked_failed_and_cleared(
+    interrupt: Callable[[str], Interrupted], api: TestClient, continue_run: RunDag
+) -> None:
+    """It stands on *running*; *Clear* alone asks its process, which is gone, to restart, and the scheduler does not start it (the runbook says so)."""
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
+    from airflow.utils.session import create_session  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    task = "to_zookeeper.broker_1"
+    rollback = interrupt(task)
+    of_task = select(TaskInstance).where(TaskInstance.run_id == rollback.run.run_id, TaskInstance.task_id == task)
+
+    def state() -> str:
+        with create_session() as session:
+            return str(session.scalars(of_task).one().state)
+
+    with create_session() as session:
+        session.scalars(of_task).one().state = "running"
+    clear(api, rollback.run, task)
+    assert state() == "restarting", "Clear alone starts nothing"
+    mark(api, rollback.run, task, "failed")
+    clear(api, rollback.run, task)
+    assert state() == "None"
+    ended = continue_run(rollback.dag, rollback.run)
     assert str(ended.state) == "success", tasks(ended)
     check_back(rollback.sim.cluster)

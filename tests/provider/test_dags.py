@@ -17,22 +17,22 @@ from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
-from airflow_provider_kmigrate.core.cluster import ApproverSpec, SparkJobSpec, StopPoint
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, SparkJobSpec, StopPoint
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION
 from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import load
 from tests.provider.airflow_tasks import refused
 from tests.provider.conftest import Sleep
-from tests.provider.simulated import Rehearsal, document, rehearsal
+from tests.provider.dag_tasks import APPROVED, DAG_ID, names, planned, tasks
+from tests.provider.simulated import Rehearsal, document, plan_of, rehearsal
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
 
 DAGS = Path(__file__).parents[2] / "dags"
-DAG_ID = "kmigrate_zk_to_kraft__sim"
 ROLLBACK_ID = "kmigrate_rollback__sim"
 OTHERS = ("preflight", "rollback", "clean_up", "watch", "offsets_topic", "offsets_repair")
-APPROVED = {"approve_finalization": CLUSTER_ID}
 RunDag = Callable[..., Any]
 TIMEOUTS = """
 import sys
@@ -51,14 +51,6 @@ def bag() -> DagBag:
 
 def dag_of(brokers: int, controllers: int, where: Path) -> DAG:
     return zk_to_kraft.build(load(rehearsal(where, SimCluster(brokers, controllers)).path))
-
-
-def names(dag: DAG) -> list[str]:
-    return [task.task_id for task in dag.topological_sort()]
-
-
-def tasks(run: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
 
 
 class TestFolder:
@@ -144,7 +136,7 @@ class TestOneTask:
         )
 
     @pytest.mark.parametrize("kind", ["zk_to_kraft", *OTHERS])
-    def test_its_dag_alone_is_built_and_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
+    def test_a_task_process_builds_only_its_own_dag_which_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
         self.two(clusters)
         dag_id = f"kmigrate_{kind}__sim"
         whole = folder.dags_of(clusters)
@@ -188,31 +180,15 @@ class TestShape:
     def test_one_chain_with_a_task_for_each_node_and_pass(self, tmp_path: Path, brokers: int, controllers: int) -> None:
         dag = dag_of(brokers, controllers, tmp_path)
         dag.check_cycle()
-        expected = ["preflight", "backup"]
-        expected += [f"controllers.provision_{3000 + node}" for node in range(controllers)] + ["controllers.ready"]
-        for group in ("first_roll", "second_roll"):
-            copy = ["copied", "phase", "dual_write_lag", "equivalence"] if group == "second_roll" else []
-            expected += [f"copy.{task}" for task in copy]
-            expected += [f"{group}.broker_{node}" for node in range(brokers)]
-            expected += [f"{group}.{task}" for task in ("postponed", "leaders", "registered")]
-        expected += [
-            "soak",
-            "before_approval.dual_write_lag",
-            "before_approval.equivalence",
-            "before_approval.rollback_plan",
-            "before_approval.readiness",
-            "approve",
-            "start_rollback",
-            "rollback_started",
-        ]
-        expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]
-        expected += ["finalize.active_last", "finalize.finalized"]
+        expected = planned(MIGRATION, brokers, controllers)
+        begins = expected.index("approve") + 1
+        expected[begins:begins] = ["start_rollback", "rollback_started"]
         assert names(dag) == expected
         assert [task.task_id for task in dag.tasks if len(task.downstream_list) > 1] == ["approve"]
         assert dag.get_task("approve").downstream_task_ids == {"start_rollback", "finalize.controller_3000"}
         assert {task.task_id for task in dag.tasks if not task.downstream_list} == {"finalize.finalized", "rollback_started"}
 
-    def test_it_waits_where_the_cluster_file_stops_it(self, tmp_path: Path) -> None:
+    def test_the_migration_dag_waits_where_the_cluster_file_stops_it(self, tmp_path: Path) -> None:
         spec = load(rehearsal(tmp_path, SimCluster()).path)
         dag = zk_to_kraft.build(replace(spec, stop_after=tuple(StopPoint), approvers=ApproverSpec(("ann",), expires=60.0)))
         ways = {str(point): dag.get_task(f"stop_after_{point}") for point in StopPoint}
@@ -227,7 +203,7 @@ class TestShape:
         assert all(task.doc_md for task in ways.values())
 
     @pytest.mark.parametrize("job", [False, True])
-    def test_its_form_offers_the_goals_at_which_no_spark_job_is_held_and_names_a_wrong_one(
+    def test_the_form_offers_the_goals_at_which_no_spark_job_is_held_and_names_a_wrong_one(
         self, tmp_path: Path, known: Callable[[DAG], None], api: TestClient, *, job: bool
     ) -> None:
         spec = load(rehearsal(tmp_path, SimCluster()).path)
@@ -256,7 +232,7 @@ class TestShape:
         dag = dag_of(1, 1, tmp_path)
         assert (dag.max_active_runs, dag.schedule, dag.catchup) == (1, None, False)
 
-    def test_it_survives_airflows_serialization_with_what_its_pages_show(self, tmp_path: Path) -> None:
+    def test_the_migration_dag_survives_airflows_serialization_with_what_its_pages_show(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
         read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
         assert set(read.task_dict) == set(dag.task_dict)
@@ -265,6 +241,17 @@ class TestShape:
         assert CLUSTER_ID in str(approval.description)
         assert (approval.value, approval.schema["type"]) == (None, ["null", "string"]), "its form can be left empty"
 
+    def test_each_task_that_restarts_a_node_compares_with_the_plan_of_the_runs_preflight(self, tmp_path: Path) -> None:
+        dag = dag_of(3, 3, tmp_path)
+        bound = {task.task_id for task in dag.tasks if getattr(task, "plan_task", "") == "preflight"}
+        restarting = {
+            f"{pass_}.{name}"
+            for pass_ in ("first_roll", "second_roll")
+            for name in ("broker_0", "broker_1", "broker_2", "postponed")
+        }
+        controllers = {*(f"controllers.provision_{number}" for number in (3000, 3001, 3002)), "finalize.active_last"}
+        assert bound == restarting | controllers | {f"finalize.controller_{number}" for number in (3000, 3001, 3002)}
+
     def test_every_task_says_what_it_does(self, tmp_path: Path) -> None:
         assert [task.task_id for task in dag_of(1, 1, tmp_path).tasks if not task.doc_md] == []
 
@@ -272,9 +259,10 @@ class TestShape:
 class TestRuns:
     def test_a_whole_migration(self, rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> None:
         sim = rehearse()
-        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], run_conf=APPROVED)
+        reviewed = plan_of(sim)["fingerprint"]
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], run_conf={**APPROVED, "plan": reviewed})
         states = tasks(run)
-        assert str(run.state) == "success"
+        assert str(run.state) == "success", "bound to its plan, which no act of its own changes"
         skipped = {task for task, state in states.items() if state == "skipped"}
         last = {"first_roll.broker_0", "finalize.controller_3000"}
         assert skipped == last | {"start_rollback", "rollback_started"}, (
@@ -311,7 +299,7 @@ class TestRuns:
         assert sim.cluster.finalized
 
     @pytest.mark.slow
-    def test_it_waits_behind_the_first_broker_in_kraft_mode_and_a_rollback_takes_its_lock(
+    def test_a_migration_waits_behind_the_first_kraft_broker_and_a_rollback_takes_its_lock(
         self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
     ) -> None:
         sim = rehearse()
@@ -334,6 +322,7 @@ class TestRuns:
         self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
     ) -> None:
         sim = rehearse(SimCluster(live_groups=("legacy",)))
+        sim.path.write_text(sim.path.read_text() + "later_groups: [legacy]\n")
         dag = folder.dags_of(sim.path.parent)[DAG_ID]
         run = run_dag(dag, run_conf=APPROVED)
         states, order = tasks(run), names(dag)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,18 +21,18 @@ from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
+from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.core.ledger import Demand
-from airflow_provider_kmigrate.core.model import ProbeFigures, ProduceLatency
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.probe.latency import FILE
 from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.utils.step_context import read_only_context
+from tests.provider.dag_tasks import tasks
 from tests.provider.simulated import Rehearsal, document
-from tests.provider.test_dags import tasks
+from tests.steps.phases import check_back, some_kraft
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import check_back, some_kraft
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
 OTHERS = {
@@ -84,10 +85,12 @@ def spark(tmp_path: Path, connection: Callable[..., str]) -> Spark:
     return Spark(tmp_path)
 
 
-def audited(sim: Rehearsal, spark: Spark | None = None, **keys: Any) -> None:
+def audited(sim: Rehearsal, spark: Spark | dict[str, Any] | None = None, **keys: Any) -> None:
     """Give the simulated cluster's file a section `audit`, without a probe or a fingerprint of logs: there are no brokers that could be asked."""
+    # A verdict's time is of this machine's clock, and the gates compare it with the cluster's.
+    sim.cluster.clock.time = time.time()
     where = sim.path.parent.parent
-    environment = {"environment": str(spark.home)} if spark else {}
+    environment = {"environment": str(spark.home)} if isinstance(spark, Spark) else {"spark": spark} if spark else {}
     section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")]}
     section |= {"probe": False, "topics": [], **environment, **keys}
     sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "audit": section}))
@@ -118,6 +121,15 @@ class TestShape:
         assert [task.task_id for task in dag.topological_sort()] == ["audit", "verdict"]
         assert [task.task_id for task in dag.tasks if not task.doc_md] == []
         assert set(DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict) == {"audit", "verdict"}
+
+    def test_a_pass_and_the_tables_are_assets(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim)
+        tasks = migration(sim).task_dict
+        passed, tables = (tasks[f"audit_before_approval.{name}"].outlets for name in ("verdict", "audit"))
+        assert [asset.uri for asset in passed] == ["kmigrate://sim/audit-pass"]
+        folder_of_tables = parse(rendered(tasks["audit_before_approval.audit"].request)).report.tables
+        assert [(asset.uri, asset.extra) for asset in tables] == [("kmigrate://sim/audit-tables", {"folder": folder_of_tables})]
 
     def test_scheduled_audits_judge_from_a_time_on(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
@@ -218,6 +230,7 @@ class TestShape:
         assert source["level"] == "L1"
         start = dag.task_dict["start_probe"]
         assert source["lines"] == [f"{start.folder}/{start.run}/events"]
+        assert source["store"].endswith(f"/sim/events/runs/probe-{start.run}"), "what was read stays read from gate to gate"
         assert {request["policy"]["max_lag_ms"] for request in requests} == {30_000}
         rollback_dag = rollback.build(load(str(sim.path)))
         order = [task.task_id for task in rollback_dag.topological_sort()]
@@ -232,11 +245,11 @@ class TestShape:
 
     def test_a_roll_reads_what_the_probe_of_the_run_measures(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
-        with watching(str(sim.path)) as context:
+        with read_only_context(str(sim.path)) as context:
             assert context.probe() is None, "no section `audit`"
         audited(sim, events=[], probe=True, topics=["t"])
         start = migration(sim).task_dict["start_probe"]
-        with watching(str(sim.path)) as context:
+        with read_only_context(str(sim.path)) as context:
             assert context.probe() == ProbeFigures(math.inf)
             run = Path(start.folder) / "manual__1"
             run.mkdir(parents=True)
@@ -245,6 +258,41 @@ class TestShape:
             found = context.probe()
         assert found is not None
         assert (round(found.age), found.now) == (2, {"kmigrate-probe-0": ProduceLatency(5.0, 0.01)})
+
+    def test_every_job_is_submitted_as_the_file_says(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        told = {
+            "driver_memory": "4g",
+            "executor_memory": "2g",
+            "deploy_mode": "cluster",
+            "image": "i:1",
+            "archives": ["/a.tgz#a", "/b.tgz"],
+        }
+        told |= {"properties": {"spark.x": "1"}, "kafka_options": {"kafka.sasl.mechanism": "GSSAPI"}}  # type: ignore[dict-item]
+        audited(sim, topics=["t"], spark=told)
+        jobs = [
+            task for task in migration(sim).tasks if hasattr(task, "retry_inconclusive") or task.task_id == "fingerprint_logs"
+        ]
+        assert len(jobs) == len(GATES) + 1
+        for job in jobs:
+            assert (job._driver_memory, job._executor_memory, job._deploy_mode, job._archives) == (
+                "4g",
+                "2g",
+                "cluster",
+                "/a.tgz#a,/b.tgz",
+            )
+            assert job.conf == {
+                "spark.log.level": "WARN",
+                "spark.x": "1",
+                "spark.kubernetes.container.image": "i:1",
+                "spark.kmigrate.kafka.sasl.mechanism": "GSSAPI",
+            }
+
+    def test_the_log_of_spark_is_as_long_as_the_file_wants_it(self, rehearse: Callable[..., Rehearsal]) -> None:
+        """INFO is 36,000 lines an audit, in which nobody finds the one that counts."""
+        sim = rehearse()
+        audited(sim, topics=["t"], spark={"properties": {"spark.log.level": "INFO"}})
+        assert migration(sim).task_dict["fingerprint_logs"].conf == {"spark.log.level": "INFO"}
 
     def test_without_a_schedule_it_is_started_by_hand(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
@@ -259,7 +307,7 @@ class TestShape:
         order = [task.task_id for task in dag.topological_sort()]
         around = ["first_roll.registered", "copy.copied", "second_roll.registered", "soak"]
         around += ["before_approval.rollback_plan", "approve", "finalize.finalized"]
-        wanted = [task for task in order if task in around or task.startswith("audit_")]
+        wanted = [task for task in order if task in around or (task.startswith("audit_") and "session" not in task)]
         one, two, three, four = ([f"audit_{gate}.audit", f"audit_{gate}.verdict"] for gate in GATES)
         assert wanted == [around[0], *one, *around[1:3], *two, *around[3:5], *three, *around[5:], *four]
         assert {dag.task_dict[f"audit_{gate}.audit"].retries for gate in GATES} == {3}
@@ -447,7 +495,7 @@ class TestRollback:
             assert "fingerprint_logs" in request.logs.before
             assert request.policy.required_evidence.since is not None
 
-    def test_it_continues_if_spark_is_down_and_ends_unproven(
+    def test_an_audited_rollback_continues_if_spark_is_down_and_ends_unproven(
         self, rollback_sim: tuple[Rehearsal, DAG], run_dag: Callable[..., Any], spark: Spark
     ) -> None:
         sim, dag = rollback_sim
@@ -481,7 +529,7 @@ class TestRollback:
             "upstream_failed"
         }
         assert spark.runs() == 0
-        assert where(sim.cluster.observe(None)).phase is not Phase.ZOOKEEPER
+        assert position_of(sim.cluster.observe(None)).phase is not Phase.ZOOKEEPER
 
 
 def refuse(_: object) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_kmigrate.core.migration.plan import KEEP, REMOVE
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.operators.step import KEEP, REMOVE
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.operators.migration import LeftoversOperator
+from airflow_provider_kmigrate.utils.documents import as_markdown
+from airflow_provider_kmigrate.utils.step_context import asking_context
+from tests.clients.memory_zookeeper import MemoryZooKeeper
+from tests.provider.dag_tasks import tasks
+from tests.provider.person import Person
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import tasks
-from tests.steps.test_rollback import some_kraft, untouched
+from tests.steps.phases import some_kraft, untouched
 
 DAG_ID = "kmigrate_clean_up__sim"
 LEFT = {
@@ -47,6 +53,43 @@ def test_only_what_was_approved_is_removed(
     for path in ("/state/kept-1.properties", "/var/kraft.rolled-back-1", "/backup"):
         assert path in (person.asked.body or "")
     assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "it releases the cluster"
+
+
+def test_a_list_that_an_older_kmigrate_returned_as_markdown_is_the_same_list(
+    begun: Callable[..., Any], run_dag: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim: Rehearsal = begun(untouched)[0]
+    sim.cluster.left = dict(LEFT)
+    list_leftovers = LeftoversOperator.run_in
+    monkeypatch.setattr(LeftoversOperator, "run_in", lambda *given: as_markdown(list_leftovers(*given)))
+    with Person(DAG_ID, REMOVE).at_work() as person:
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID])
+    assert tasks(run)["clean_up"] == "success"
+    assert person.asked is not None
+    assert "| broker 0 | kept file | `/state/kept-1.properties` | removed |" in (person.asked.body or "")
+    assert len(sim.cluster.removed) == 4
+
+
+@pytest.mark.parametrize("error", [TimedOut, Unreachable])
+def test_without_zookeeper_nobody_is_asked_and_nothing_is_removed(
+    begun: Callable[..., Any], run_dag: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: type[KMigrateError]
+) -> None:
+    """Switched off after a finalization: there is neither a fence nor a place for the approval's record, whoever may sign it."""
+    sim: Rehearsal = begun(untouched)[0]
+    sim.cluster.left = dict(LEFT)
+
+    def off(*_: object) -> None:
+        raise error("ZooKeeper zk:2181: no session within 10 s")
+
+    monkeypatch.setattr(MemoryZooKeeper, "read", off)
+    asked_by: Any = {"dag": SimpleNamespace(dag_id=DAG_ID), "run_id": "r"}
+    with pytest.raises(Unavailable, match=r"H15.*no session within 10 s"), asking_context(str(sim.path), asked_by, print):
+        pass
+    if error is TimedOut:
+        with Person(DAG_ID, REMOVE).at_work() as person:
+            run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID])
+        assert (tasks(run)["approve"], tasks(run)["clean_up"], person.asked) == ("failed", "upstream_failed", None)
+    assert sim.cluster.removed == []
 
 
 def test_what_came_after_the_list_was_shown_keeps_everything(

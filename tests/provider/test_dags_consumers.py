@@ -14,10 +14,10 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import VERSION
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
+from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.migration.plan import LEAVE
 from airflow_provider_kmigrate.exceptions import Unreachable
-from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
     GroupPlanOperator,
@@ -26,13 +26,13 @@ from airflow_provider_kmigrate.operators.groups import (
     SetModeOperator,
     SwitchInstanceOperator,
 )
+from tests.provider.dag_tasks import tasks
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import tasks
-from tests.provider.test_operators import Memory, kept
+from tests.provider.lone_tasks import Memory, kept
+from tests.provider.person import Person
+from tests.steps.group_runs import forward as way_of
+from tests.steps.group_runs import run
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
-from tests.steps.test_groups import forward as way_of
-from tests.steps.test_groups import run
 
 
 class TestForward:
@@ -287,7 +287,9 @@ class TestBack:
         ("goal", "kinds"),
         [("zookeeper_consumers", [OLD, OLD]), ("zookeeper_mode", [MIGRATING] * 2), ("kafka_mode", [MIGRATING] * 2)],
     )
-    def test_from_the_end(self, made: Group, run_dag: RunDag, goal: str, kinds: list[object]) -> None:
+    def test_a_group_is_rolled_back_from_the_end_to_the_goal_that_was_asked_for(
+        self, made: Group, run_dag: RunDag, goal: str, kinds: list[object]
+    ) -> None:
         there = made(SimGroup(2))
         run_dag(dag_of(there))
         run = run_dag(dag_of(there, BACK), run_conf={**APPROVED, "goal": goal})
@@ -295,7 +297,7 @@ class TestBack:
         assert there.groups["billing"].kinds() == kinds
         assert there.groups["billing"].requested_mode == ("kafka" if goal == "kafka_mode" else "zookeeper")
 
-    def test_only_the_groups_that_were_named(self, made: Group, run_dag: RunDag) -> None:
+    def test_only_the_groups_that_were_named_are_rolled_back(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
         run_dag(dag_of(there))
         states = tasks(run_dag(dag_of(there, BACK), run_conf={**APPROVED, "groups": ["mail"]}))
@@ -371,3 +373,13 @@ def test_what_the_cluster_file_does_not_have_is_refused(
     assert message in str(caught.value)
     assert "[F09]" in str(caught.value)
     assert group.kinds() == [OLD, OLD]
+
+
+def test_a_group_that_was_not_read_is_not_planned(made: Group, no_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = made(SimGroup(2))
+    observe = there.observe
+    monkeypatch.setattr(there, "observe", lambda *asked, **named: replace(observe(*asked, **named), groups={}))
+    with DAG(dag_id="unread", schedule=None) as dag:
+        task = GroupPlanOperator(task_id="task", cluster_file=str(there.path), groups=["billing"])
+    with pytest.raises(Unreachable, match=r"K30.*Group billing could not be read"):
+        task.execute({"dag": dag, "run_id": "manual__1", "ti": None, "params": {}})  # type: ignore[typeddict-item]

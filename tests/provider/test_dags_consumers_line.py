@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.core.coordination.registration import GroupHold, write_hold
+from airflow_provider_kmigrate.core.member.registration import GroupHold, write_hold
 from airflow_provider_kmigrate.operators.groups import SetModeOperator
+from tests.provider.dag_tasks import tasks
 from tests.provider.group_dags import APPROVED, BACK, Group, RunDag, dag_of
-from tests.provider.test_dags import tasks
+from tests.steps.group_runs import gone
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
-from tests.steps.test_groups import gone
 
 HOLD = f"{ROOT}/migration/hold"
 

@@ -10,9 +10,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
+from airflow_provider_kmigrate.dag_builders.task_docs import render_group_task_page
+from tests.provider.dag_tasks import names
 from tests.provider.group_dags import AUDIT, BACK, FORWARD, Group, dag_of
-from tests.provider.test_dags import names
 from tests.steps.sim_group import SimGroup
 
 
@@ -93,14 +93,14 @@ class TestShape:
         assert dag.get_task("done").upstream_task_ids == {"rollback_billing", "rollback_mail"}
         assert backs["mail"].priority_weight > backs["billing"].priority_weight, "the last wave goes back first"
 
-    def test_both_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:
+    def test_both_dags_of_consumer_groups_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:
         there = made(SimGroup(2), audit=AUDIT)
         for dag_id in (FORWARD, BACK):
             dag = dag_of(there, dag_id)
             DagSerialization.from_dict(DagSerialization.to_dict(dag))
             assert all(task.doc_md for task in dag.tasks)
         with pytest.raises(KeyError):
-            group_doc("billing.unknown")
+            render_group_task_page("billing.unknown")
 
     def test_a_file_without_groups_has_neither(self, made: Group) -> None:
         assert not {FORWARD, BACK} & folder.dags_of(made().path.parent).keys()

@@ -10,18 +10,17 @@ import pytest
 from airflow.sdk import DAG, TriggerRule, chain, task
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.plan import EXPANSION
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.plan import EXPAND, EXPANSION, LEAVE
 from airflow_provider_kmigrate.dag_builders import folder, offsets_topic
-from airflow_provider_kmigrate.operators.approval import EXPAND, LEAVE
 from airflow_provider_kmigrate.operators.migration import ExpandOffsetsTopicOperator, MigrationStepOperator
 from airflow_provider_kmigrate.spec import load
+from tests.provider.dag_tasks import names, planned, tasks
+from tests.provider.person import Person
 from tests.provider.simulated import Rehearsal, rehearsal
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import names, tasks
+from tests.steps.expansion_runs import check_expanded, meanwhile, moving, stored
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_expansion import check_expanded, meanwhile, moving, stored
 
 DAG_ID = "kmigrate_offsets_topic__sim"
 CONF = {"partitions": 20, "approve_expansion": CLUSTER_ID}
@@ -42,11 +41,7 @@ def dag(sim: Rehearsal) -> DAG:
 def test_one_chain_with_a_task_for_each_broker(tmp_path: Path) -> None:
     made = offsets_topic.build(load(rehearsal(tmp_path, SimCluster()).path))
     made.check_cycle()
-    assert names(made) == [
-        *("plan", "approve", "moving_groups.stopped", "moving_groups.export", "moving_groups.delete", "expand"),
-        *(f"restart.broker_{node}" for node in range(3)),
-        *("restart.postponed", "restart.leaders", "restart.one_coordinator", "import.offsets", "import.verify", "progress"),
-    ]
+    assert names(made) == planned(EXPANSION, 3, 3)
     rules = {task.task_id for task in made.tasks if task.trigger_rule != TriggerRule.NONE_FAILED}
     assert rules == {"plan", "approve"}, "a run with `undo` skips the others up to the import"
     assert all(task.doc_md for task in made.tasks)

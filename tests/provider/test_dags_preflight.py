@@ -12,9 +12,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.operators.migration import BackupOperator
+from tests.provider.dag_tasks import tasks
+from tests.provider.lone_tasks import alone, context
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import tasks
-from tests.provider.test_operators import alone, context
 from tests.steps.sim import SimCluster
 
 DAG_ID = "kmigrate_preflight__sim"
@@ -55,12 +55,14 @@ def test_what_blocks_fails_it_and_is_on_the_page(rehearse: Rehearse, run_dag: Ru
     assert tasks(run_dag(dag_of(sim))) == {"preflight": "failed"}
     assert sim.ensemble.znodes == before
     document = left(tmp_path)
-    assert (document["outcome"], document["counts"]["block"]) == ("BLOCKED", 1)
+    assert (document["outcome"], document["counts"]["block"]) == ("BLOCKED", 2)
     assert [finding["code"] for finding in document["findings"]] == ["G02", "G21"]
     assert "(the DAG kmigrate_consumers__sim moves them): legacy" in document["findings"][1]["seen"]
 
 
-def test_while_another_run_owns_the_cluster_it_may_observe(rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+def test_the_preflight_dag_may_observe_while_another_run_owns_the_cluster(
+    rehearse: Rehearse, run_dag: RunDag, tmp_path: Path
+) -> None:
     sim = rehearse()
     holding = alone(BackupOperator, sim.path)
     holding.get_task("task").execute(context(holding))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.model import FetchedOffset
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
 from airflow_provider_kmigrate.dag_builders import folder
+from tests.provider.dag_tasks import tasks
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import tasks
-from tests.steps.test_offsets_repair import NEW, WHERE, broken, check_repaired, moving
+from tests.steps.repair_runs import NEW, WHERE, broken, check_repaired, moving
 
 DAG_ID = "kmigrate_offsets_repair__sim"
 RunDag = Callable[..., Any]
@@ -47,7 +47,7 @@ def test_a_doubt_fails_the_run_and_its_conf_decides(rehearse: Rehearse, run_dag:
     cluster, right = broken()
     group = moving(right)[0]
     cluster.log.read()
-    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: FetchedOffset(0)}
+    cluster.offsets[hash_group(group) % NEW][group] = {WHERE: FetchedOffset(0)}
     sim = rehearse(cluster)
     assert str(run_dag(dag_of(sim)).state) == "failed"
     right[group] = FetchedOffset(0)

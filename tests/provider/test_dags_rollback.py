@@ -11,23 +11,22 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.migration.plan import LEAVE, ROLL_BACK, ROLLBACK
 from airflow_provider_kmigrate.dag_builders import rollback
 from airflow_provider_kmigrate.operators.migration import RollbackOperator
-from airflow_provider_kmigrate.operators.step import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
+from tests.provider.dag_tasks import names, planned, tasks
+from tests.provider.person import Person
+from tests.provider.rollback_dag import APPROVED
 from tests.provider.simulated import Rehearsal, rehearsal
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import names, tasks
+from tests.steps.phases import all_in_migration, all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
 
-DAG_ID = "kmigrate_rollback__sim"
-APPROVED = {"approve_rollback": CLUSTER_ID}
 RunDag = Callable[..., Any]
 Rehearse = Callable[..., Rehearsal]
 
@@ -47,27 +46,14 @@ class TestShape:
     def test_one_chain_with_a_task_for_each_node_and_pass(self, tmp_path: Path, brokers: int, controllers: int) -> None:
         dag = dag_of(brokers, controllers, tmp_path)
         dag.check_cycle()
-        quorum = range(3000, 3000 + controllers)
-        expected = [
-            "plan",
-            "approve",
-            *(f"controller_failover.restore_flag_{node}" for node in quorum),
-            "controller_failover.failover",
-            "controller_failover.equivalence",
-        ]
-        expected += [f"to_migration.broker_{node}" for node in range(brokers)]
-        expected += ["handover.transaction", "handover.zookeeper_leads"]
-        expected += [f"wipe.controller_{node}" for node in quorum]
-        expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
-        expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")] + ["rolled_back"]
-        assert names(dag) == expected
+        assert names(dag) == planned(ROLLBACK, brokers, controllers)
 
     def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
         strict = {task.task_id for task in dag.tasks if task.trigger_rule != TriggerRule.NONE_FAILED}
         assert strict == {"plan", "approve"}
 
-    def test_it_survives_serialization_and_says_what_its_form_wants(self, tmp_path: Path) -> None:
+    def test_the_rollback_dag_survives_serialization_and_says_what_its_form_wants(self, tmp_path: Path) -> None:
         read = DagSerialization.from_dict(DagSerialization.to_dict(dag_of(3, 3, tmp_path)))
         assert CLUSTER_ID in str(read.params.get_param("approve_rollback").description)
         assert read.params.get_param("skip_failover").value is False
@@ -95,7 +81,7 @@ class TestRuns:
         sim.cluster.finalized = True
         for node in sim.cluster.spec.controllers:
             sim.cluster.nodes[NodeRole.CONTROLLER, node.id].running = "process.roles=controller\n"
-        assert where(sim.cluster.observe(None)).phase is Phase.FINALIZED
+        assert position_of(sim.cluster.observe(None)).phase is Phase.FINALIZED
         before = sim.restarts()
         states = tasks(run_dag(dag, run_conf=APPROVED))
         assert states.pop("plan") == "failed"

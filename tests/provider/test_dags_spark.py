@@ -16,12 +16,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, keep_running
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
-from airflow_provider_kmigrate.hooks import spark_jobs
 from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.utils import spark_jobs
+from tests.provider.dag_tasks import tasks
 from tests.provider.simulated import Rehearsal, document
-from tests.provider.test_dags import tasks
 from tests.sparkjobs.fakes import FakeStream
 from tests.steps.sim_nodes import CLUSTER_ID
 
@@ -56,7 +56,7 @@ class TestShape:
         }
         assert [task.task_id for task in dag.tasks if not task.doc_md] == []
 
-    def test_they_stand_around_the_rolls(self, rehearse: Callable[..., Rehearsal]) -> None:
+    def test_the_tasks_of_spark_jobs_stand_around_the_rolls(self, rehearse: Callable[..., Rehearsal]) -> None:
         order = chained(listed(rehearse(), {"name": "job", "checkpoint": "/a"}))
         expected = [
             "preflight",

@@ -16,19 +16,20 @@ import yaml
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.clients.fence import Owner
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import ClusterView, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable
-from airflow_provider_kmigrate.hooks import dag_runs
-from airflow_provider_kmigrate.hooks.dag_runs import why_stands
-from airflow_provider_kmigrate.hooks.notify import ClusterNotifier
+from airflow_provider_kmigrate.notifications.messages import ClusterNotifier
 from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.utils import dag_runs
+from airflow_provider_kmigrate.utils.dag_runs import why_run_stalled
+from airflow_provider_kmigrate.utils.documents import as_markdown
+from tests.provider.dag_tasks import tasks
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import tasks
+from tests.steps.phases import some_kraft
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode
-from tests.steps.test_rollback import some_kraft
 
 RunDag = Callable[..., Any]
 UNFLAGGED = "process.roles=controller\n"
@@ -71,14 +72,14 @@ def watching(sim: Rehearsal) -> DAG:
     return dag
 
 
-def test_it_runs_every_ten_minutes_once_it_is_unpaused(rehearse: Callable[..., Rehearsal]) -> None:
+def test_the_watch_runs_every_ten_minutes_once_it_is_unpaused(rehearse: Callable[..., Rehearsal]) -> None:
     dag = folder.dags_of(rehearse().path.parent)["kmigrate_watch__sim"]
     assert (dag.schedule, dag.catchup, dag.is_paused_upon_creation) == (timedelta(minutes=10), False, True)
     assert dag.task_dict["watch"].retries == 2, "a node that restarts does not respond for a moment"
     assert dag.task_dict["watch"].execution_timeout == timedelta(minutes=10), "one that hangs keeps no other from running"
 
 
-def test_on_a_healthy_cluster_it_succeeds_takes_no_lock_and_changes_nothing(sim: Rehearsal, run_dag: RunDag) -> None:
+def test_the_watch_of_a_healthy_cluster_succeeds_takes_no_lock_and_changes_nothing(sim: Rehearsal, run_dag: RunDag) -> None:
     before = (sim.restarts(), set(sim.ensemble.znodes))
     assert tasks(run_dag(watching(sim))) == {"watch": "success"}
     assert (sim.restarts(), set(sim.ensemble.znodes)) == before
@@ -97,20 +98,22 @@ def test_a_missing_original_fails_it_while_a_rollback_is_possible(sim: Rehearsal
     assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
 
 
-def test_it_shows_whether_a_rollback_is_possible_if_it_succeeds_and_if_it_fails(sim: Rehearsal, run_dag: RunDag) -> None:
-    """The table and the hash are XComs of the task, so its page in Airflow shows them."""
+def test_the_watch_shows_whether_a_rollback_is_possible_if_it_succeeds_and_if_it_fails(sim: Rehearsal, run_dag: RunDag) -> None:
+    """The verdict and the hash are XComs of the task, so its page in Airflow shows them."""
     before = shown(run_dag(watching(sim)))
-    assert before["readiness"].startswith("A rollback is possible now. It would take about")
-    assert f"`{before['fingerprint']}`" in before["readiness"]
+    assert (before["readiness"]["kind"], before["readiness"]["level"]) == ("readiness", "ready")
+    assert as_markdown(before["readiness"]).startswith("A rollback is possible now. It would take about")
+    assert f"`{before['fingerprint']}`" in as_markdown(before["readiness"])
     sim.cluster.ensemble = (*sim.cluster.ensemble, *(ZooKeeperServer(f"z{number}:2181") for number in (2, 3)))
     run = run_dag(watching(sim))
     after = shown(run)
     assert tasks(run) == {"watch": "failed"}
-    assert "| ZooKeeper ensemble | [Z05]" in after["readiness"]
+    assert [(row["part"], row["code"]) for row in after["readiness"]["reasons"]] == [("ZooKeeper ensemble", "Z05")]
+    assert "| ZooKeeper ensemble | [Z05]" in as_markdown(after["readiness"])
     assert after["fingerprint"] != before["fingerprint"]
 
 
-def shown(run: Any) -> dict[str, str]:
+def shown(run: Any) -> dict[str, Any]:
     (watch,) = run.get_task_instances()
     return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}
 
@@ -247,7 +250,7 @@ def asked(state: str | None, *, paused: bool = False, running: int = 0) -> Any:
 )
 def test_why_the_run_that_owns_the_cluster_stands(ti: Any, why: str, certain: bool) -> None:
     """A queued run may begin in a moment; what waiting does not change is an alarm at the first look."""
-    text, known = why_stands(ti, "d/r")
+    text, known = why_run_stalled(ti, "d/r")
     assert (why in text, bool(text), known) == (True, bool(why), certain)
 
 

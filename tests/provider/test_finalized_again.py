@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import WrongCluster
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.run import StepContext
+from tests.provider.dag_tasks import APPROVED, DAG_ID, tasks
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import APPROVED, DAG_ID, tasks
+from tests.steps.phases import all_kraft, some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import original_of
-from tests.steps.test_rollback import all_kraft, some_kraft
 
 pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
@@ -89,17 +89,17 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
     sim, _ = begun(half_finalized)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
-    assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
+    assert position_of(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
 
 
 def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:
     """A controller lost its flag in the middle of the second roll, and it was elected."""
     sim, _ = begun(left_behind)
-    assert where(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND
+    assert position_of(sim.cluster.observe(Fields(0))).phase is Phase.LEFT_BEHIND
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     run = run_dag(dag)
     assert str(run.state) == "success", tasks(run)
-    assert where(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
+    assert position_of(sim.cluster.observe(Fields(0))).phase is Phase.FINALIZED
 
 
 @pytest.mark.parametrize("reboots", [True, False])
@@ -118,7 +118,7 @@ def test_a_new_run_recovers_a_broker_that_does_not_answer_and_asks_nobody(
     run = run_dag(dag)
     assert str(run.state) == "success", tasks(run)
     view = sim.cluster.observe(Fields(0))
-    assert where(view).phase is Phase.FINALIZED
+    assert position_of(view).phase is Phase.FINALIZED
     assert (stage_on_disk(view.brokers[1].files), sim.cluster.disasters) == (FileStage.KRAFT, [])
     assert sim.restarts() == before + reboots, "nothing else is restarted"
 
@@ -127,7 +127,7 @@ def left_behind(cluster: SimCluster, context: StepContext) -> None:
     some_kraft(cluster, context)
     cluster.meddled = True
     active = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader)
-    install(context, active, FileStage.CONTROLLER_FINAL)
+    install_file(context, active, FileStage.CONTROLLER_FINAL)
     for others in cluster.spec.controllers:
         if others != active:
             cluster.stop(others)
@@ -140,7 +140,7 @@ def left_behind(cluster: SimCluster, context: StepContext) -> None:
 def half_finalized(cluster: SimCluster, context: StepContext) -> None:
     all_kraft(cluster, context)
     active, standby = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader), cluster.spec.controllers[-1]
-    install(context, standby, FileStage.CONTROLLER_FINAL)
+    install_file(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
     cluster.start(standby)
     cluster.stop(active)

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from airflow.sdk.observability import stats
 
-from airflow_provider_kmigrate.core.decision import Wait
-from airflow_provider_kmigrate.core.gauges import Gauge, GaugeHistory, readiness_gauges
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, judge
-from airflow_provider_kmigrate.hooks.step_context import exporter
+from airflow_provider_kmigrate.core.cluster_state.decision import Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk, RollbackPart, judge_rollback
+from airflow_provider_kmigrate.core.monitoring.gauges import Gauge, GaugeHistory, readiness_gauges
+from airflow_provider_kmigrate.utils.step_context import make_gauge_exporter
 from tests.core.back_views import HYBRID
 
 GAUGES = (Gauge("phase", 5.0), Gauge("brokers", 2.0, {"mode": "kraft"}))
@@ -51,7 +51,7 @@ def restored() -> Iterator[None]:
 def test_each_gauge_has_the_cluster_as_a_tag_and_in_the_name_of_a_statsd_without_tags() -> None:
     recorder = Recorder()
     stats.initialize(factory=lambda: recorder, export_legacy_names=False)  # type: ignore[arg-type,return-value]
-    exporter("prod eu")(GAUGES)
+    make_gauge_exporter("prod eu")(GAUGES)
     assert recorder.sent == [
         ("kmigrate.phase.prod_eu", 5.0, {}),
         ("kmigrate.phase", 5.0, {"cluster": "prod eu"}),
@@ -62,7 +62,7 @@ def test_each_gauge_has_the_cluster_as_a_tag_and_in_the_name_of_a_statsd_without
 
 def test_a_backend_that_cannot_send_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     stats.initialize(factory=Broken, export_legacy_names=False)  # type: ignore[arg-type]
-    exporter("prod")(GAUGES)
+    make_gauge_exporter("prod")(GAUGES)
     assert "no route to the collector" in caplog.text
 
 
@@ -85,7 +85,7 @@ def test_a_collector_gets_them_by_opentelemetry(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         made = otel.get_otel_logger(host="127.0.0.1", port=server.server_port, prefix="airflow", conf_interval=60_000)
         stats.initialize(factory=lambda: made, export_legacy_names=False)
-        exporter("prod")(GAUGES)
+        make_gauge_exporter("prod")(GAUGES)
         otel.flush_otel_metrics()
         server.shutdown()
     said = b"".join(bodies)
@@ -98,8 +98,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 
 def every_gauge() -> tuple[Gauge, ...]:
     """All that kmigrate sends of a cluster in dual-write."""
-    _, observed = GaugeHistory().observe(HYBRID, Wait((Reason("G07", "It lags."),)), 0.0, 60.0)
-    return (*observed, *readiness_gauges(judge(HYBRID, ReadinessAsk(), 0.0), 0.0))
+    _, observed = GaugeHistory().add_view(HYBRID, Wait((Reason("G07", "It lags."),)), 0.0, 60.0)
+    return (*observed, *readiness_gauges(judge_rollback(HYBRID, ReadinessAsk(), 0.0, restart_seconds=20.0), 0.0))
 
 
 def test_the_page_has_every_gauge_with_its_tags_and_nothing_else() -> None:
@@ -123,7 +123,7 @@ def test_the_mapping_of_the_page_makes_labels_of_every_name_and_mixes_no_cluster
     ]
     recorder = Recorder()
     stats.initialize(factory=lambda: recorder, export_legacy_names=False)  # type: ignore[arg-type,return-value]
-    exporter("prod")(every_gauge())
+    make_gauge_exporter("prod")(every_gauge())
     made = [as_mapped(f"airflow.{name}", mappings) for name, *_ in recorder.sent]
     wanted = [(f"kmigrate_{gauge.name}", {"cluster": "prod", **gauge.tags}) for gauge in every_gauge()]
     assert [each for each in made if each[0] != "dropped"] == wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -12,24 +11,29 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection, dag, task
 from airflow.sdk._shared.secrets_masker import redact
+from confluent_kafka import KafkaException
 from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.admin import connect
+from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.connections import KAFKA
 from airflow_provider_kmigrate.clients.settings import HostSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.model import ConnectionFacts
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts, Partition
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.hooks import connections
 from airflow_provider_kmigrate.hooks.connections import (
     BrokerHostHook,
+    ClusterHooks,
+    KafkaAdminHook,
     KRaftControllerHook,
     ZooKeeperHook,
-    settings_of,
 )
-from airflow_provider_kmigrate.hooks.kafka_admin import KafkaAdminHook
 from airflow_provider_kmigrate.spec import loads
+from airflow_provider_kmigrate.utils.step_context import open_cluster
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
+from tests.kit.held import Held
+from tests.kit.ports import closed_port
 
 Define = Callable[..., str]
 HOOKS = (ZooKeeperHook, KRaftControllerHook, BrokerHostHook)
@@ -47,16 +51,17 @@ class KafkaConnection:
         self._conn_id = conn_id
 
     def settings(self) -> KafkaSettings:
-        return KafkaAdminHook(self._conn_id).settings()
+        return KafkaAdminHook(self._conn_id).settings
 
     def get_conn(self) -> Admin:
         return Admin(self.settings(), timeout=0.2)
 
     def test_connection(self) -> tuple[bool, str]:
         try:
-            return True, str(self.get_conn().topics())
+            self.get_conn().elect_preferred([Partition("t", 0, 0, (0,), (0,))], Held())
         except KMigrateError as error:
             return False, str(error)
+        return True, ""
 
 
 def controller_node(**fields: Any) -> FakeNode:
@@ -72,16 +77,10 @@ def controller_node(**fields: Any) -> FakeNode:
     )
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
 class TestBuilding:
     def test_zookeeper(self, connection: Define) -> None:
         hook = ZooKeeperHook(connection("zk", "kmigrate_zookeeper", host="zk1,zk2/kafka", extra={"session_timeout": 5}))
-        assert hook.settings() == ZooKeeperSettings("zk1:2181,zk2:2181", "/kafka", session_timeout=5)
+        assert hook.settings == ZooKeeperSettings("zk1:2181,zk2:2181", "/kafka", session_timeout=5)
 
     def test_kafka(self, connection: Define) -> None:
         found = KafkaConnection(connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", "socket.timeout.ms": 5}))
@@ -89,13 +88,13 @@ class TestBuilding:
 
     def test_controllers(self, connection: Define) -> None:
         hook = KRaftControllerHook(connection("ctl", "kmigrate_controller", extra={"protocol": "SSL", "ca_file": "/ca"}))
-        assert hook.security() == WireSecurity("SSL", ca_file="/ca")
+        assert hook.security == WireSecurity("SSL", ca_file="/ca")
         with pytest.raises(Refused, match="has no host"):
             hook.get_conn()
 
     def test_brokers(self, connection: Define) -> None:
         hook = KafkaAdminHook(connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", "socket.timeout.ms": 5}))
-        assert hook.settings().properties == {"bootstrap.servers": "k:9092", "socket.timeout.ms": "5"}
+        assert hook.settings.properties == {"bootstrap.servers": "k:9092", "socket.timeout.ms": "5"}
         assert isinstance(hook.get_admin(), Admin)
 
     def test_hosts(self, connection: Define) -> None:
@@ -143,10 +142,37 @@ class TestTools:
         connection("kf", "kafka", extra={"bootstrap.servers": "k:9092", **any_name})
         connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}})
         cluster = loads(CLUSTER_FILE)
-        with opened(settings_of(cluster), cluster.name) as tools:
+        with ClusterHooks(cluster).open_tools() as tools:
             assert tools.chroot == "/kafka"
             assert [tools.wire(node).endpoint for node in cluster.nodes()] == ["k:9092", "c:9093"]
             assert tools.connections == ConnectionFacts(unverified=frozenset({"kafka"}), anonymous=True)
+
+    def test_a_task_gets_the_clients_of_the_hooks_and_reads_each_connection_once(
+        self, connection: Define, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connection("zk", "kmigrate_zookeeper", host="zk1/kafka")
+        connection("kf", "kafka", extra={"bootstrap.servers": "k:9092"})
+        connection("ctl", "kmigrate_controller", extra={"protocol": "SSL", "ca_file": "/ca"})
+        connection("hosts", "kmigrate_host")
+        made: list[object] = []
+        read: list[str] = []
+
+        def noted(function: Callable[..., Any], notes: list[Any], of: Callable[[Any, Any], object]) -> Callable[..., Any]:
+            def call(first: Any, *rest: Any) -> Any:
+                answer = function(first, *rest)
+                notes.append(of(first, answer))
+                return answer
+
+            return call
+
+        for hook, name in ((ZooKeeperHook, "get_conn"), (KafkaAdminHook, "get_admin"), (KRaftControllerHook, "_connection")):
+            monkeypatch.setattr(hook, name, noted(getattr(hook, name), made, lambda _, answer: answer))
+        monkeypatch.setattr(connections, "get_connection", noted(connections.get_connection, read, lambda conn_id, _: conn_id))
+        with open_cluster(loads(CLUSTER_FILE + "quorum: {conn_id: ctl, security_protocol: SSL}\n")) as access:
+            clients = {id(client) for client in made}
+            assert {id(access.tools.zk), id(access.tools.admin)} < clients
+        assert len(made) == 3
+        assert sorted(read) == ["ctl", "hosts", "kf", "zk"]
 
     @pytest.mark.parametrize("absent", ["zk", "kf", "hosts"])
     def test_a_missing_connection_is_refused_with_the_key_that_names_it(
@@ -160,7 +186,7 @@ class TestTools:
         for conn_id in fields.keys() - {absent}:
             connection(conn_id, **fields[conn_id])
         with pytest.raises(Refused) as caught:
-            settings_of(loads(CLUSTER_FILE, "prod.yaml"))
+            ClusterHooks(loads(CLUSTER_FILE, "prod.yaml")).settings()
         [reason] = caught.value.reasons
         assert reason.code == "N03"
         assert f"{absent}," in reason.text
@@ -279,8 +305,9 @@ class TestCanaries:
     ) -> None:
         """It logs by itself, and at `debug` it logs much."""
         caplog.set_level(logging.DEBUG)
-        with pytest.raises(Unavailable) as caught:
-            KafkaConnection(connection("kf", **SECRETIVE["kf"])).get_conn().topics()
+        client = connect(KafkaConnection(connection("kf", **SECRETIVE["kf"])).settings().properties)
+        with pytest.raises(KafkaException) as caught:
+            client.list_topics(timeout=0.2)
         captured = capfd.readouterr()
         assert CANARY not in f"{caught.value}{caplog.text}{captured.out}{captured.err}"
 
@@ -302,13 +329,13 @@ class TestCanaries:
         @dag(dag_id="canaries", schedule=None)
         def canaries() -> None:
             @task
-            def test() -> list[str]:
+            def press() -> list[str]:
                 hooks = [BY_TYPE[fields["conn_type"]](conn_id) for conn_id, fields in SECRETIVE.items()]
                 answers = [str(hook.test_connection()) for hook in hooks]
                 hooks[0].log.info("The answers: %s", answers)
                 return answers
 
-            test()
+            press()
 
         run = run_dag(canaries())
         assert run.state == "success"

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields, ProcessState
-from airflow_provider_kmigrate.hooks.connections import ZooKeeperHook, settings_of
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.hooks.connections import ClusterHooks, ZooKeeperHook
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -52,7 +51,7 @@ def test_a_wrong_chroot_is_named_and_not_created(local: LocalCluster, connection
 
 
 def test_the_tools_of_a_cluster_file_see_the_cluster(cluster: ClusterSpec) -> None:
-    with opened(settings_of(cluster), cluster.name) as tools, Observer(cluster, tools) as observer:
+    with ClusterHooks(cluster).open_tools() as tools, Observer(cluster, tools) as observer:
         view = observer.observe(Fields.PROCESSES | Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS)
     assert view.unknowns == ()
     assert tools.chroot == "/kafka/main"

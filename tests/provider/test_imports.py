@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.trees import ROOT
 
 _FORKS = """
 import importlib, json, os, sys
@@ -57,15 +60,22 @@ def ours(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("airflow_provider_kmigrate.")}
 
 
+def modules_with_code(names: set[str]) -> set[str]:
+    """Without packages that have only a docstring."""
+    folders = {name: ROOT / name.replace(".", "/") / "__init__.py" for name in names}
+    return {name for name, init in folders.items() if not init.exists() or len(ast.parse(init.read_text()).body) > 1}
+
+
 def test_rolling_a_broker_imports_what_that_takes(in_airflow: dict[str, set[str]]) -> None:
     """Its operator, its step and the clients: each module more is read, compiled and run by each of some thirty tasks.
 
-    Consumer groups that must continue take two (`core.group_progress`, `steps.group_watch`), metrics two, the chain of the journal
-    two (`core.chain`, `clients.journal_heads`), the verdict on a rollback, foreign JSON and the schema of
-    answers of agents one each.
+    Consumer groups that must continue take two (`core.migration.group_progress`, `steps.group_watch`), metrics two, the chain of the journal
+    two (`core.shared.chain`, `clients.journal_heads`), the verdict on a rollback, foreign JSON, the schema of
+    answers of agents, the note of a group's cutover, the commits of clients that are not registered one each, the status for operators three. Logins by token and by ticket take four
+    (`clients.identity`, `clients.sasl`, `clients.oauth`, `clients.deadline`), the acts of kmigrate's own client one.
     """
     found = ours(in_airflow["roll"])
-    assert len(found) <= 88, "a new import from the roll of a broker: does it need it?"
+    assert len(modules_with_code(found)) <= 90, "a new import from the roll of a broker: does it need it?"
     assert not {name for name in found if name.startswith("airflow_provider_kmigrate.audit")}
 
 
@@ -87,7 +97,7 @@ def test_what_applications_import_is_little(in_application: dict[str, set[str]])
     """It runs inside an application, which has neither Airflow nor the rest of the provider's requirements."""
     found = in_application["all"]
     rooms = {name.removeprefix("airflow_provider_kmigrate.") for name in ours(found)}
-    assert len(rooms) <= 55
+    assert len(rooms) <= 58
     for name in ("airflow", "pydantic", "psutil", "yaml", "httpx", "pyspark"):
         assert name not in found, name
 

@@ -16,27 +16,23 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.migration.plan import FINALIZE, ROLL_BACK
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.operators.approval import RollbackStartedOperator
-from airflow_provider_kmigrate.operators.step import FINALIZE, ROLL_BACK
 from tests.provider.airflow_tasks import clear, pause, scheduler, trigger
 from tests.provider.conftest import Sleep
+from tests.provider.dag_tasks import DAG_ID, tasks
+from tests.provider.lock_owner import owner
+from tests.provider.person import Person
+from tests.provider.rollback_dag import APPROVED
+from tests.provider.rollback_dag import DAG_ID as ROLLBACK_ID
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_approval import Person
-from tests.provider.test_dags import DAG_ID, tasks
-from tests.provider.test_dags_rollback import APPROVED
-from tests.provider.test_dags_rollback import DAG_ID as ROLLBACK_ID
+from tests.steps.phases import all_kraft, check_back
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft, check_back
 
 pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
-
-
-def owner(sim: Rehearsal) -> str:
-    [found] = [znode.data for path, znode in sim.ensemble.znodes.items() if path.endswith("/owner")] or [b"{}"]
-    return str(json.loads(found).get("owner", ""))
 
 
 def started() -> DagRun:
@@ -106,9 +102,6 @@ def migration(
     """A cluster in dual-write, and the DAG of its migration."""
     monkeypatch.setattr(RollbackStartedOperator, "WITHIN", 1.0)
     sim, rollback = begun(all_kraft)
-    with create_session() as session:
-        for run in session.scalars(select(DagRun).where(DagRun.dag_id == ROLLBACK_ID)):
-            run.state = "success"  # of earlier tests
     known(rollback)
     pause(api, ROLLBACK_ID, paused=False)
     return sim, folder.dags_of(sim.path.parent)[DAG_ID]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.utils.session import create_session
 from sqlalchemy import text
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable, Unreachable
 from airflow_provider_kmigrate.operators.migration import (
     BackupOperator,
@@ -42,33 +42,22 @@ from airflow_provider_kmigrate.sensors.step import (
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.utils.step_context import PLAN, state_folder
+from tests.kit.ports import closed_port
+from tests.provider.dag_tasks import tasks
+from tests.provider.lone_tasks import Memory, PushedXComs, _numbers, alone, context, kept
 from tests.provider.simulated import Rehearsal
-from tests.provider.test_dags import tasks
-from tests.provider.test_hooks import closed_port
+from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed
-from tests.steps.test_rollback import all_kraft
 
 Rehearse = Callable[..., Rehearsal]
 RunDag = Callable[..., Any]
-_numbers = itertools.count()
-
-
-def alone(operator: type[BaseOperator], path: Path, **arguments: Any) -> DAG:
-    """A DAG with this one task."""
-    with DAG(dag_id=f"alone_{next(_numbers)}", schedule=None) as dag:
-        operator(task_id="task", cluster_file=str(path), **{"deferrable": True, **arguments})
-    return dag
 
 
 def result(run: Any) -> tuple[str, TaskInstance]:
     [instance] = run.get_task_instances()
     return str(instance.state), instance
-
-
-def context(dag: DAG) -> dict[str, Any]:
-    """As little of a task's context as an operator reads before it observes the cluster."""
-    return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
 
 
 def plan_of(sim: Rehearsal) -> object:
@@ -168,9 +157,23 @@ class TestRefusals:
 
     def test_preflight_writes_nothing(self, rehearse: Rehearse) -> None:
         sim = rehearse()
-        dag = alone(PreflightOperator, sim.path)
-        assert dag.get_task("task").execute(context(dag)).startswith("[")
+        dag, pushed = alone(PreflightOperator, sim.path), PushedXComs()
+        assert dag.get_task("task").execute(context(dag) | {"ti": pushed}) == []
+        assert Path(pushed[PLAN]["page"]).is_file()
         assert set(sim.ensemble.znodes) == {""}
+
+    def test_preflight_leaves_the_plan_and_takes_no_other_than_the_reviewed_one(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        dag = alone(PreflightOperator, sim.path)
+        dag.get_task("task").execute(context(dag) | {"ti": PushedXComs()})
+        (plan,) = state_folder().glob("preflight/*/plan.json")
+        reviewed = json.loads(plan.read_text())["fingerprint"]
+        bound = alone(PreflightOperator, sim.path, plan=reviewed)
+        assert bound.get_task("task").execute(context(bound) | {"ti": PushedXComs()}) == []
+        sim.path.write_text(sim.path.read_text() + "stop_after: [hybrid]\n")
+        with pytest.raises(AirflowFailException, match=rf"\[H16\].*{reviewed}"):
+            bound.get_task("task").execute(context(bound) | {"ti": PushedXComs()})
+        assert set(sim.ensemble.znodes) == {""}, "nothing was changed"
 
     def test_a_broken_cluster_file(self, clusters: Path) -> None:
         path = clusters / "broken.yaml"
@@ -326,18 +329,6 @@ class TestRuns:
         assert '"kind": "backup"' in journal.read_text()
 
 
-class Memory(dict[str, Any]):
-    """A task's state store."""
-
-    def set(self, key: str, value: Any, retention: Any = None) -> None:
-        self[key] = value
-
-
-def kept(**progress: Any) -> Memory:
-    """A store with what an earlier process of the task has learned."""
-    return Memory(progress=StepProgress(**progress).to_json())
-
-
 class TestSoak:
     """The soaked time outlives deferrals and retries, and nothing else."""
 
@@ -365,7 +356,7 @@ class TestSoak:
         [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")
         assert '"kind": "lost"' in journal.read_text()
 
-    def test_once_it_has_ended_no_original_is_missed(self, sim: Rehearsal, tmp_path: Path) -> None:
+    def test_the_soak_misses_no_original_once_the_migration_has_ended(self, sim: Rehearsal, tmp_path: Path) -> None:
         """A rollback is no longer possible; what is left of the finalization is not held up for it."""
         for node in sim.cluster.spec.controllers:
             sim.cluster.nodes[node.role, node.id].running = "process.roles=controller\n"
@@ -374,14 +365,14 @@ class TestSoak:
         task = (dag := alone(SoakOperator, sim.path)).get_task("task")
         assert "finalized already" in task.execute(context(dag) | {"task_state_store": Memory()})
 
-    def test_it_is_kept_across_deferrals(self, sim: Rehearsal, run_dag: RunDag) -> None:
+    def test_the_soaked_time_is_kept_across_deferrals(self, sim: Rehearsal, run_dag: RunDag) -> None:
         began = sim.cluster.clock.time
         state, _ = result(run_dag(alone(SoakOperator, sim.path)))
         assert state == "success"
         assert sim.opened == 4, "task, trigger, trigger again after the time was stored, task"
         assert 500.0 <= sim.cluster.clock.time - began < 530.0
 
-    def test_it_is_kept_in_the_state_store_and_cleared_at_the_end(self, sim: Rehearsal) -> None:
+    def test_the_soaked_time_is_kept_in_the_state_store_and_cleared_at_the_end(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path, deferrable=False)
         store = kept(healthy_seconds=480.0)
         began = sim.cluster.clock.time
@@ -490,7 +481,6 @@ class TestArguments:
         assert [task.deferrable for task in plain] == [False, False], "[operators] default_deferrable is false here"
         one_process = MigrationStepOperator(task_id="one", cluster_file="x", step="controller failover", deferrable=True)
         assert one_process.deferrable is False
-        assert ReadinessOperator(task_id="ready", cluster_file="x", deferrable=True).deferrable is False
 
 
 class TestKilled:

@@ -19,6 +19,8 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients import connections
 from airflow_provider_kmigrate.get_provider_info import get_provider_info
+from airflow_provider_kmigrate.links import pages
+from airflow_provider_kmigrate.notifications.messages import ClusterNotifier
 
 PACKAGE = "airflow-provider-kmigrate"
 EXTRAS = {
@@ -85,6 +87,21 @@ def test_every_module_of_a_room_is_named_and_no_other(room: str) -> None:
 def test_every_hook_that_is_named_exists() -> None:
     [entry] = get_provider_info()["hooks"]
     assert [name for name in entry["python-modules"] if find_spec(name) is None] == []
+
+
+def test_only_hooks_are_in_the_room_of_hooks() -> None:
+    found = {path.stem for path in (Path(airflow_provider_kmigrate.__file__).parent / "hooks").glob("*.py")} - {"__init__"}
+    assert found == {"connections", "ssh"}, "ssh has no connection type of its own: it uses Airflow's"
+
+
+def test_airflow_knows_the_links_and_the_notifier(manager: ProvidersManager) -> None:
+    links = set(get_provider_info()["extra-links"])
+    there = {
+        of for of in vars(pages).values() if isinstance(of, type) and of.__module__ == pages.__name__ and of.__name__[0] != "_"
+    }
+    assert links == {f"{of.__module__}.{of.__name__}" for of in there}
+    assert links <= set(manager.extra_links_class_names)
+    assert get_provider_info()["notifications"] == [f"{ClusterNotifier.__module__}.{ClusterNotifier.__name__}"]
 
 
 @pytest.mark.parametrize("option", get_provider_info()["config"]["kmigrate"]["options"])

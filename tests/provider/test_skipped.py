@@ -3,14 +3,14 @@
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.dag_builders import folder
-from tests.provider.test_dags import DAG_ID, tasks
+from tests.provider.dag_tasks import DAG_ID, tasks
+from tests.steps.phases import all_kraft
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft
 
 
 def skipped(dag, name):
@@ -49,7 +49,7 @@ def test_a_flag_that_is_lost_in_the_soak_fails_it(rehearse, run_dag):
 
     def without_flag(*args, **kwargs):
         view = observe(*args, **kwargs)
-        if where(view).phase is Phase.DUAL_WRITE:
+        if position_of(view).phase is Phase.DUAL_WRITE:
             since.append(cluster.clock.time)
         if since and cluster.clock.time > since[0] + 100:
             standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)

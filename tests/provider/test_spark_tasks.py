@@ -22,13 +22,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict, combine
-from airflow_provider_kmigrate.core.cluster import SparkJobSpec
-from airflow_provider_kmigrate.core.phase import ClusterPosition, Phase
+from airflow_provider_kmigrate.core.cluster_state.spec import SparkJobSpec
+from airflow_provider_kmigrate.core.migration.phase import ClusterPosition, Phase
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.hooks import spark_jobs
-from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of, stored
 from airflow_provider_kmigrate.operators import spark_audit as module
 from airflow_provider_kmigrate.operators import spark_jobs as operators
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
@@ -40,6 +38,8 @@ from airflow_provider_kmigrate.operators.spark_jobs import (
 )
 from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor, ClusterQuietSensor
 from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.utils import spark_jobs
+from airflow_provider_kmigrate.utils.spark_jobs import ObjectFiles, make_job_control, read_verdict, select_file_system
 from tests.audit import reports
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim import SimCluster
@@ -51,13 +51,13 @@ RUN = "test/manual__1"
 def executed(operator: type[BaseOperator], **arguments: Any) -> Any:
     with DAG(dag_id="test", schedule=None) as dag:
         task = operator(task_id="task", **arguments)
-    return task.execute({"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}})
+    return task.execute({"dag": dag, "run_id": "manual__1", "ti": Mock(), "task_state_store": {}})
 
 
 def resumed(sim: Rehearsal) -> Any:
     with DAG(dag_id="test", schedule=None) as dag:
         task = HoldSparkJobOperator(task_id="task", cluster_file=str(sim.path), job="orders", risky=True)
-    return task.resume({"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}, {})
+    return task.resume({"dag": dag, "run_id": "manual__1", "ti": Mock(), "task_state_store": {}}, {})
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ class TestHolding:
         jobs = [{"name": "orders", "checkpoint": "/d", "hold_timeout": 0.1}]
         sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": jobs, "windows": [window]}))
         monkeypatch.setattr(operators, "demand_answer", Mock())
-        monkeypatch.setattr(operators, "where", lambda _: ClusterPosition(Phase.SPLIT if urgent else Phase.HYBRID))
+        monkeypatch.setattr(operators, "position_of", lambda _: ClusterPosition(Phase.SPLIT if urgent else Phase.HYBRID))
         waits = not urgent and not arguments
         with pytest.raises(TaskDeferred if waits else KMigrateError) as raised:  # the job does not run
             executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="orders", risky=True, **arguments)
@@ -178,8 +178,8 @@ class TestHolding:
 class TestFiles:
     def test_each_scheme_has_its_file_system(self, job_file: Path) -> None:
         spec = load(str(job_file))
-        assert type(control_of(spec, "orders", print).files).__name__ == "LocalFiles"
-        assert isinstance(files_of(SparkJobSpec("x", "s3a://bucket/key")), ObjectFiles)
+        assert type(make_job_control(spec, "orders", print).files).__name__ == "LocalFiles"
+        assert isinstance(select_file_system(SparkJobSpec("x", "s3a://bucket/key")), ObjectFiles)
 
     def test_object_storage_reads_and_writes_like_any_other(self, tmp_path: Path) -> None:
         files, path = ObjectFiles(None), f"file://{tmp_path}/hold.json"
@@ -207,7 +207,7 @@ class TestSilence:
         yield f"file://{tmp_path}/pipe"
         os.close(os.open(tmp_path / "pipe", os.O_RDWR))
 
-    @pytest.mark.parametrize("read", [stored, ObjectFiles(None).read])
+    @pytest.mark.parametrize("read", [read_verdict, ObjectFiles(None).read])
     def test_verdicts_and_hold_folders_are_read_with_a_limit(
         self, unresponsive: str, read: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -217,7 +217,7 @@ class TestSilence:
 
     def test_a_gate_reads_again(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="IsADirectory"):
-            stored(f"file://{tmp_path}")
+            read_verdict(f"file://{tmp_path}")
         assert not AuditVerdictSensor(task_id="verdict", path=f"file://{tmp_path}").poke({"ti": Mock()})
 
 
@@ -229,7 +229,7 @@ class TestVerdictSensor:
     def poke(self, path: Path, **arguments: Any) -> Any:
         return AuditVerdictSensor(task_id="verdict", path=f"file://{path}", **arguments).poke({"ti": Mock()})
 
-    def test_it_waits_for_the_file_and_for_more_evidence(self, path: Path) -> None:
+    def test_the_verdict_sensor_waits_for_the_file_and_for_more_evidence(self, path: Path) -> None:
         assert not self.poke(path)
         path.write_text('{"version": 1, "outc')
         assert not self.poke(path)
@@ -255,7 +255,7 @@ class TestVerdictSensor:
         with pytest.raises(ValueError, match="wait"):
             self.poke(path, inconclusive="pass")
 
-    def test_it_holds_no_worker(self) -> None:
+    def test_the_verdict_sensor_holds_no_worker(self) -> None:
         assert (
             AuditVerdictSensor(task_id="v", path="x").mode
             == ClusterQuietSensor(task_id="q", cluster_file="x").mode
@@ -374,8 +374,8 @@ class TestAudit:
             run(conn_id="spark_there")
         assert not (tmp_path / "result" / "seen.json").exists()
 
-    def test_a_job_that_fails_fails_the_task(self, run: Callable[..., Any]) -> None:
-        with pytest.raises(Exception, match="spark-submit"):
+    def test_a_job_that_fails_is_not_repeated(self, run: Callable[..., Any]) -> None:
+        with pytest.raises(AirflowFailException, match=r"spark-submit.*no verdict"):
             run(fail=True)
 
     def test_without_the_provider_there_are_dags_and_the_task_says_what_is_missing(
@@ -395,7 +395,7 @@ class TestAudit:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Containers number their processes alike, and all workers may share the folder."""
-        write, others = zipfile.ZipFile.write, [module.package_archive]
+        write, others = zipfile.ZipFile.write, [module.build_package_archive]
 
         def interrupted(archive: zipfile.ZipFile, *file: Any) -> None:
             while others:
@@ -403,14 +403,14 @@ class TestAudit:
             write(archive, *file)
 
         monkeypatch.setattr(zipfile.ZipFile, "write", interrupted)
-        with zipfile.ZipFile(made := module.package_archive(tmp_path)) as archive:
+        with zipfile.ZipFile(made := module.build_package_archive(tmp_path)) as archive:
             assert archive.testzip() is None
             assert "airflow_provider_kmigrate/__init__.py" in archive.namelist()
         assert list(tmp_path.iterdir()) == [made]
 
     def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
         """The archive alone is enough for what the job imports, as far as it needs no engine."""
-        archive = module.package_archive(tmp_path)
+        archive = module.build_package_archive(tmp_path)
         code = (
             "import airflow_provider_kmigrate.audit.report, airflow_provider_kmigrate.core.audit.verdict as v; print(v.__file__)"
         )

@@ -20,13 +20,13 @@ from airflow.utils.session import create_session
 
 from airflow_provider_kmigrate.clients.connections import ssh_settings
 from airflow_provider_kmigrate.clients.hosts import AgentHost, Agents, Restart
-from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.causes import why_unread
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import Cause, Fields, ProcessState, Reason
+from airflow_provider_kmigrate.clients.tools import open_tools
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Fields, ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.monitoring.causes import errors_behind
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.hooks import ssh
-from airflow_provider_kmigrate.hooks.connections import open_ssh, settings_of
+from airflow_provider_kmigrate.hooks.connections import ClusterHooks, open_ssh
 from airflow_provider_kmigrate.hooks.ssh import SshPipe
 from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 from airflow_provider_kmigrate.spec import loads
@@ -99,17 +99,21 @@ def test_a_node_is_read_changed_and_restarted(shared: Sshd, machine: Node) -> No
     agents.close()
 
 
-def test_a_connection_that_ends_is_opened_again(own: Sshd, machine: Node) -> None:
+def test_a_connection_that_ends_is_opened_again(own: Sshd, machine: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     host, node, agents = host_behind(own, machine)
     assert host.observe(node).process().state is ProcessState.STOPPED
     own.cut()
-    wait_until(lambda: host.observe(node).process().state is ProcessState.STOPPED, "the next request opens it", 5, (Unreachable,))
+    wait_until(
+        lambda: host.observe(node).process().state is ProcessState.STOPPED, "the next request opens it", despite=(Unreachable,)
+    )
     own.stop()
-    wait_until(lambda: isinstance(_error(lambda: host.observe(node).process()), Unreachable), "the machine is away", 5)
-    began = time.monotonic()
+    wait_until(lambda: isinstance(_error(lambda: host.observe(node).process()), Unreachable), "the machine is away")
+    tries = []
+    connect = ssh.paramiko.SSHClient.connect
+    monkeypatch.setattr(ssh.paramiko.SSHClient, "connect", lambda self, **named: tries.append(1) or connect(self, **named))
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1: no SSH connection: .*Unable to connect"):
         host.observe(node).process()
-    assert time.monotonic() - began < 2, "it tries once: the caller decides whether to try again"
+    assert len(tries) == 1, "it tries once: the caller decides whether to try again"
     own.start()
     assert host.observe(node).process().state is ProcessState.STOPPED
     agents.close()
@@ -225,7 +229,7 @@ def test_a_machine_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
         began = time.monotonic()
         with pytest.raises(Unreachable):
             SshPipe(ssh_settings("prod_ssh", fields), HOST, ECHO)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "SSHHook would wait without end"
 
 
 def test_a_program_whose_start_is_not_answered_is_given_up(shared: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +240,7 @@ def test_a_program_whose_start_is_not_answered_is_given_up(shared: Sshd, monkeyp
     began = time.monotonic()
     with pytest.raises(Unreachable):
         pipe_to(shared)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_an_agent_that_hangs_is_given_up(shared: Sshd) -> None:
@@ -264,8 +268,8 @@ def test_the_connection_that_a_cluster_file_names_is_used(shared: Sshd, connecti
     connection("prod_ssh", **shared.fields())
     spec = loads(CLUSTER_FILE)
     with (
-        opened(
-            settings_of(spec),
+        open_tools(
+            ClusterHooks(spec).settings(),
             spec.name,
             lambda settings, host: open_ssh(settings, host, ("sh", "-c", "echo up to here >&2; exit 7")),
         ) as tools,
@@ -316,13 +320,13 @@ def test_an_observation_has_the_error_of_each_machine_that_was_not_read(
     connection("kf", "kafka", extra={"bootstrap.servers": "k:9092"})
     connection("prod_ssh", **shared.fields(**extra) | {"port": port})
     spec = loads(CLUSTER_FILE.replace("host: 127.0.0.1", f"host: {host}"))
-    with opened(settings_of(spec), spec.name, lambda settings, host: open_ssh(settings, host, program)) as tools:
+    with open_tools(ClusterHooks(spec).settings(), spec.name, lambda settings, host: open_ssh(settings, host, program)) as tools:
         observer = Observer(spec, tools, ObserverTimeouts(hosts=1.0 if program[0] == "sleep" else 60.0))
         view = observer.observe(Fields.PROCESSES | Fields.FILES, spec.brokers)
     assert {(reason.code, reason.node, reason.certain) for reason in view.unknowns} == {(code, "broker 0", certain)}
     assert {reason.cause for reason in view.unknowns} == {Cause.UNREAD_PROCESS, Cause.UNREAD_FILES}
     assert all(re.search(f"The host of broker 0 did not answer: .*{text}", reason.text) for reason in view.unknowns)
-    [shown] = why_unread(view, (Reason("U04", "The host of node 0 does not report its process as running."),))
+    [shown] = errors_behind(view, (Reason("U04", "The host of node 0 does not report its process as running."),))
     assert (shown.code, shown.next_step) == (code, view.unknowns[0].next_step)
 
 
@@ -363,7 +367,7 @@ def test_no_key_in_logs_errors_reprs_or_output(
     private, password = Path(shared.key_file).read_text(), "canary-5e1f0c"
     fields = shared.fields(key_file=None, private_key=private, private_key_passphrase=password) | {"password": password}
     connection("prod_ssh", **fields)
-    settings = settings_of(loads(CLUSTER_FILE)).ssh["prod_ssh"]
+    settings = ClusterHooks(loads(CLUSTER_FILE)).settings().ssh["prod_ssh"]
     pipe = open_ssh(settings, HOST, ECHO)
     seen = [repr(settings), repr(pipe), str(vars(pipe))]
     pipe.close()

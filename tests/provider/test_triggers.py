@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.serde import deserialize, serialize
 
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
-from airflow_provider_kmigrate.core.progress import FRESH, StepProgress, from_json
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
@@ -71,7 +71,7 @@ def up_to(sim: Rehearsal, target: BrokerMode | None, tmp_path: Any) -> None:
             run_step(RollBroker(broker, mode, sim.cluster.spec.policy), context)
 
 
-def test_it_comes_back_from_the_database_as_it_went(rehearse: Rehearse) -> None:
+def test_the_trigger_comes_back_from_the_database_as_it_went(rehearse: Rehearse) -> None:
     watch = trigger(rehearse(), "soak", StepProgress(healthy_seconds=7.5, verdict=(Reason("V30", "It starves."),)))
     path, arguments = watch.serialize()
     again = import_string(path)(**deserialize(serialize(arguments)))

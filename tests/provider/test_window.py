@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.sensors.waits import WindowSensor
 from tests.provider.group_dags import Group
+from tests.steps.group_runs import gone
 from tests.steps.sim_group import SimGroup
-from tests.steps.test_groups import gone
 
 CONTEXT: Any = {"params": {}}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, keep_running
-from airflow_provider_kmigrate.core.cluster import SparkJobSpec
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.spec import SparkJobSpec
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, JobState
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
@@ -112,17 +112,24 @@ class TestControl:
         control.clock.sleep(5)
         assert stream.sink == list(range(stream.end))
 
+    def test_a_task_that_is_being_ended_waits_for_no_job(self, job: SparkJobSpec) -> None:
+        endless = replace(job, hold_timeout=1e9)
+        clock = FakeClock(on_tick=[lambda: pytest.fail("it waits") if clock.t > 2_000 else None])
+        with pytest.raises(TimedOut, match="Airflow ends this task"):
+            JobControl(endless, FILES, lambda _: None, clock, killed=lambda: True).hold("dag/run", "roll")
+        assert FILES.names(job.checkpoint + "/_kmigrate") == [], "the job would stop later, and no task would resume it"
+
     def test_progress_is_asked_of_a_job_that_is_not_held(self, control: JobControl, stream: FakeStream) -> None:
         stream.end += 5
-        assert control.progress()
-        assert control.progress(), "on a quiet topic its helper says that it asked the brokers"
+        assert control.wait_for_progress()
+        assert control.wait_for_progress(), "on a quiet topic its helper says that it asked the brokers"
         control.hold("dag/run", "roll")
-        assert "held" in control.progress()
+        assert "held" in control.wait_for_progress()
         control.resume("dag/run", logs_to(stream.end))
 
     def test_a_query_that_shows_nothing_is_reported(self, job: SparkJobSpec, stream: FakeStream) -> None:
         with pytest.raises(TimedOut, match="J11"):
-            JobControl(job, FILES, lambda _: None, FakeClock()).progress()
+            JobControl(job, FILES, lambda _: None, FakeClock()).wait_for_progress()
 
     def test_a_truncated_log_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:
         stream.end = 10

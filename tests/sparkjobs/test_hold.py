@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.applications.spark_hold import BatchGate, LocalFiles, join, keep_running, read_checkpoint
+from airflow_provider_kmigrate.applications.spark_hold import (
+    BatchGate,
+    BatchNotBegun,
+    LocalFiles,
+    join_path,
+    keep_running,
+    read_checkpoint,
+)
+from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, JobState, SparkHold
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -26,7 +34,7 @@ class Job:
         if self.gate:
             self.stream.write = self.gate(self.stream.append)
         self.checkpoint = str(folder / "checkpoint")
-        self.hold_file = join(self.checkpoint, "_kmigrate", HOLD)
+        self.hold_file = join_path(self.checkpoint, "_kmigrate", HOLD)
         self.files, self.ticks, self.last = files or FILES, 0, 400
         self.script: dict[int, Callable[[], None]] = {}
         self.clock = FakeClock(on_tick=[self.tick])
@@ -56,7 +64,7 @@ class Job:
         FILES.delete(self.hold_file)
 
     def state(self) -> spark_hold.JobReport:
-        text = FILES.read(join(self.checkpoint, "_kmigrate", STATE))
+        text = FILES.read(join_path(self.checkpoint, "_kmigrate", STATE))
         assert text is not None
         return spark_hold.read_report(text)
 
@@ -75,7 +83,7 @@ class TestKeepRunning:
         assert exactly(job)
         assert job.stream.started > 5
 
-    def test_while_it_is_held_no_batch_begins_and_it_gives_signs_of_life(self, tmp_path: Path) -> None:
+    def test_a_held_job_begins_no_batch_and_gives_signs_of_life(self, tmp_path: Path) -> None:
         job = Job(tmp_path)
         seen = []
 
@@ -95,7 +103,7 @@ class TestKeepRunning:
         checkpoint, report = read_checkpoint(FILES, job.checkpoint), job.state()
         assert report.state is JobState.HELD
         assert (report.planned, report.committed) == (checkpoint.planned, checkpoint.committed)
-        assert isinstance(spark_hold.quiescent(checkpoint, report), spark_hold.Done)
+        assert isinstance(spark_hold.decide_quiescent(checkpoint, report), spark_hold.Done)
         assert len(job.stream.sink) == job.stream.ends(checkpoint.committed or 0)
 
     def test_without_a_gate_a_batch_that_may_have_begun_is_said_to_have(self, tmp_path: Path) -> None:
@@ -216,3 +224,21 @@ class TestLocalFiles:
             FILES.write(str(tmp_path / "file" / "below"), "x")
         with pytest.raises(Refused):
             FILES.read("s3://bucket/key")
+
+
+def test_a_closed_gate_lets_no_batch_write() -> None:
+    gate, written = BatchGate(), list[int]()
+    write = gate(lambda _, number: written.append(number))
+    write(None, 1)
+    gate.close()
+    with pytest.raises(BatchNotBegun, match="batch 2 waits"):
+        write(None, 2)
+    assert (written, gate.refused) == ([1], 2)
+    gate.open()
+    write(None, 2)
+    assert written == [1, 2]
+
+
+def test_a_spark_connect_session_is_refused_where_files_are_needed() -> None:
+    with pytest.raises(Refused, match="J05"):
+        HadoopFiles(object())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from tests.steps.sim_faults import BROKER, CONTROLLER, REVIVED, FaultyCluster, Machine, Node
 from tests.steps.sim_nodes import Killed, original_of
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.controllers import why_restarted_last
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION
 from airflow_provider_kmigrate.core.migration.roll import next_to_roll
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import MIGRATION
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
@@ -38,7 +38,7 @@ def roll(cluster, context, target):
 
 def finalize(cluster, context):
     view = cluster.observe(EVERYTHING)
-    for node in sorted(cluster.spec.controllers, key=lambda n: bool(postponed_controller(view, n.id))):
+    for node in sorted(cluster.spec.controllers, key=lambda n: bool(why_restarted_last(view, n.id))):
         run_step(finalizing(node), context)
 
 
@@ -97,7 +97,7 @@ def finalization_begun(cluster, context):
     all_kraft(cluster, context)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     cluster.stop(standby)
-    install(context, standby, FileStage.CONTROLLER_FINAL)
+    install_file(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.start(standby)
 
 
@@ -111,7 +111,7 @@ def handed_over(cluster, context):
 
 
 def check_end(cluster, controller_stops=1):
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
     assert cluster.finalized
     for (role, _), node in cluster.nodes.items():
         assert node.stage is (FileStage.KRAFT if role is NodeRole.BROKER else FileStage.CONTROLLER_FINAL)
@@ -123,7 +123,7 @@ def check_end(cluster, controller_stops=1):
 def check_back(cluster):
     view = cluster.observe(EVERYTHING)
     assert cluster.disasters == []
-    assert where(view).phase is Phase.ZOOKEEPER
+    assert position_of(view).phase is Phase.ZOOKEEPER
     assert cluster.offset is None
     assert cluster.state_epoch <= cluster.controller_epoch
     for (role, _), node in cluster.nodes.items():

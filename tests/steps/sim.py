@@ -6,6 +6,7 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -16,14 +17,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.wire import TopicLocations
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeRole, NodeSpec, Policy
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, GroupSweep, KafkaGroup
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.group_progress import GroupsKept
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     BrokerMode,
     BrokerRegistration,
@@ -48,6 +42,13 @@ from airflow_provider_kmigrate.core.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, GroupSweep, KafkaGroup
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, hash_group
+from airflow_provider_kmigrate.core.migration.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -180,7 +181,7 @@ class SimCluster:
             self.noted_counts = json.dumps({OFFSETS.name: self.offsets_partitions}).encode()
         for number in range(12) if self.offsets_partitions else ():
             commit = {TopicPartition("t", 0): FetchedOffset(100 + number, number, f"of {number}")}
-            self.offsets.setdefault(magnitude(f"team-{number}") % self.offsets_partitions, {})[f"team-{number}"] = commit
+            self.offsets.setdefault(hash_group(f"team-{number}") % self.offsets_partitions, {})[f"team-{number}"] = commit
 
     # What the host of a node does.
 
@@ -239,7 +240,7 @@ class SimCluster:
 
     def _hurts(self, count: int) -> bool:
         """Whether a broker that uses this count moves a group that has offsets or members."""
-        numbers = map(magnitude, self._groups())
+        numbers = map(hash_group, self._groups())
         return count != self.offsets_partitions and any(number % count != number % self.offsets_partitions for number in numbers)
 
     def wipe(self, node: NodeSpec) -> None:
@@ -381,7 +382,8 @@ class SimCluster:
         dirs = {broker: (LogDir("/data"),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
-        return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, taken=taken, one_machine=True)
+        read = {"taken": taken, "certificate_ends": dict.fromkeys(ids, math.inf)}
+        return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, one_machine=True, **read)
 
     def _broker(self, node: NodeSpec, health: Health, up: frozenset[int]) -> Broker:
         mine = self.nodes[node.role, node.id]
@@ -430,11 +432,11 @@ class SimCluster:
             self.controller_epoch,
             migration,
             live_groups=self.live_groups,
-            rolled_back=znodes.rolled_back(self.note) if self.note else {},
-            registered=znodes.node_ids("registered", self.known) if self.known else frozenset(),
-            unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
-            expansion=znodes.expansion(self.expansion) if self.expansion else None,
-            partition_counts=znodes.partition_counts(self.noted_counts) if self.noted_counts else None,
+            rolled_back=znodes.parse_rolled_back(self.note) if self.note else {},
+            registered=znodes.parse_node_ids("registered", self.known) if self.known else frozenset(),
+            unflagged=znodes.parse_node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
+            expansion=znodes.parse_expansion(self.expansion) if self.expansion else None,
+            partition_counts=znodes.parse_partition_counts(self.noted_counts) if self.noted_counts else None,
         )
 
     def _partitions(self, in_sync: set[int]) -> tuple[Partition, ...]:
@@ -473,7 +475,7 @@ class SimCluster:
 
     def coordinates(self, broker: int, group: str) -> bool:
         """Whether it takes itself for the group's coordinator, by the count that it read."""
-        return self._up(broker) and self._leader(magnitude(group) % self.counts[broker]) == broker
+        return self._up(broker) and self._leader(hash_group(group) % self.counts[broker]) == broker
 
     def _leader(self, partition: int) -> int:
         return next((broker for broker in self.added.get(partition) or self._replicas(partition) if self._up(broker)), -1)

@@ -17,6 +17,7 @@ for nodes, not Kafka's own seconds.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -24,10 +25,8 @@ from typing import Any, NamedTuple
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Restart
-from airflow_provider_kmigrate.clients.znodes import Operation
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.clients.znodes import Operation, Set, Znode
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     ClusterView,
     Controller,
@@ -41,11 +40,13 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     ZkView,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import CLUSTER_ID, MODES, Health, SimClock, SimNode, as_asked, files_of
-from tests.steps.sim_zookeeper import SimZooKeeper
+from tests.steps.sim_zookeeper import TOPIC, SimZooKeeper
 
 BROKER, CONTROLLER = NodeRole.BROKER, NodeRole.CONTROLLER
 Node = tuple[NodeRole, int]
@@ -108,6 +109,9 @@ class FaultyCluster(SimCluster):
     zookeeper_holds: dict[int, float] = field(default_factory=dict)  # a dead broker -> when its session is over
     kraft_holds: dict[int, float] = field(default_factory=dict)
     isr: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    torn: dict[int, float] = field(
+        default_factory=dict
+    )  # brokers with a shorter log than they acknowledged, since their power was cut
     zookeepers: set[int] = field(default_factory=lambda: {0, 1, 2})
     copying: bool = False
     lost_answer: bool = False  # the next transaction is made, and its answer is lost
@@ -132,7 +136,7 @@ class FaultyCluster(SimCluster):
         made.nodes = {name: copy.copy(node) for name, node in self.nodes.items()}
         for name in ("leaders", "registered", "disasters", "counts", "events", "serving", "znodes", "zookeeper_holds"):
             setattr(made, name, copy.copy(getattr(self, name)))
-        for name in ("kraft_holds", "isr", "zookeepers", "stalled", "kept_out", "uninformed"):
+        for name in ("kraft_holds", "isr", "torn", "zookeepers", "stalled", "kept_out", "uninformed"):
             setattr(made, name, copy.copy(getattr(self, name)))
         made.clock = WorldClock(made, self.clock.time)
         return made
@@ -216,8 +220,26 @@ class FaultyCluster(SimCluster):
         self._takeover()
         self._copy_goes_on()
         self.elect_zookeeper()
+        self._lead_torn()
         self._serve()
         self._change_isrs()
+
+    def _lead_torn(self) -> None:
+        """A controller makes a broker lead that it takes for alive: its session is not over, or its new process has registered (measured).
+
+        Only what a session adds that began anew with the controller: a machine that boots within its own session is Kafka's matter.
+        """
+        now = self.clock.time
+        for broker, since in self.torn.items():
+            mine = self.nodes[BROKER, broker]
+            if mine.running is None or mine.stage is not FileStage.MIGRATION or broker in self.serving:
+                continue
+            held = (
+                self.kraft_owns and self.led and not self.finalized and broker in self.kraft_holds and now - since > KRAFT_SESSION
+            )
+            registered = not self.kraft_owns and self.has_controller() and now - since > ZOOKEEPER_SESSION
+            if (held or registered) and broker in self.leaders.values():
+                self.disasters.append(f"records lost: broker {broker} leads with what its disk kept of its log")
 
     def _sessions_end(self) -> None:
         now = self.clock.time + 1e-6
@@ -264,6 +286,8 @@ class FaultyCluster(SimCluster):
                 out = self.kept_out if self.out_of_isr or leader == self.stuck else ()
                 isr = tuple(b for b in replicas if b in isr or (b in there and b not in out))
             self.isr[partition], self.leaders[partition] = isr, leader
+        led = {*self.leaders.values()}
+        self.torn = {b: since for b, since in self.torn.items() if b not in there or b in led}  # a follower copies what it misses
 
     def _is_island(self, broker: int) -> bool:
         """Left behind in migration mode by the finalization: it serves on, and learns nothing any more (measured)."""
@@ -414,6 +438,8 @@ class FaultyCluster(SimCluster):
         if mine.dead:
             return
         mine.dead = True
+        if node[0] is BROKER:
+            self.torn[node[1]] = self.clock.time
         self.die(node)
         self.later(boots_after, "boot", node)
 
@@ -579,9 +605,24 @@ class FaultyZooKeeper(SimZooKeeper):
             self.cluster.lost_answer = False
             raise Unreachable("ZooKeeper: the connection was lost; whether the transaction was made is unknown")
 
-    def nodes(self, paths: Sequence[str]) -> Any:
+    def state_paths(self) -> list[str]:
+        return [f"{TOPIC}/partitions/{partition}/state" for partition in self.cluster.leaders]
+
+    def read_znodes(self, paths: Sequence[str]) -> Any:
         self._reach()
-        return super().nodes(paths)
+        if self.cluster.half_made is None:
+            yield from ((path, Znode(self._state(path), 0, 0, 0.0)) for path in paths)
+
+    def _state(self, path: str) -> bytes:
+        partition = int(path.split("/")[-2])
+        isr = list(self.cluster.isr[partition])
+        return json.dumps({"leader": self.cluster.leaders[partition], "leader_epoch": 1, "isr": isr}).encode()
+
+    def _apply(self, operation: Operation) -> None:
+        super()._apply(operation)
+        if isinstance(operation, Set) and operation.path.endswith("/state"):
+            state, partition = json.loads(operation.data), int(operation.path.split("/")[-2])
+            self.cluster.leaders[partition], self.cluster.isr[partition] = state["leader"], tuple(state["isr"])
 
 
 @dataclass
@@ -606,8 +647,8 @@ class FaultyHost(SimHost):
             raise Failed(f"{node.name} did not start: Unit kafka.service is masked.")
         self.cluster.start(node)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
-        del say, silent
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, unresponsive_after: float = inf) -> float:
+        del say, unresponsive_after
         self._act(token)
         mine = self._mine(node)
         if node.role is CONTROLLER:

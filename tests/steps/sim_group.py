@@ -7,20 +7,21 @@ and a member that begins behind what the group had committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set
-from airflow_provider_kmigrate.clients.zookeeper import Znode
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, read_hold, read_offset
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set, Znode, check_allowed
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, ZkView
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.cutover_note import read_cutover
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, read_hold, read_offset
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimJournal
 from tests.steps.sim_nodes import CLUSTER_ID, Mortal, SimClock
@@ -30,6 +31,19 @@ GROUP = "billing"
 ROOT = f"/consumers/{GROUP}"
 RESTART_S = 3.0
 CRASH_S = 20.0  # shorter than the group's bake
+
+
+def one_by_one(acts: Sequence[Callable[[], object]]) -> list[KMigrateError | None]:
+    """As `steps.run.run_at_once`, in one order: a test counts what is done."""
+    errors: list[KMigrateError | None] = []
+    for act in acts:
+        try:
+            act()
+        except KMigrateError as error:
+            errors.append(error)
+        else:
+            errors.append(None)
+    return errors
 
 
 @dataclass
@@ -75,6 +89,13 @@ class SimGroup:
     out_of_isr: bool = False  # ZooKeeper takes no migrating member's commits once one member is old
     ghosts: set[str] = field(default_factory=set)  # instances whose dead members Kafka keeps for a session, once they have died
     ghosts_until: float = 45.0
+    refusing: frozenset[str] = frozenset()  # kinds whose switch command ends with an error
+    ignoring: frozenset[tuple[str, str]] = frozenset()  # instances and kinds: the command ends well, and nothing happens
+    coming_back: dict[str, float] = field(
+        default_factory=dict
+    )  # instances that something else starts again, so many seconds after their stop
+    other_topic: bool = False  # the new version reads one more topic
+    stray_commits: bool = False  # a client that is never registered commits to ZooKeeper every second
 
     @property
     def root(self) -> str:
@@ -82,6 +103,8 @@ class SimGroup:
 
     def __post_init__(self) -> None:
         self.instances = {f"app{n}": SimInstance(f"app{n}", n) for n in range(self.count)}
+        if self.other_topic:
+            self.ends[TopicPartition("new", 0)] = 7
         self.spec = GroupSpec(
             self.name, tuple(InstanceSpec(name) for name in self.instances), bake=30.0, commit_within=20.0, switch_timeout=120.0
         )
@@ -101,6 +124,17 @@ class SimGroup:
         if token < self.token:
             raise Failed("an older run")
         one = self.instances[instance.name]
+        if kind in self.refusing:
+            raise Failed(f"{one.name}: its switch command ended with exit code 1")
+        if (one.name, kind) in self.ignoring:
+            one.starts += 1
+            return
+        if kind == "stopped":
+            comes_back = self.coming_back.get(one.name)
+            one.becomes, one.ready_at = (one.kind, self.clock.time + comes_back) if comes_back else (None, 0.0)
+            one.kind = None
+            self.mortal.step()
+            return
         one.kind, one.becomes, one.ready_at, one.starts = None, MemberKind(kind), self.clock.time + RESTART_S, one.starts + 1
         self.mortal.step()
 
@@ -108,7 +142,7 @@ class SimGroup:
         found = self.znodes.get(path)
         return (found[0], found[1]) if found else None
 
-    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         return ((path, Znode(*self.znodes[path], 0.0)) for path in paths if path in self.znodes)
 
     def children(self, path: str) -> list[str]:
@@ -119,6 +153,7 @@ class SimGroup:
         holding.check()
         self.mortal.step()
         for operation in operations:
+            check_allowed(operation, is_fenced=True)
             found = self.znodes.get(operation.path)
             match operation:
                 case Create(path, data):
@@ -136,6 +171,14 @@ class SimGroup:
                     del self.znodes[path]
         self.mortal.step()
 
+    def commit_offsets(self, plan: CopyPlan, holding: SimFence) -> None:
+        holding.check()
+        self.mortal.step()
+        assert not {MIGRATING, PLAIN}.intersection(self.kinds()), "Kafka refuses that"
+        for write in plan.writes:
+            self.kafka[write.where] = write.offset
+            self.mortal.step()
+
     def observe(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
         assert Fields.GROUP_MEMBERS in what
         assert tuple(groups) == (self.name,)
@@ -148,11 +191,22 @@ class SimGroup:
     def context(self) -> StepContext:
         """A new run of the tool."""
         self.token += 1
-        tools: Any = SimpleNamespace(zk=self, instances=self)
+        tools: Any = SimpleNamespace(zk=self, instances=self, commit_offsets=self.commit_offsets)
         spec = ClusterSpec("sim", CLUSTER_ID, "z", "k", (), (), groups=(self.spec,))
         fence: Any = SimFence(self, self.token)  # type: ignore[arg-type]
         backup: Any = None
-        return StepContext(spec, self, tools, fence, SimJournal(), backup, [].append, self.clock)  # type: ignore[arg-type]
+        return StepContext(  # type: ignore[arg-type]
+            spec,
+            self,
+            tools,
+            fence,
+            SimJournal(),
+            backup,
+            [].append,
+            self.clock,
+            run="run",
+            at_once=one_by_one,  # type: ignore[arg-type]
+        )
 
     # What an observation shows.
 
@@ -177,11 +231,18 @@ class SimGroup:
             frozenset(where for one in registered for where in (one.busy, one.idle)),
             read_hold(self.znodes[f"{self.root}/migration/hold"][0]) if f"{self.root}/migration/hold" in self.znodes else None,
             {where: read_offset(data) for where, data in self._places("migration/reset")},
+            cutover=read_cutover(self.znodes[f"{self.root}/migration/cutover"][0])
+            if f"{self.root}/migration/cutover" in self.znodes
+            else None,
         )
         kept = self.clock.time < self.ghosts_until
         in_kafka += [one for one in self.instances.values() if one.kind is None and one.name in self.ghosts and kept]
         members = [
-            KafkaMember(f"{one.name}-{one.lives}", one.name if one in plain else self._id(one), frozenset({one.busy, one.idle}))
+            KafkaMember(
+                f"{one.name}-{one.lives}",
+                one.name if one in plain else self._id(one),
+                frozenset({one.busy, one.idle}) | ({TopicPartition("new", 0)} if self.other_topic else set()),
+            )
             for one in in_kafka
         ]
         return GroupSeen(
@@ -216,6 +277,8 @@ class SimGroup:
             ill = one.kind in self.ill or (self.ill_in_kafka_mode and self.mode is Mode.KAFKA)
             if one.kind is not None and not ill:
                 self._commits(one, one.busy, self.ends[one.busy] - 1)
+        if self.stray_commits:
+            self._commit_zk(TopicPartition("t", 0), self.ends[TopicPartition("t", 0)] - 1)
         self._check()
 
     def _begins(self, one: SimInstance) -> None:
@@ -223,6 +286,9 @@ class SimGroup:
         for where in (one.busy, one.idle):
             zookeeper, kafka = self._offset(where), self.kafka.get(where, -1)
             start = {OLD: zookeeper, PLAIN: kafka, MIGRATING: max(zookeeper, kafka)}[one.kind or OLD]
+            assert start <= self.committed[where], (
+                f"{one.name} begins {where} at {start}, only {self.committed[where]} was processed"
+            )
             assert start >= self.committed[where] - 10, (
                 f"{one.name} begins {where} at {start}, {self.committed[where]} was committed"
             )
@@ -260,7 +326,7 @@ class SimGroup:
         return int(self.znodes.get(f"{self.root}/offsets/{where.topic}/{where.partition}", (b"-1",))[0])
 
     def _zk_offsets(self) -> Iterator[tuple[TopicPartition, StoredOffset]]:
-        return ((where, StoredOffset(int(data), 0.0)) for where, data in self._places("offsets"))
+        return ((where, StoredOffset(read_offset(data), 0.0)) for where, data in self._places("offsets"))
 
     def _places(self, folder: str) -> Iterator[tuple[TopicPartition, bytes]]:
         """What stands at `<folder>/<topic>/<partition>`."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Restart
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset, NodeFiles
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import FetchedOffset, NodeFiles
-from airflow_provider_kmigrate.core.offsets_repair import GroupLog, StoredCommit, StrayRecord, groups_of
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog, GroupLogs, StoredCommit, StrayRecord
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError
 from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of
 
@@ -76,7 +76,7 @@ class SimGroupsAt:
 
     def _home(self, group: str) -> dict[str, dict[TopicPartition, FetchedOffset]]:
         assert self.cluster.coordinates(self.broker, group)
-        return self.cluster.offsets.setdefault(magnitude(group) % self.cluster.counts[self.broker], {})
+        return self.cluster.offsets.setdefault(hash_group(group) % self.cluster.counts[self.broker], {})
 
 
 @dataclass
@@ -90,8 +90,7 @@ class SimOffsetsLog:
     def prove_readable(self) -> None:
         self.cluster.mortal.step()
 
-    def read(self, groups: Collection[str] | None = None, *, newest: bool = False) -> dict[str, GroupLog]:
-        """Only the newest records would show the same here."""
+    def read(self, groups: Collection[str] | None = None) -> dict[str, GroupLog]:
         now = {
             (place, group, where): one
             for place, groups in self.cluster.offsets.items()
@@ -102,8 +101,10 @@ class SimOffsetsLog:
             if now.get(key) != self._known.get(key):
                 self._append(*key, now.get(key))
         self._known = now
-        found = groups_of(self.records, ())
-        return {group: log for group, log in found.items() if groups is None or group in groups}
+        logs = GroupLogs()
+        for key, record in self.records:
+            logs.add_commit(key, record)
+        return {group: log for group, log in logs.build().items() if groups is None or group in groups}
 
     def _append(self, place: int, group: str, where: TopicPartition, one: FetchedOffset | None) -> None:
         at, t_ms = len(self.records), 1000 * len(self.records)
@@ -141,8 +142,8 @@ class SimHost:
         self._act(token)
         self.cluster.start(node)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
-        del say, silent
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, unresponsive_after: float = inf) -> float:
+        del say, unresponsive_after
         self._act(token)
         self.cluster.stop(node)
         return 0.5

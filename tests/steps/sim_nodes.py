@@ -9,10 +9,7 @@ from math import inf
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.files import sha256
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     BrokerMode,
     ClusterView,
@@ -22,10 +19,13 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files import properties
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
 
 UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0, killed_after=inf), Process(ProcessState.STOPPED, killed_after=inf)
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
-parse = cache(properties.parse)
+parse = cache(properties.parse_properties)
 MODES = {FileStage.ZOOKEEPER: BrokerMode.ZOOKEEPER, FileStage.MIGRATION: BrokerMode.MIGRATION, FileStage.KRAFT: BrokerMode.KRAFT}
 
 

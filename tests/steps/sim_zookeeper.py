@@ -18,10 +18,10 @@ from airflow_provider_kmigrate.clients.znodes import (
     Delete,
     Operation,
     Set,
+    Znode,
 )
-from airflow_provider_kmigrate.clients.zookeeper import Znode
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import Migration, ZkController
+from airflow_provider_kmigrate.core.cluster_state.model import Migration, ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.exceptions import Fenced
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class SimZooKeeper:
     def state_paths(self) -> list[str]:
         return [STATE]
 
-    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
+    def read_znodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
         if self.cluster.half_made is None:
             yield from ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
 

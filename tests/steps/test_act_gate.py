@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.clients import admin, offsets_log, tools
+from airflow_provider_kmigrate.clients import brokers_admin, offsets_log, tools
 from airflow_provider_kmigrate.clients.holding import UNFENCED_GAP
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.gates import MAX_VIEW_AGE, SETTLING
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.migration.gates import MAX_VIEW_AGE, SETTLING
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.steps.run import Step, StepContext, pass_gate, pass_gate_again, run_step
 from tests.steps.sim import SimCluster
@@ -229,6 +229,6 @@ def test_each_request_that_carries_no_token_is_sent_by_a_function_that_reads_the
 
 
 def test_no_such_request_may_arrive_later_than_the_named_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert admin.Admin(admin.KafkaSettings({}))._timeout <= UNFENCED_GAP
+    assert brokers_admin.Admin(brokers_admin.KafkaSettings({}))._timeout <= UNFENCED_GAP
     assert tools.WIRE_TIMEOUT <= UNFENCED_GAP
     assert offsets_log._ADMIN["message.timeout.ms"] <= 1000 * UNFENCED_GAP

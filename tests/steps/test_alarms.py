@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Migration, NodeFiles, Process, Reason, ZkView
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Cause,
+    ClusterView,
+    Fields,
+    Migration,
+    NodeFiles,
+    Process,
+    Reason,
+    ZkView,
+)
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupProgressSpec, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -103,7 +112,7 @@ def test_a_new_host_key_is_the_only_alarm_of_a_watch_and_comes_at_the_first_look
     cluster.changed = True
     said, hidden = list[str](), list[Reason]()
     with pytest.raises(Refused, match="its host key is new") as refused:
-        run_watch(replace(context, say=said.append), hides=hidden.extend)
+        run_watch(replace(context, say=said.append), show_hidden=hidden.extend)
     assert [(reason.code, reason.node) for reason in refused.value.reasons] == [("M06", "broker 1")]
     assert {reason.cause for reason in hidden} == {Cause.NOT_READ}
     assert any("Not reported, since it follows from other causes" in line for line in said), "the log has them all"

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.changing import Changing
 from tests.steps.phases import all_kraft, check_end, finalize, finalizing
-from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health
 
 Change = Callable[["Changing"], None]
-
-
-class Changing(SimCluster):
-    """What an observation shows is changed by what happened since the approval."""
-
-    since: Callable[[ClusterView], ClusterView] = staticmethod(lambda view: view)
-
-    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        return self.since(super().observe(what, nodes, groups))
 
 
 def dual_write_dies(cluster: Changing) -> None:
@@ -88,7 +79,7 @@ def test_nothing_is_finalized_on_what_is_not_so_any_more(tmp_path: Path, change:
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
-def test_nor_is_the_next_controller(tmp_path: Path, change: Change, code: str) -> None:
+def test_the_next_controller_is_not_stopped_either(tmp_path: Path, change: Change, code: str) -> None:
     cluster, context = approved(tmp_path)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     run_step(FinalizeController(standby), context)
@@ -117,14 +108,14 @@ def test_a_new_leader_that_has_not_written_is_no_proof_that_it_is_over(tmp_path:
     assert not cluster.finalized
 
 
-def test_it_goes_on_once_that_leader_writes(tmp_path: Path) -> None:
+def test_the_finalization_goes_on_once_the_new_leader_writes(tmp_path: Path) -> None:
     cluster, context = begun(tmp_path)
     cluster.ended = None
     finalize(cluster, context)
     check_end(cluster)
 
 
-def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_out(tmp_path: Path) -> None:
+def test_the_rest_follows_once_a_controller_without_the_flag_leads_and_says_what_it_left_out(tmp_path: Path) -> None:
     """The way out if the logs show that it is over: the leader was restarted until one without the flag led."""
     cluster, context = begun(tmp_path)
     cluster.finalized, cluster.leader, cluster.epoch = True, 3001, cluster.epoch + 1
@@ -134,7 +125,7 @@ def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_
     assert not any("the approved state still holds" in text for text in said)
 
 
-def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
+def test_the_rest_follows_once_the_finalization_has_happened(tmp_path: Path) -> None:
     cluster, context = approved(tmp_path)
     finalize(cluster, context)
     a_follower_falls_out(cluster)
@@ -143,7 +134,7 @@ def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
     check_end(cluster)
 
 
-def test_it_says_what_changed_since(tmp_path: Path) -> None:
+def test_the_finalization_says_what_changed_since_the_approval(tmp_path: Path) -> None:
     cluster, context = approved(tmp_path)
     said: list[str] = []
     context = replace(context, say=said.append)
@@ -166,11 +157,11 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
 
 
 def an_original_is_gone(context: StepContext) -> None:
-    context.backup.path(context.spec.brokers[1]).unlink()
+    context.backup.original_path(context.spec.brokers[1]).unlink()
 
 
 def an_original_is_altered(context: StepContext) -> None:
-    context.backup.path(context.spec.brokers[1]).write_text("broker.id=1\n")
+    context.backup.original_path(context.spec.brokers[1]).write_text("broker.id=1\n")
 
 
 LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
@@ -190,12 +181,12 @@ def test_nothing_is_finalized_once_the_rollback_is_lost(tmp_path: Path, lose: Ca
     assert ("lost", code) in [(kind, code) for kind, text in context.journal.lines if code in text]
 
 
-def test_once_it_has_happened_no_backup_is_needed(tmp_path: Path) -> None:
+def test_no_backup_is_needed_once_the_finalization_has_happened(tmp_path: Path) -> None:
     cluster, context = approved(tmp_path)
     finalize(cluster, context)
     last = cluster.spec.controllers[2]
     cluster.stop(last)
-    install(context, last, FileStage.CONTROLLER_MIGRATION)
+    install_file(context, last, FileStage.CONTROLLER_MIGRATION)
     cluster.start(last)
     an_original_is_gone(context)
     run_step(FinalizeController(last), context)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import PartitionMetadata, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.model import PartitionMetadata, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.steps.sim_nodes import Killed
@@ -29,7 +29,7 @@ def code(refused):
 def test_an_original_comes_back_byte_for_byte_and_is_private(store):
     text = "broker.id=0\r\n# caf\xe9\n"
     store.keep_original(NODE, text)
-    assert store.original(NODE) == text
+    assert store.read_original(NODE) == text
     files = list(store.folder.iterdir())
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {file.name for file in files} == {"manifest.json", "broker-0.properties"}
@@ -41,19 +41,19 @@ def test_the_same_original_again_is_fine_another_is_refused(store):
     with pytest.raises(Refused) as refused:
         store.keep_original(NODE, "a=2\n")
     assert code(refused) == "O03"
-    assert store.original(NODE) == "a=1\n"
+    assert store.read_original(NODE) == "a=1\n"
 
 
 def test_a_missing_original_is_refused(store):
     with pytest.raises(Refused) as refused:
-        store.original(NODE)
+        store.read_original(NODE)
     assert code(refused) == "O01"
 
 
 def test_an_altered_original_is_refused(store):
     store.keep_original(NODE, "a=1\n")
     (store.folder / "broker-0.properties").write_text("a=2\n")
-    for read in (lambda: store.original(NODE), store.verify):
+    for read in (lambda: store.read_original(NODE), store.verify):
         with pytest.raises(Refused) as refused:
             read()
         assert code(refused) == "O01"
@@ -72,7 +72,7 @@ def test_what_another_user_has_written_is_refused_in_words(store, name, monkeypa
 
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(Refused, match="Permission denied") as refused:
-        store.original(NODE), store.is_installed(NODE, "a")
+        store.read_original(NODE), store.is_installed(NODE, "a")
     assert code(refused) == "O05"
 
 
@@ -80,7 +80,7 @@ def test_a_manifest_that_is_none_is_altered(store):
     store.keep_original(NODE, "a=1\n")
     (store.folder / "manifest.json").write_text("{")
     with pytest.raises(Refused) as refused:
-        store.original(NODE)
+        store.read_original(NODE)
     assert code(refused) == "O01"
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
         patch.setattr(os, "fsync", full)
         with pytest.raises(Failed, match="No space left"):
             store.replace_original(NODE, "a=2\n")
-    assert store.original(NODE) == "a=1\n"
+    assert store.read_original(NODE) == "a=1\n"
     assert {file.name for file in store.folder.iterdir()} == {"manifest.json", "broker-0.properties"}
 
 
@@ -121,11 +121,11 @@ def test_a_process_killed_while_it_replaces_an_original_leaves_the_old_one_or_th
         patch.setattr(atomic, "replace", dies)
         with pytest.raises(Killed):
             store.replace_original(NODE, "a=2\n")
-    assert store.original(NODE) == ("a=1\n" if written < 2 else "a=2\n")
+    assert store.read_original(NODE) == ("a=1\n" if written < 2 else "a=2\n")
     store.verify()
     store.replace_original(NODE, "a=3\n")
-    assert store.original(NODE) == "a=3\n"
-    assert json.loads((store.folder / "manifest.json").read_text())["files"] == {"broker-0.properties": store.digest(NODE)}
+    assert store.read_original(NODE) == "a=3\n"
+    assert json.loads((store.folder / "manifest.json").read_text())["files"] == {"broker-0.properties": store.read_digest(NODE)}
 
 
 ZNODES = [
@@ -164,7 +164,7 @@ def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_
         "kraft_metadata_epoch": 1,
     }
     store.keep_tree(ZNODES if migration is None else [*ZNODES, ("/migration", json.dumps(numbers).encode())])
-    found = store.inventory()
+    found = store.read_inventory()
     assert found.topics == {"orders": TopicMetadata("orders", "q1", {0: PartitionMetadata((1, 2), -1)}, {"retention.ms": "1000"})}
     assert found.stored[StoredKind.QUOTAS] == {
         "user alice": {"producer_byte_rate": "1024"},
@@ -176,12 +176,12 @@ def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_
 
 def test_what_was_stored_is_not_known_from_a_tree_that_is_missing_altered_or_malformed(store):
     with pytest.raises(Refused) as refused:
-        store.inventory()
+        store.read_inventory()
     assert code(refused) == "O01"
     store.keep_tree([("/config/users", None), ("/config/users/alice", b"{")])
     with pytest.raises(Failed, match="/config/users/alice"):
-        store.inventory()
+        store.read_inventory()
     (store.folder / "zookeeper.jsonl").write_text("")
     with pytest.raises(Refused) as refused:
-        store.inventory()
+        store.read_inventory()
     assert code(refused) == "O01"

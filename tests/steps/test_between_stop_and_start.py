@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.holding import Holding
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Act
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import nodes
-from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBackCanary, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
+from airflow_provider_kmigrate.steps.dual_write import start_down_controller
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import PreferredLeaders
@@ -54,6 +55,45 @@ def test_an_observation_after_a_slow_stop_that_fails_does_not_keep_the_broker_do
     cluster.blind = True
     run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
     assert running(cluster, cluster.spec.brokers[1])
+
+
+class Stuck(SimCluster):
+    """A broker that is down still leads partitions of which others have every record."""
+
+    def observe(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().observe(what, nodes, groups)
+        down = [node.id for node in self.spec.brokers if not running(self, node)]
+        if not down or view.partitions is None:
+            return view
+        rows = tuple(replace(row, leader=down[0], isr=(*row.isr, down[0])) for row in view.partitions)
+        return replace(view, partitions=rows)
+
+
+@pytest.mark.parametrize(("seconds", "refused"), [(20.0, True), (2.0, False)])
+def test_a_slow_stop_that_leaves_leaders_behind_ends_the_step_once_the_broker_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, refused: bool
+) -> None:
+    cluster = Stuck()
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
+    stop = SimHost.stop
+    monkeypatch.setattr(SimHost, "stop", lambda host, node, token: stop(host, node, token) + seconds)
+    with pytest.raises(Refused, match="G12") if refused else contextlib.nullcontext():
+        run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), context)
+    assert running(cluster, cluster.spec.brokers[1])
+
+
+def test_a_slow_stop_of_a_degraded_first_broker_says_nothing_of_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Stuck()
+    context = cluster.context(tmp_path)
+    controllers(cluster, context)
+    first = cluster.spec.brokers[1]
+    run_step(RollBroker(first, BrokerMode.MIGRATION, cluster.spec.policy), context)
+    stop = SimHost.stop
+    monkeypatch.setattr(SimHost, "stop", lambda host, node, token: stop(host, node, token) + 20.0)
+    assert isinstance(run_step(RollBackCanary(first, BrokerMode.ZOOKEEPER, cluster.spec.policy), context), Done)
 
 
 @pytest.mark.parametrize("act", [nodes.stop, nodes.restart])
@@ -108,7 +148,7 @@ def one_down(cluster: SimCluster, context: StepContext) -> None:
 
 
 def brought_up(cluster: SimCluster, context: StepContext) -> None:
-    start_what_is_down(context, "copy")
+    start_down_controller(context, "copy")
 
 
 ACTS = [(untouched, one_controller), (one_down, brought_up)]

@@ -2,75 +2,111 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy
-from airflow_provider_kmigrate.core.decision import Act, Done, Verb
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Verb
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
+from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.migration.plan import StepRow, rows_by_kind
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBackCanary, RollBroker
-from airflow_provider_kmigrate.steps.catalog import STEPS, build, roll_all
+from airflow_provider_kmigrate.steps.catalog import build, parse_rollback_terms, roll_all
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.expansion import StopGroups
+from airflow_provider_kmigrate.steps.groups import RollBackGroup
+from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from tests.steps.canary_broker import ready, step
 from tests.steps.phases import to_dual_write
 from tests.steps.sim import SimCluster
 from tests.steps.sim_group import GROUP, SimGroup
-from tests.steps.test_first_broker import ready, step
+from tests.steps.sim_nodes import CLUSTER_ID
 
-BROKER, CONTROLLER, TARGET, COUNT = {"node": "0"}, {"node": 3000}, {"target": "migration"}, {"partitions": 20}
-BUILT = {
-    "provision": (CONTROLLER, "provision controller 3000"),
-    "controllers ready": ({}, "controllers ready"),
-    "roll": ({**BROKER, **TARGET}, "broker 0 to migration"),
-    "registered": ({}, "all brokers registered"),
-    "phase": ({}, "migration phase"),
-    "copied": ({}, "metadata copy"),
-    "lag": ({"limit": "5"}, "dual-write lag"),
-    "equivalent": ({}, "metadata equivalence"),
-    "coordinators": ({}, "coordinators"),
-    "leaders": ({}, "preferred leaders"),
-    "soak": ({}, "soak in dual-write"),
-    "finalize": (CONTROLLER, "finalize controller 3000"),
-    "finalized": ({}, "finalized"),
-    "restore flag": (CONTROLLER, "restore flag of controller 3000"),
-    "controller failover": ({}, "controller failover"),
-    "roll back broker": ({**BROKER, **TARGET}, "roll back broker 0 to migration"),
-    "equivalent after failover": ({}, "metadata equivalence"),
-    "handover": ({}, "handover to ZooKeeper"),
-    "zookeeper leads": ({}, "ZooKeeper controller"),
-    "wipe": (CONTROLLER, "wipe controller 3000"),
-    "rolled back": ({}, "rolled back"),
-    "switch": ({"group": GROUP, "instance": "app0", "target": "kafka", "bake": True}, f"app0 of group {GROUP} as kafka"),
-    "mode": ({"group": GROUP, "mode": "kafka"}, f"mode kafka of group {GROUP}"),
-    "watch group": ({"group": GROUP}, f"watch group {GROUP}"),
-    "roll back group": ({"group": GROUP, "goal": "kafka_mode"}, f"roll back group {GROUP} to kafka_mode"),
-    "expansion plan": (COUNT, "expansion plan"),
-    "groups stopped": (COUNT, "stop groups, __consumer_offsets to 20"),
-    "export offsets": (COUNT, "export offsets, __consumer_offsets to 20"),
-    "delete groups": (COUNT, "delete groups, __consumer_offsets to 20"),
-    "expand": (COUNT, "expand, __consumer_offsets to 20"),
-    "restart broker": ({**BROKER, **COUNT}, "restart broker 0 for 20 partitions"),
-    "one coordinator": (COUNT, "one coordinator a group"),
-    "import offsets": (COUNT, "import offsets, __consumer_offsets to 20"),
-    "verify offsets": (COUNT, "verify offsets, __consumer_offsets to 20"),
-    "groups progress": (COUNT, "progress of the groups that moved"),
-    "repair offsets": ({}, "repair offsets"),
-    "clean up": ({"group": GROUP}, f"clean up group {GROUP}"),
+ARGUMENTS = {
+    "node": 0,
+    "group": GROUP,
+    "instance": "app0",
+    "target": "kafka",
+    "bake": True,
+    "mode": "kafka",
+    "goal": "kafka_mode",
 }
+ARGUMENTS |= {"partitions": 20, "limit": "5"}
+NAMES = {
+    "provision": "provision controller 3000",
+    "controllers ready": "controllers ready",
+    "roll": "broker 0 to migration",
+    "registered": "all brokers registered",
+    "phase": "migration phase",
+    "copied": "metadata copy",
+    "lag": "dual-write lag",
+    "equivalent": "metadata equivalence",
+    "coordinators": "coordinators",
+    "leaders": "preferred leaders",
+    "soak": "soak in dual-write",
+    "finalize": "finalize controller 3000",
+    "finalized": "finalized",
+    "restore flag": "restore flag of controller 3000",
+    "controller failover": "controller failover",
+    "roll back broker": "roll back broker 0 to migration",
+    "equivalent after failover": "metadata equivalence",
+    "handover": "handover to ZooKeeper",
+    "zookeeper leads": "ZooKeeper controller",
+    "wipe": "wipe controller 3000",
+    "rolled back": "rolled back",
+    "switch": f"app0 of group {GROUP} as kafka",
+    "mode": f"mode kafka of group {GROUP}",
+    "cutover": f"cut over group {GROUP}",
+    "watch group": f"watch group {GROUP}",
+    "roll back group": f"roll back group {GROUP} to kafka_mode",
+    "expansion plan": "expansion plan",
+    "groups stopped": "stop groups, __consumer_offsets to 20",
+    "export offsets": "export offsets, __consumer_offsets to 20",
+    "delete groups": "delete groups, __consumer_offsets to 20",
+    "expand": "expand, __consumer_offsets to 20",
+    "restart broker": "restart broker 0 for 20 partitions",
+    "one coordinator": "one coordinator a group",
+    "import offsets": "import offsets, __consumer_offsets to 20",
+    "verify offsets": "verify offsets, __consumer_offsets to 20",
+    "groups progress": "progress of the groups that moved",
+    "repair offsets": "repair offsets",
+    "clean up": f"clean up group {GROUP}",
+}
+"""Of steps as journals have them: `core.monitoring.journal_lines` reads some of them, and so do people."""
 
 
-@pytest.mark.parametrize("kind", STEPS)
-def test_each_step_is_built_by_its_name_and_has_the_name_that_journals_have(kind: str) -> None:
+@pytest.mark.parametrize("row", [row for row in rows_by_kind().values() if row.step], ids=lambda row: row.kind)
+def test_each_step_is_built_by_its_row_and_has_the_name_that_journals_have(row: StepRow) -> None:
     spec = replace(SimCluster().spec, groups=(SimGroup().spec,))
-    arguments, name = BUILT[kind]
-    assert build(spec, kind, arguments).name == name
+    node = {"node": 3000} if row.each is NodeRole.CONTROLLER else {}
+    target = {"target": "migration"} if row.target else {}
+    step = build(spec, row.kind, ARGUMENTS | node | target)
+    assert step.name == NAMES.get(row.kind, step.name)
+    assert step.estimate is row.estimate
+
+
+@pytest.mark.parametrize("row", [row for row in rows_by_kind().values() if row.run], ids=lambda row: row.kind)
+def test_each_row_that_runs_no_step_names_a_function_of_the_context(row: StepRow) -> None:
+    module, _, name = row.run.rpartition(".")
+    function = getattr(import_module(f"airflow_provider_kmigrate.steps.{module}"), name)
+    assert next(iter(inspect.signature(function).parameters)) == "context"
+    assert not row.step
+
+
+def test_a_step_that_no_row_has_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match=r"There is no step 'soack'; there are .*, soak, "):
+        build(SimCluster().spec, "soack", {})
 
 
 def test_the_log_of_the_last_one_of_a_pass_is_never_empty(tmp_path: Path) -> None:
@@ -115,8 +151,8 @@ def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
 
 
 def test_acts_are_counted_and_named_by_what_they_are_about() -> None:
-    assert Act(Verb.ROLL_BACK, "", "app0 to zookeeper").named == "roll back app0 to zookeeper"
-    assert Act(Verb.RESTART, "").named == "restart"
+    assert Act(Verb.ROLL_BACK, "", "app0 to zookeeper").label == "roll back app0 to zookeeper"
+    assert Act(Verb.RESTART, "").label == "restart"
 
 
 HOUSE = "/airflow_provider_kmigrate/"
@@ -149,4 +185,33 @@ def test_the_restart_of_a_broker_runs_few_files(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert isinstance(done, Done)
-    assert len(found) <= 25, sorted(found)
+    assert len(found) <= 26, sorted(found)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"accept_loss": "another cluster"},
+        {"accept_loss": CLUSTER_ID},
+        {"accept_loss": "another cluster", "skip_failover": True},
+        {"accept_split_groups": "another cluster"},
+    ],
+    ids=str,
+)
+def test_an_acceptance_that_would_not_take_effect_as_written_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="G35"):
+        parse_rollback_terms(SimCluster().spec, asked)
+
+
+@pytest.mark.parametrize(
+    ("step", "verb"),
+    [
+        (RollBackGroup(SimGroup().spec, Goal.KAFKA_MODE), Verb.ROLL_BACK),
+        (StopGroups(20), Verb.NOTE),
+        (RepairOffsets({}), Verb.IMPORT),
+    ],
+    ids=lambda given: getattr(given, "name", given),
+)
+def test_a_step_does_not_act_before_it_has_decided(tmp_path: Path, step: Step, verb: Verb) -> None:
+    with pytest.raises(Failed, match="before anything was decided"):
+        step.act(SimCluster().context(tmp_path), Act(verb, "now"))

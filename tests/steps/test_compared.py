@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration.recovery import MAX_RECOVERIES
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
-from tests.core.test_kept import DIFFERENT, NOTHING
+from tests.core.compared_views import DIFFERENT, NOTHING
 from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 

@@ -9,30 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.migration.roll import next_to_roll
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, CoordinatorFacts, Fields
-from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, CoordinatorFacts, Fields
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, MIGRATION
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackCanary
 from airflow_provider_kmigrate.steps.catalog import build, run_plan, run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, require_rollback_assured, run_watch
+from tests.steps.broker_stops import next_broker, stops
+from tests.steps.canary_broker import BAKE
 from tests.steps.phases import all_kraft, check_back, check_end, controllers, forward, some_kraft
 from tests.steps.sim import SimCluster
-from tests.steps.test_first_broker import BAKE
-
-
-def stops(cluster: SimCluster) -> list[int]:
-    return [cluster.nodes[NodeRole.BROKER, broker].stops for broker in range(cluster.brokers)]
-
-
-def next_broker(cluster: SimCluster, target: BrokerMode) -> RollBroker:
-    number = next_to_roll(cluster.observe(Fields(0)), [1, 2, 0], target)
-    return RollBroker(cluster.spec.node(NodeRole.BROKER, number or 0), target, cluster.spec.policy)
 
 
 def expand_at(cluster: SimCluster, at: float) -> None:
@@ -78,7 +68,7 @@ def test_an_expansion_stops_the_roll_before_the_next_broker_stops(
         run_watch(context)
 
 
-def test_so_it_does_in_the_rollback_which_goes_on_once_every_broker_was_restarted_by_hand(tmp_path: Path) -> None:
+def test_an_expansion_stops_the_rollback_until_every_broker_was_restarted_by_hand(tmp_path: Path) -> None:
     cluster = SimCluster(offsets_partitions=10)
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)

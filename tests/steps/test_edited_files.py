@@ -6,28 +6,28 @@ node, at every phase; a file of before at the end of the finalization; a broker 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import readiness
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec, Policy
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import edit
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.plan import MIGRATION, find
-from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec, Policy
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION, find_step
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import edit_properties
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.steps.backup import text_of
+from airflow_provider_kmigrate.steps.backup import render_file
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_plan
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.originals import main as store_original
-from airflow_provider_kmigrate.steps.run import StepContext, observe_files, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Finalized, Soak, require_rollback_assured, run_watch
+from tests.steps.file_edits import EDITS, SECRET, at, of_files
 from tests.steps.phases import (
     EVERYTHING,
     all_in_migration,
@@ -43,27 +43,6 @@ from tests.steps.phases import (
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, SimNode
 
-SECRET = "hunter2"
-VOTERS = "3000@old:1,3001@old:2,3002@old:3"
-
-
-def _set(**keys: str) -> Callable[[str], str]:
-    return lambda text: edit(text, {key.replace("_", "."): value for key, value in keys.items()})
-
-
-EDITS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "voters": ("controller.quorum.voters", _set(controller_quorum_voters=VOTERS)),
-    "directories": ("log.dirs", _set(log_dirs="/elsewhere")),
-    "listeners": ("listeners", _set(listeners="PLAINTEXT://127.0.0.9:1")),
-    "advertised listeners": ("advertised.listeners", _set(advertised_listeners="PLAINTEXT://127.0.0.9:1")),
-    "protocol version": ("inter.broker.protocol.version", _set(inter_broker_protocol_version="3.4")),
-    "ZooKeeper": ("zookeeper.connect", _set(zookeeper_connect="elsewhere:2181")),
-    "node id": ("node.id", _set(node_id="9")),
-    "a password": ("ssl.keystore.password", _set(ssl_keystore_password=SECRET)),
-    "a key removed": ("listeners", lambda text: edit(text, {}, ["listeners"])),
-    "a key twice": ("log.dirs", lambda text: text + "log.dirs=/second\n"),
-    "an include": ("include", lambda text: text + "include=/etc/other.properties\n"),
-}
 HARMLESS: dict[str, Callable[[str], str]] = {
     "comments": lambda text: "# Ansible managed\n\n" + text + "! the end\n",
     "blanks": lambda text: text.replace("=", " = ").replace("\n", "\r\n"),
@@ -75,22 +54,9 @@ PHASES = [controllers, some_in_migration, all_in_migration, some_kraft, all_kraf
 NODES = [(NodeRole.BROKER, 0), (NodeRole.BROKER, 2), (NodeRole.CONTROLLER, 3001)]
 
 
-def at(phase: Callable[[SimCluster, StepContext], object], folder: Path) -> tuple[SimCluster, StepContext]:
-    cluster = SimCluster()
-    context = cluster.context(folder)
-    phase(cluster, context)
-    return cluster, context
-
-
 def finalized(cluster: SimCluster, context: StepContext) -> None:
     all_kraft(cluster, context)
     finalize(cluster, context)
-
-
-def of_files(context: StepContext) -> list[str]:
-    """The reasons of the part that judges files, by one observation."""
-    view = observe_files(context, readiness.fields_of({RollbackPart.FILES}))
-    return [str(each.reason) for each in readiness.shortcomings(view, ReadinessAsk(frozenset({RollbackPart.FILES})))]
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
@@ -146,7 +112,7 @@ def test_a_change_that_changes_no_key_stops_nothing(tmp_path: Path, kind: str) -
     require_rollback_assured(context)
     finalize(cluster, context)
     run_step(Finalized(), context)
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
 
 
 @pytest.mark.parametrize("kind", EDITS)
@@ -163,10 +129,44 @@ def test_the_finalization_does_not_end_well_with_an_edited_file(tmp_path: Path, 
     run_step(Finalized(), context)
 
 
+BY_A_TOOL: dict[str, tuple[NodeRole, str, Callable[[str], str]]] = {
+    "voters of an old try": (NodeRole.BROKER, "controller.quorum.voters", EDITS["voters"][1]),
+    "other directories": (NodeRole.BROKER, "log.dirs", EDITS["directories"][1]),
+    "other listeners": (NodeRole.BROKER, "listeners", EDITS["listeners"][1]),
+    "controllers without ZooKeeper, but with the flag": (
+        NodeRole.CONTROLLER,
+        "zookeeper.connect",
+        lambda text: edit_properties(text, {}, ["zookeeper.connect"]),
+    ),
+    "controllers with voters of an old try": (NodeRole.CONTROLLER, "controller.quorum.voters", EDITS["voters"][1]),
+}
+
+
+@pytest.mark.parametrize("kind", BY_A_TOOL)
+def test_a_tool_that_writes_every_file_of_a_role_in_the_right_stage_is_not_silent(tmp_path: Path, kind: str) -> None:
+    """As a playbook does: all nodes of the role at once, by the same template. Each is named, and nothing is finalized."""
+    cluster, context = at(all_kraft, tmp_path)
+    role, key, change = BY_A_TOOL[kind]
+    written = [mine for (of_role, _), mine in cluster.nodes.items() if of_role is role]
+    for mine in written:
+        stage, mine.text = mine.stage, change(mine.text)
+        assert mine.stage is stage, "the stage alone shows nothing"
+    assert [key in said and "[O03]" in said for said in of_files(context)] == [True] * len(written)
+    for act in (
+        lambda: run_watch(context),
+        lambda: run_step(Soak(3.0), context),
+        lambda: require_rollback_assured(context),
+        lambda: finalize(cluster, context),
+    ):
+        with pytest.raises(KMigrateError, match=f"O03.*{re.escape(key)}"):
+            act()
+    assert position_of(cluster.observe(EVERYTHING)).phase is not Phase.FINALIZED
+
+
 def restored(cluster: SimCluster, context: StepContext, number: int) -> SimNode:
     """Its original is put back on a broker."""
     mine = cluster.nodes[NodeRole.BROKER, number]
-    mine.text = context.backup.original(mine.spec)
+    mine.text = context.backup.read_original(mine.spec)
     return mine
 
 
@@ -227,7 +227,7 @@ def test_a_run_of_the_migration_recovers_what_a_finalized_cluster_left_behind(
     for number in brokers:
         mine = restored(cluster, context, number)
         if file == "of migration mode":
-            mine.text = text_of(context.spec, context.backup, mine.spec, FileStage.MIGRATION)
+            mine.text = render_file(context.spec, context.backup, mine.spec, FileStage.MIGRATION)
         elif file == "an edited original":
             mine.text += "num.io.threads=9\n"
         cluster.stop(mine.spec)
@@ -235,7 +235,7 @@ def test_a_run_of_the_migration_recovers_what_a_finalized_cluster_left_behind(
             cluster.start(mine.spec)
     cluster.disasters.clear()  # the reboot's
     view = cluster.observe(Fields.POSITION | Fields.FILES)
-    assert where(view).phase is Phase.LEFT_BEHIND
+    assert position_of(view).phase is Phase.LEFT_BEHIND
     with pytest.raises(KMigrateError, match="P02") as alarm:
         run_watch(context)
     for other in ("P07", "first_roll", "migration is open"):
@@ -244,9 +244,9 @@ def test_a_run_of_the_migration_recovers_what_a_finalized_cluster_left_behind(
         run_step(Finalized(), context)
     stops = {node.id: cluster.nodes[node.role, node.id].stops for node in cluster.spec.controllers}
     again = replace(cluster.context(tmp_path), groups=context.groups)
-    run_plan(again, (find(MIGRATION, "backup"),))
+    run_plan(again, (find_step(MIGRATION, "backup"),))
     forward(cluster, again)
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
     assert cluster.disasters == []
     assert stops == {node.id: cluster.nodes[node.role, node.id].stops for node in cluster.spec.controllers}
     for node in cluster.spec.brokers:
@@ -260,7 +260,7 @@ def test_a_wanted_edit_is_none_once_the_original_has_it(tmp_path: Path) -> None:
     mine.text += "num.io.threads=9\n"
     assert len(of_files(context)) == 1
     wanted = tmp_path / "wanted"
-    wanted.write_text(context.backup.original(mine.spec) + "num.io.threads=9\n")
+    wanted.write_text(context.backup.read_original(mine.spec) + "num.io.threads=9\n")
     assert store_original([str(context.backup.folder), "1", str(wanted)]) == 0
     assert of_files(context) == []
     run_step(Soak(3.0), context)
@@ -274,7 +274,7 @@ def test_a_file_of_an_earlier_try_is_an_edit_although_kmigrate_wrote_it(tmp_path
     moved = replace(cluster.spec, controllers=tuple(replace(node, port=node.port + 1) for node in cluster.spec.controllers))
     now = replace(context, spec=moved)
     for node in moved.nodes():
-        install(now, node, FileStage.KRAFT if node.role is NodeRole.BROKER else FileStage.CONTROLLER_MIGRATION)
+        install_file(now, node, FileStage.KRAFT if node.role is NodeRole.BROKER else FileStage.CONTROLLER_MIGRATION)
     assert of_files(now) == []
     mine.text = old
     (said,) = of_files(now)
@@ -301,10 +301,10 @@ def test_an_installation_that_was_interrupted_is_no_edit(tmp_path: Path, side_ef
 
     faster.backup.confirm_written = dies  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        install(faster, node, FileStage.MIGRATION)
+        install_file(faster, node, FileStage.MIGRATION)
     assert of_files(cluster.context(tmp_path)) == []
     cluster.mortal.at = -1
-    install(replace(cluster.context(tmp_path), spec=faster.spec), node, FileStage.MIGRATION)
+    install_file(replace(cluster.context(tmp_path), spec=faster.spec), node, FileStage.MIGRATION)
     assert of_files(cluster.context(tmp_path)) == []
 
 
@@ -332,7 +332,7 @@ def test_what_cannot_be_compared_is_not_taken_for_right(tmp_path: Path) -> None:
     cluster, context = at(all_kraft, tmp_path)
     cluster.nodes[NodeRole.BROKER, 1].text += "# other\n"
     for node in cluster.spec.brokers:
-        context.backup.path(node).unlink()
+        context.backup.original_path(node).unlink()
     (said,) = of_files(context)
     assert said.startswith("[G00] Could not read what the properties of broker 1 must be")
 
@@ -344,7 +344,7 @@ def test_a_disk_of_an_hour_ago_is_seen_by_its_file(tmp_path: Path, role: NodeRol
     mine = cluster.nodes[role, 1 if role is NodeRole.BROKER else 3001]
     old = mine.text
     all_in_migration(cluster, context)
-    install(context, mine.spec, FileStage.MIGRATION if role is NodeRole.BROKER else FileStage.CONTROLLER_MIGRATION)
+    install_file(context, mine.spec, FileStage.MIGRATION if role is NodeRole.BROKER else FileStage.CONTROLLER_MIGRATION)
     if role is NodeRole.BROKER:
         run_step(RollBroker(mine.spec, BrokerMode.KRAFT, cluster.spec.policy), context)
     cluster.stop(mine.spec)
@@ -359,4 +359,4 @@ def test_a_disk_of_an_hour_ago_is_seen_by_its_file(tmp_path: Path, role: NodeRol
         run_watch(context)
     run_step(RollBroker(mine.spec, BrokerMode.MIGRATION, cluster.spec.policy), context)
     forward(cluster, context)
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED

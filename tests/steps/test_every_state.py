@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import coordinator, gates
-from airflow_provider_kmigrate.core import rollback as back_gates
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.migration import controllers, roll
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration import controllers, coordinator, gates, roll
+from airflow_provider_kmigrate.core.migration import rollback as back_gates
+from airflow_provider_kmigrate.core.migration.phase import TABLE, Intent, Phase, PhasePermit, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -256,7 +255,7 @@ class Search:
         errors = self.outcomes[key]
         if None not in errors.values():
             self.problems.append(f"{path}: neither way: { {name: str(error)[:200] for name, error in errors.items()} }")
-        if where(whole.observe(EVERYTHING)).phase is Phase.FINALIZED and errors["back"] is None:
+        if position_of(whole.observe(EVERYTHING)).phase is Phase.FINALIZED and errors["back"] is None:
             self.problems.append(f"{path}: back after the finalization")
 
 
@@ -267,7 +266,8 @@ def searched(folder: Path, brokers: int, controllers: int, most: int, *sought: s
 
 
 @pytest.mark.parametrize(
-    ("brokers", "controllers", "most"), [(1, 1, 2), (2, 1, 1), pytest.param(1, 3, 1, marks=pytest.mark.long)]
+    ("brokers", "controllers", "most"),
+    [(1, 1, 2), pytest.param(2, 1, 1, marks=pytest.mark.long), pytest.param(1, 3, 1, marks=pytest.mark.long)],
 )
 def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
     search = searched(tmp_path, brokers, controllers, most)
@@ -283,20 +283,20 @@ def test_no_restart_moves_groups_whenever_their_topic_is_expanded(tmp_path: Path
     assert {end for _, end in search.ends} >= {"done", "Refused K01"}
 
 
-def test_it_finds_a_restart_that_moves_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_a_restart_that_moves_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check before each restart: an administrator expands the topic, and the next restart of a broker moves groups."""
-    monkeypatch.setattr(coordinator, "agreed", lambda *_, **__: gates.MET)
+    monkeypatch.setattr(coordinator, "brokers_agree", lambda *_, **__: gates.MET)
     assert searched(tmp_path, 1, 1, 1, "groups move", offsets=FEW).found()
 
 
-def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check of the file: a rollback dies after writing it, a migration finalizes, the broker dies and starts with it."""
-    monkeypatch.setattr(roll, "misfiled", lambda *_: None)
+    monkeypatch.setattr(roll, "decide_file_rewrite", lambda *_: None)
     monkeypatch.setattr(gates, "files_in_stage", lambda *_, **__: gates.MET)  # the finalization's own check of it
     assert searched(tmp_path, 1, 1, 1, "starts as before").found()
 
 
-def test_it_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along(
+def test_the_search_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the one recovery: another tool takes the controller's flag, which finalizes under a broker in migration mode."""
@@ -304,25 +304,27 @@ def test_it_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along
     assert searched(tmp_path, 1, 1, 1, "P12", "neither way").found()
 
 
-def test_it_finds_an_old_log_that_takes_the_cluster_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_an_old_log_that_takes_the_cluster_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If directories stay and are not read: the next migration begins on what the controllers remember of the last one."""
     monkeypatch.setattr(SimCluster, "wipe", lambda *_: None)
     for gate in ("empty_controllers", "fresh_migration"):
         monkeypatch.setattr(gates, gate, lambda *_: gates.MET)
-    monkeypatch.setattr(back_gates, "empty", lambda _: True)
-    monkeypatch.setattr(controllers, "_restart", lambda *_: None)
+    monkeypatch.setattr(back_gates, "has_empty_directories", lambda _: True)
+    monkeypatch.setattr(controllers, "_decide_start", lambda *_: None)
     assert searched(tmp_path, 1, 1, 0, "earlier copy took the cluster over").found()
 
 
-def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write forever."""
     monkeypatch.setattr(controllers, "still_open", lambda _: True)
     assert searched(tmp_path, 1, 1, 1, "G07", "neither way").found()
 
 
-def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_a_controller_that_would_finalize_when_it_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guarded twice. Without both checks of its file: a migration dies after writing it, a rollback rolls the broker back and begins to hand
     over, the controller is restarted."""
-    monkeypatch.setattr(controllers, "misfiled", lambda *_: None)
+    monkeypatch.setattr(controllers, "decide_file_rewrite", lambda *_: None)
     monkeypatch.setattr(back_gates, "flags_kept", lambda *_: gates.MET)
     assert searched(tmp_path, 1, 3, 0, "left behind").found()

@@ -9,55 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
-from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.expansion import export_of
-from airflow_provider_kmigrate.core.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import ClusterView, FetchedOffset, Fields
-from airflow_provider_kmigrate.core.plan import EXPANSION, find
+from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, hash_group
+from airflow_provider_kmigrate.core.migration.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION
+from airflow_provider_kmigrate.core.offsets_topic.expansion import parse_export
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
 from airflow_provider_kmigrate.steps.catalog import build, run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.expansion_runs import TO_20, check_expanded, meanwhile, moving, stored, up_to
 from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimGroupsAt
 from tests.steps.sim_nodes import Killed, Mortal, parse
 
-TO_20 = {"partitions": 20}
-
-
-def stored(cluster: SimCluster) -> dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]]:
-    """Group -> each partition that holds offsets of it, with them: the independent reader."""
-    found: dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]] = {}
-    for partition, groups in sorted(cluster.offsets.items()):
-        for group, offsets in groups.items():
-            found.setdefault(group, []).append((partition, offsets))
-    return found
-
-
-def check_expanded(
-    cluster: SimCluster, before: dict[str, list[tuple[int, dict[TopicPartition, FetchedOffset]]]], count: int
-) -> None:
-    assert cluster.disasters == []
-    assert set(cluster.counts.values()) == {count} == {cluster.offsets_partitions}
-    assert stored(cluster) == {group: [(magnitude(group) % count, offsets)] for group, [(_, offsets)] in before.items()}
-    for (role, _), node in cluster.nodes.items():
-        if role is NodeRole.BROKER:
-            assert parse(node.text)[OFFSETS.setting] == str(count)
-            assert node.running == node.text
-
 
 def expand(context: StepContext, **arguments: object) -> object:
     return run_plan(context, EXPANSION, TO_20 | arguments)
-
-
-def up_to(context: StepContext, kind: str, **arguments: object) -> None:
-    """The plan up to a step, without it."""
-    run_plan(context, EXPANSION[: EXPANSION.index(find(EXPANSION, kind))], TO_20 | arguments)
 
 
 def step(cluster: SimCluster, folder: Path, kind: str, **arguments: object) -> Done | Wait:
@@ -82,7 +55,7 @@ def test_moved_groups_end_with_exactly_their_offsets_and_the_others_are_not_touc
     assert {node.stops for (role, _), node in cluster.nodes.items() if role is NodeRole.BROKER} == {1}
 
 
-def test_so_they_do_in_kraft_mode(cluster: SimCluster, tmp_path: Path) -> None:
+def test_moved_groups_end_with_exactly_their_offsets_in_kraft_mode(cluster: SimCluster, tmp_path: Path) -> None:
     all_kraft(cluster, cluster.context(tmp_path))
     before = stored(cluster)
     expand(cluster.context(tmp_path))
@@ -118,23 +91,6 @@ def stops(cluster: SimCluster) -> int:
     return sum(node.stops for node in cluster.nodes.values())
 
 
-def moving(count: int = 20) -> list[str]:
-    return [group for group in (f"team-{n}" for n in range(12)) if magnitude(group) % 10 != magnitude(group) % count]
-
-
-def meanwhile(cluster: SimCluster, when: float | Callable[[], bool], act: Callable[[], object]) -> None:
-    """Do this once, so many seconds from now, or once that is so, before an observation."""
-    observe, began, left = cluster.observe, cluster.clock.time, [act]
-
-    def observed(what: Fields, *given: object) -> ClusterView:
-        due = when() if callable(when) else cluster.clock.time - began >= when
-        if left and due:
-            left.pop()()
-        return observe(what, *given)  # type: ignore[arg-type]
-
-    cluster.observe = observed  # type: ignore[method-assign]
-
-
 def test_groups_that_move_are_waited_for_and_the_others_stay_alive_all_the_time(cluster: SimCluster, tmp_path: Path) -> None:
     staying = sorted({f"team-{n}" for n in range(12)} - set(moving()))
     cluster.members = dict.fromkeys([*staying, *moving()], 2)
@@ -166,7 +122,9 @@ def test_a_sleeping_expansion_by_another_factor_is_completed_whole(cluster: SimC
     check_expanded(cluster, before, 15)
 
 
-def test_or_expanded_further_to_a_multiple_so_that_fewer_groups_move(cluster: SimCluster, tmp_path: Path) -> None:
+def test_a_sleeping_expansion_may_be_expanded_to_a_multiple_so_that_fewer_groups_move(
+    cluster: SimCluster, tmp_path: Path
+) -> None:
     before = stored(cluster)
     cluster.offsets_partitions = 15
     text = getattr(step(cluster, tmp_path, "expansion plan"), "text", "")
@@ -268,7 +226,7 @@ def test_a_lost_export_is_refused_too(cluster: SimCluster, tmp_path: Path) -> No
 
 
 def commit(cluster: SimCluster, group: str, offset: int) -> None:
-    where = magnitude(group) % cluster.counts[0]
+    where = hash_group(group) % cluster.counts[0]
     cluster.offsets.setdefault(where, {})[group] = {TopicPartition("t", 0): FetchedOffset(offset)}
 
 
@@ -300,11 +258,11 @@ def test_a_group_that_was_deleted_and_commits_again_stops_everything_before_a_re
 def test_a_group_that_appears_after_the_export_is_exported_by_the_cleared_tasks(cluster: SimCluster, tmp_path: Path) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), "restart broker")
-    new = next(name for name in (f"new-{n}" for n in range(50)) if magnitude(name) % 10 != magnitude(name) % 20)
+    new = next(name for name in (f"new-{n}" for n in range(50)) if hash_group(name) % 10 != hash_group(name) % 20)
     commit(cluster, new, 5)
     with pytest.raises(Refused, match=f"1 groups that move appeared since the export: {new}"):
         step(cluster, tmp_path, "restart broker", node=0)
-    before[new] = [(magnitude(new) % 10, dict(cluster.offsets[magnitude(new) % 10][new]))]
+    before[new] = [(hash_group(new) % 10, dict(cluster.offsets[hash_group(new) % 10][new]))]
     expand(cluster.context(tmp_path))
     check_expanded(cluster, before, 20)
 
@@ -316,12 +274,12 @@ def test_a_group_that_starts_before_its_import_is_not_overwritten(cluster: SimCl
     with pytest.raises(Refused, match=f"1 groups committed before their offsets were imported: {early}") as refused:
         step(cluster, tmp_path, "import offsets")
     assert codes(refused) == {"K82"}
-    assert stored(cluster)[early] == [(magnitude(early) % 20, {TopicPartition("t", 0): FetchedOffset(3)})]
+    assert stored(cluster)[early] == [(hash_group(early) % 20, {TopicPartition("t", 0): FetchedOffset(3)})]
     assert len(stored(cluster)) == 12, "all others have theirs"
 
 
 @pytest.mark.parametrize("kind", ["export offsets", "delete groups", "expand", "restart broker"])
-def test_until_the_first_restart_it_can_be_undone(cluster: SimCluster, tmp_path: Path, kind: str) -> None:
+def test_an_expansion_can_be_undone_until_the_first_restart(cluster: SimCluster, tmp_path: Path, kind: str) -> None:
     before = stored(cluster)
     up_to(cluster.context(tmp_path), kind)
     plan = getattr(step(cluster, tmp_path, "expansion plan", undo=True), "text", "")
@@ -374,7 +332,7 @@ def test_offsets_that_brokers_leave_out_of_their_answers_are_not_deleted(cluster
     """Brokers report no offsets of topics that our user may not describe, and no error."""
     group, hidden = moving()[0], TopicPartition("hidden", 0)
     cluster.hidden_topics.add("hidden")
-    cluster.offsets[magnitude(group) % 10][group][hidden] = FetchedOffset(7)
+    cluster.offsets[hash_group(group) % 10][group][hidden] = FetchedOffset(7)
     before = stored(cluster)
     with pytest.raises(Refused, match=rf"{group} hidden-0 must be nothing, and offset 7 \(record") as refused:
         expand(cluster.context(tmp_path))
@@ -400,7 +358,7 @@ def test_a_group_that_no_broker_lists_is_found_in_the_log_before_anything_is_del
 
 def test_an_old_copy_in_another_partition_is_refused_before_the_group_is_deleted(tmp_path: Path) -> None:
     cluster, group = SimCluster(offsets_partitions=10), moving()[0]
-    stray = (magnitude(group) % 10 + 1) % 10
+    stray = (hash_group(group) % 10 + 1) % 10
     cluster.offsets.setdefault(stray, {})[group] = {TopicPartition("t", 0): FetchedOffset(1)}
     before = stored(cluster)
     with pytest.raises(Refused, match=f"{group} t-0 must be offset") as refused:
@@ -447,7 +405,7 @@ def test_an_expansion_does_not_end_while_the_log_holds_another_copy(tmp_path: Pa
     if undo:
         step(cluster, tmp_path, "import offsets", undo=True)
     group = moving()[0]
-    hidden = next(p for p in range(10) if cluster._leader(p) != cluster._leader(magnitude(group) % count))
+    hidden = next(p for p in range(10) if cluster._leader(p) != cluster._leader(hash_group(group) % count))
     cluster.offsets.setdefault(hidden, {})[group] = {TopicPartition("t", 0): FetchedOffset(1)}
     for _ in range(2):
         with pytest.raises(Refused, match=rf"{group} t-0 must be offset \d+, and .* is stored") as refused:
@@ -461,8 +419,8 @@ def test_an_expansion_does_not_end_while_the_log_holds_another_copy(tmp_path: Pa
 def test_a_group_that_appeared_while_brokers_disagreed_is_named_at_the_end(tmp_path: Path) -> None:
     cluster, said = SimCluster(offsets_partitions=10), list[str]()
     up_to(cluster.context(tmp_path), "verify offsets")
-    new = next(name for name in (f"new-{n}" for n in range(50)) if magnitude(name) % 10 != magnitude(name) % 20)
-    cluster.offsets[magnitude(new) % 10][new] = {TopicPartition("t", 0): FetchedOffset(5)}
+    new = next(name for name in (f"new-{n}" for n in range(50)) if hash_group(name) % 10 != hash_group(name) % 20)
+    cluster.offsets[hash_group(new) % 10][new] = {TopicPartition("t", 0): FetchedOffset(5)}
     run_step(build(cluster.spec, "verify offsets", TO_20), replace(cluster.context(tmp_path), say=said.append))
     assert any(
         text.startswith(f"1 groups that appeared during the restarts have commits that no broker looks for: {new}.")
@@ -473,7 +431,7 @@ def test_a_group_that_appeared_while_brokers_disagreed_is_named_at_the_end(tmp_p
 def test_offsets_of_a_topic_that_is_gone_do_not_stop_a_deletion(tmp_path: Path) -> None:
     """Brokers refuse commits for it, and keep the old ones until they expire."""
     cluster, group = SimCluster(offsets_partitions=10), moving()[0]
-    cluster.offsets[magnitude(group) % 10][group][TopicPartition("gone", 0)] = FetchedOffset(9)
+    cluster.offsets[hash_group(group) % 10][group][TopicPartition("gone", 0)] = FetchedOffset(9)
     expand(cluster.context(tmp_path))
     ((_, offsets),) = stored(cluster)[group]
     assert set(offsets) == {TopicPartition("t", 0)}
@@ -485,11 +443,11 @@ def test_the_export_has_the_time_of_each_commit_also_after_a_killed_deletion_com
     cluster.log.read()
     up_to(cluster.context(tmp_path), "delete groups")
     path = next(iter(tmp_path.rglob("offsets-topic-20.json")))
-    first = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
+    first = parse_export(json.loads(path.read_bytes().partition(b"\n")[2]))
     assert first.times.keys() == {GroupPartition(group, "t", 0) for group in moving()}
     commit(cluster, moving()[0], 4711)
     step(cluster, tmp_path, "export offsets")
-    again = export_of(json.loads(path.read_bytes().partition(b"\n")[2]))
+    again = parse_export(json.loads(path.read_bytes().partition(b"\n")[2]))
     changed = {key for key in first.times if first.times[key] != again.times[key]}
     assert changed == {GroupPartition(moving()[0], "t", 0)}
 
@@ -522,7 +480,7 @@ def restart_by_hand(cluster: SimCluster, broker: int) -> None:
     cluster.start(cluster.spec.brokers[broker])
 
 
-def test_who_may_not_commit_finds_out_before_any_group_is_deleted(
+def test_a_missing_right_to_commit_is_found_before_any_group_is_deleted(
     cluster: SimCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up_to(cluster.context(tmp_path), "delete groups")
@@ -551,7 +509,7 @@ def consumer(cluster: SimCluster, group: str, continues: list[float]) -> Callabl
 
 
 def named(*, moves: bool) -> str:
-    return next(name for name in (f"app-{n}" for n in range(50)) if (magnitude(name) % 10 != magnitude(name) % 20) is moves)
+    return next(name for name in (f"app-{n}" for n in range(50)) if (hash_group(name) % 10 != hash_group(name) % 20) is moves)
 
 
 def test_a_group_that_stays_and_hangs_since_a_restart_holds_the_next_one(cluster: SimCluster, tmp_path: Path) -> None:

@@ -8,24 +8,21 @@ from itertools import permutations
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
-from airflow_provider_kmigrate.core.decision import Act, Done, Wait
-from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING, STAGE, next_to_roll, postponed
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields, Reason
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Reading, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING, STAGE, next_to_roll, why_postponed
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.brokers import RollBackCanary, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackCanary
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.run import StepContext, run_step, with_backup
+from airflow_provider_kmigrate.steps.run import run_step, with_backup
 from airflow_provider_kmigrate.steps.waits import Copied
-from tests.steps.phases import EVERYTHING, check_back, controllers, forward, roll
-from tests.steps.sim import SimCluster
+from tests.steps.canary_broker import BAKE, CANARY, ready, step
+from tests.steps.phases import EVERYTHING, check_back, forward, roll
 from tests.steps.sim_nodes import Health, Killed, well
-from tests.steps.walked import walked
 
-BAKE = Policy(canary_bake=40.0, min_soak=3.0, start_timeout=200.0)
-CANARY = 1  # 0 is the ZooKeeper controller, which goes last
+ALL = Reading(~Fields(0), every_node=True)
 PASSES = [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
 both = pytest.mark.parametrize(("target", "before"), PASSES)
 
@@ -53,28 +50,6 @@ def only(target: BrokerMode, ill: Ill) -> Callable[[int, BrokerMode, int], Healt
     return lambda broker, mode, observation: ill(observation) if (broker, mode) == (CANARY, target) else Health()
 
 
-def ready(tmp_path, target: BrokerMode, brokers: int = 3):
-    """A cluster before the first restart of the pass."""
-    cluster = SimCluster(brokers)
-    cluster.spec = replace(cluster.spec, policy=BAKE)
-    context = cluster.context(tmp_path)
-    (controllers if target is BrokerMode.MIGRATION else copied)(cluster, context)
-    return cluster
-
-
-@walked
-def copied(cluster: SimCluster, context: StepContext) -> None:
-    controllers(cluster, context)
-    for node in cluster.spec.brokers:
-        run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), context)
-    run_step(Copied(), context)
-
-
-def step(cluster, target: BrokerMode, broker: int = CANARY, **progress) -> RollBroker:
-    made = RollBroker(cluster.spec.node(NodeRole.BROKER, broker), target, cluster.spec.policy)
-    return made.resume(StepProgress(**progress))
-
-
 def counts(cluster):
     return {key: (node.starts, node.stops) for key, node in cluster.nodes.items()}
 
@@ -88,7 +63,7 @@ def check_alone_back(cluster, before: BrokerMode, counted) -> None:
         "restarted once for each mode, and no other broker"
     )
     assert cluster.disasters == []
-    assert not any(partition.under_replicated for partition in cluster.observe(EVERYTHING).partitions)
+    assert not any(partition.is_under_replicated for partition in cluster.observe(EVERYTHING).partitions)
 
 
 def refused(cluster, tmp_path, target: BrokerMode, broker: int = CANARY, **progress) -> list[str]:
@@ -241,7 +216,7 @@ def test_an_observation_that_finds_it_worse_is_passed_to_another_process(tmp_pat
     decision = None
     while not isinstance(decision, Act):
         view = cluster.observe(watching.fields)
-        decision = watching.decide(view, view)
+        decision = watching.next_action(view, view, Reading(watching.fields)).decision
     assert [reason.code for reason in watching.progress.worse] == ["V23"]
 
 
@@ -252,7 +227,7 @@ def test_without_baking_nothing_is_compared(tmp_path):
     assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path)), Done)
 
 
-def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
+def test_a_first_broker_bakes_until_enough_was_seen_of_it(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=0.1))
     cluster.health = only(BrokerMode.MIGRATION, late)
@@ -261,13 +236,15 @@ def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
 
 def test_before_the_first_restart_of_a_pass_it_is_observed_for_a_moment(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    view = cluster.observe(EVERYTHING)
-    first = step(cluster, BrokerMode.MIGRATION).decide(view, view)
+    view = with_backup(cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, cluster.observe(EVERYTHING))
+    first = step(cluster, BrokerMode.MIGRATION).next_action(view, view, ALL).decision
     assert isinstance(first, Wait)
     assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T01"])
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
     view = with_backup(cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, cluster.observe(EVERYTHING))
-    assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).decide(view, view), Act), "the second one is not"
+    assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).next_action(view, view, ALL).decision, Act), (
+        "the second one is not"
+    )
 
 
 def no_controller(cluster):
@@ -377,7 +354,7 @@ def test_the_order_of_the_tasks_never_ends_in_waiting_for_one_another(tmp_path, 
     cluster.zookeeper_controller = controller
     context = cluster.context(tmp_path)
     for broker in order:
-        if not postponed(cluster.observe(EVERYTHING), broker, order, BrokerMode.MIGRATION):
+        if not why_postponed(cluster.observe(EVERYTHING), broker, order, BrokerMode.MIGRATION):
             run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), context)
     while (broker := next_to_roll(cluster.observe(EVERYTHING), order, BrokerMode.MIGRATION)) is not None:
         run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), context)
@@ -390,7 +367,7 @@ def test_a_broker_that_something_else_stopped_is_still_left_alone(tmp_path):
     cluster = registered_but_rolled_back(tmp_path)
     roll(cluster, cluster.context(tmp_path), BrokerMode.MIGRATION)
     run_step(Copied(), cluster.context(tmp_path))
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.DUAL_WRITE_ZOOKEEPER
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.DUAL_WRITE_ZOOKEEPER
     cluster.stop(cluster.spec.brokers[CANARY])
     with pytest.raises(TimedOut, match="R01"):
         run_step(step(cluster, BrokerMode.KRAFT), cluster.context(tmp_path))

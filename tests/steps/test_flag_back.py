@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, kraft_owns, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
-from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.nodes import install, note_unflagged
+from airflow_provider_kmigrate.steps.dual_write import start_down_controller
+from airflow_provider_kmigrate.steps.nodes import install_file, note_unflagged
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from airflow_provider_kmigrate.steps.waits import Soak, run_watch
@@ -33,7 +33,7 @@ def finalized_but_one(folder: Path) -> SimCluster:
     last = cluster.spec.controllers[2]
     for node in cluster.spec.controllers[:2]:
         note_unflagged(context, node.id)
-        install(context, node, FileStage.CONTROLLER_FINAL)
+        install_file(context, node, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
     cluster.stop(last)
@@ -52,7 +52,7 @@ def steps_of(cluster: SimCluster, node: NodeSpec) -> list[Step]:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_not_while_the_flagged_one_alone_is_back(tmp_path: Path, which: int) -> None:
+def test_no_controller_gets_its_flag_back_while_the_flagged_one_alone_is_back(tmp_path: Path, which: int) -> None:
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
     with pytest.raises(KMigrateError, match="R12"):
@@ -60,7 +60,7 @@ def test_not_while_the_flagged_one_alone_is_back(tmp_path: Path, which: int) -> 
     assert untouched(cluster, cluster.spec.controllers[:2])
 
 
-def test_not_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> None:
+def test_no_controller_gets_its_flag_back_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> None:
     cluster = finalized_but_one(tmp_path)
     for node in cluster.spec.controllers[1:]:
         cluster.start(node)
@@ -86,17 +86,17 @@ def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path
 def test_a_recovery_starts_only_what_may_be_started(tmp_path: Path) -> None:
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
-    start_what_is_down(cluster.context(tmp_path), "a recovery")
+    start_down_controller(cluster.context(tmp_path), "a recovery")
     assert untouched(cluster, cluster.spec.controllers[:2])
     assert cluster.nodes[cluster.spec.controllers[0].role, 3000].running is None
 
 
-def test_while_the_leader_dual_writes_it_comes_back(tmp_path: Path) -> None:
+def test_a_controller_gets_its_flag_back_while_the_leader_dual_writes(tmp_path: Path) -> None:
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     all_kraft(cluster, context)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    install(context, standby, FileStage.CONTROLLER_FINAL)
+    install_file(context, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
     run_step(RestoreFlag(standby), cluster.context(tmp_path))
     assert cluster.nodes[standby.role, standby.id].stage is FileStage.CONTROLLER_MIGRATION
@@ -145,7 +145,7 @@ def led_without_the_flag(folder: Path, *, claimed: bool) -> SimCluster:
         for node in cluster.spec.brokers:
             run_step(RollBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), cluster.context(folder))
     node = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    install(cluster.context(folder), node, FileStage.CONTROLLER_FINAL)
+    install_file(cluster.context(folder), node, FileStage.CONTROLLER_FINAL)
     cluster.stop(node)
     cluster.start(node)
     cluster.lead(node.id)
@@ -160,7 +160,7 @@ def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_bac
 ) -> None:
     cluster = led_without_the_flag(tmp_path, claimed=claimed)
     view = cluster.observe(0)
-    assert (where(view).phase, kraft_owns(view), cluster.finalized) == (
+    assert (position_of(view).phase, kraft_owns(view), cluster.finalized) == (
         Phase.COPY if claimed else Phase.FIRST_ROLL,
         claimed,
         False,
@@ -177,7 +177,7 @@ def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_bac
 def test_the_migration_goes_on_once_its_controllers_got_their_flag_back(tmp_path: Path, *, claimed: bool) -> None:
     cluster = led_without_the_flag(tmp_path, claimed=claimed)
     forward(cluster, cluster.context(tmp_path))
-    assert where(cluster.observe(0)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(0)).phase is Phase.FINALIZED
     assert cluster.disasters == []
 
 
@@ -186,7 +186,7 @@ def test_a_new_run_gives_every_flag_back_that_another_tool_took_before_it_finali
     finalization_begun(cluster, cluster.context(tmp_path))
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), cluster.context(tmp_path))
-    assert where(cluster.observe(0)).phase is Phase.DUAL_WRITE
+    assert position_of(cluster.observe(0)).phase is Phase.DUAL_WRITE
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["which answers", "which does not answer"])
@@ -214,7 +214,7 @@ def test_a_broker_with_its_original_file_after_the_end_is_rolled_to_kraft_by_the
     assert not seen & {"P07", "P09", "R12", "G05"}
     run_step(RollBroker(left, BrokerMode.MIGRATION, cluster.spec.policy), cluster.context(tmp_path))
     run_step(RollBroker(left, BrokerMode.KRAFT, cluster.spec.policy), cluster.context(tmp_path))
-    assert where(cluster.observe(0)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(0)).phase is Phase.FINALIZED
 
 
 def test_a_flag_comes_back_although_the_tool_dies_at_any_moment(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import yaml
 
 from airflow_provider_kmigrate.clients.hosts import Host, Restart, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
-from airflow_provider_kmigrate.core.model import Controller, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import Controller, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
-from airflow_provider_kmigrate.steps.backup import text_of
+from airflow_provider_kmigrate.steps.backup import render_file
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -81,7 +81,7 @@ def test_whatever_needs_its_machine_is_refused(stand_in: NodeSpec, change: Calla
         change(host_for(stand_in, None, Agents(), CLUSTER_ID), stand_in)
 
 
-def test_it_has_no_log(stand_in: NodeSpec) -> None:
+def test_a_controller_that_is_gone_for_good_has_no_log(stand_in: NodeSpec) -> None:
     assert "it has no log" in host_for(stand_in, None, Agents(), CLUSTER_ID).log_tail(stand_in)
 
 
@@ -133,7 +133,7 @@ def replaced(cluster: SimCluster, context: StepContext, stage: FileStage) -> Non
     """Broker 2 has a new machine, with the file of this stage."""
     lost = cluster.spec.brokers[2]
     cluster.stop(lost)
-    cluster.nodes[NodeRole.BROKER, lost.id].text = text_of(cluster.spec, context.backup, lost, stage)
+    cluster.nodes[NodeRole.BROKER, lost.id].text = render_file(cluster.spec, context.backup, lost, stage)
     cluster.start(lost)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, StoredOffset
+from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.steps.groups import CheckGroup
-from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
+from tests.core.group_facts import SPEC, STATIC, T0, T1, changed, group, verdict
 
 SETTINGS = {"compression.type": "producer", "message.downconversion.enable": "true"}
 SOUND = group("z", "z")
@@ -34,6 +34,7 @@ def registered(entry: Registration | Unreadable) -> GroupSeen:
         (registered(Unreadable(Flaw.NOT_JSON, "t")), None, "K31"),
         (registered(Registration("white_list", {"(?i)t": 1})), None, "K33"),
         (changed(SOUND, mode_data=b"kafka\n"), None, "K35"),
+        (group("z", "z", committed={T0: 10, T1: 10}), group("z", "z", committed={T0: 5, T1: 10}), "K37"),
         (group("z", "k"), None, "K38"),
         (changed(SOUND, owners={T0: "g_a-0"}), None, "K44"),
         (changed(SOUND, offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)}), None, "K42"),
@@ -54,7 +55,6 @@ def test_what_blocks_a_group_is_refused_with_what_to_do(now: GroupSeen, first: G
     [
         (SOUND, None, {"compression.type": "zstd"}, "K40"),
         (SOUND, None, {"message.downconversion.enable": "false"}, "K40"),
-        (group("z", "z", committed={T0: 10, T1: 10}), group("z", "z", committed={T0: 5, T1: 10}), {}, "K37"),
         (changed(SOUND, registrations={"g_a": STATIC, "g_b": Registration("static", {"gone": 1})}), None, {}, "K33"),
     ],
 )

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import PROBE_GROUP, GroupProgressSpec, NodeRole, Policy
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupPosition, GroupSweep, Lag
-from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.group_progress import GroupsKept
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause
-from airflow_provider_kmigrate.core.plan import EXPANSION, MIGRATION, ROLLBACK, Plan
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause
+from airflow_provider_kmigrate.core.cluster_state.spec import PROBE_GROUP, GroupProgressSpec, NodeRole, Policy
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.migration.group_progress import GroupsKept
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, MIGRATION, ROLLBACK, Plan
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample
+from airflow_provider_kmigrate.steps.group_watch import GroupFile, sample_group_progress
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import run_watch
+from tests.steps.canary_broker import ready
 from tests.steps.phases import some_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
-from tests.steps.test_first_broker import ready
 
 TARGET = BrokerMode.MIGRATION
 PLACE = TopicPartition("t", 0)
@@ -142,7 +142,7 @@ def test_a_group_that_stopped_between_two_rolls_is_not_waited_for_and_the_restar
     assert any("have committed nothing for 30 s, so not waited for after the restart: billing." in text for text in said)
 
 
-def test_it_continues_once_the_client_was_restarted(cluster: SimCluster, tmp_path: Path) -> None:
+def test_the_roll_continues_once_the_groups_client_was_restarted(cluster: SimCluster, tmp_path: Path) -> None:
     there = Consumers(cluster)
     roll(cluster, cluster.context(tmp_path), 1)
     there.continues = cluster.clock.time + 60.0
@@ -192,10 +192,10 @@ def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluste
     assert rolls
     for row in rolls:
         step = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target), "partitions": 20})
-        assert step._groups.progress.spec == cluster.spec.group_progress
+        assert step.state.groups.spec == cluster.spec.group_progress
     last = plan[max(plan.index(row) for row in rolls) + 2]
     assert last.kind == ends
-    assert build(cluster.spec, ends, {"partitions": 20})._groups.progress.spec == cluster.spec.group_progress
+    assert build(cluster.spec, ends, {"partitions": 20})._progress.spec == cluster.spec.group_progress
 
 
 @pytest.mark.parametrize("sync_for", [1e9, 5.0], ids=["in one process", "in a task that may defer"])
@@ -222,7 +222,7 @@ def test_a_rollback_names_a_hanging_group_and_waits_for_it_no_longer_than_a_comm
 def test_a_sweep_in_the_backup_spares_the_first_restart_its_wait(cluster: SimCluster, tmp_path: Path) -> None:
     there = Consumers(cluster)
     there.continues = 0.0
-    sample(cluster.context(tmp_path))
+    sample_group_progress(cluster.context(tmp_path))
     cluster.clock.time += 10.0
     began = cluster.clock.time
     roll(cluster, cluster.context(tmp_path), 1)
@@ -232,7 +232,7 @@ def test_a_sweep_in_the_backup_spares_the_first_restart_its_wait(cluster: SimClu
 
 def test_a_sweep_in_the_backup_forgets_no_group_that_is_waited_for(cluster: SimCluster, tmp_path: Path) -> None:
     cluster.kept.save(GroupsKept({"billing": frozenset()}, None, 1.0))
-    sample(cluster.context(tmp_path))
+    sample_group_progress(cluster.context(tmp_path))
     assert cluster.kept.load() == GroupsKept({"billing": frozenset()}, None, 1.0)
 
 

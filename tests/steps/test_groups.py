@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, SetMode, SwitchInstance, WatchGroup, copy_offsets
-from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
+from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, SwitchInstance, WatchGroup, copy_offsets
+from airflow_provider_kmigrate.steps.run import run_step
+from tests.steps.group_runs import forward, gone, run
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
 from tests.steps.sim_nodes import Killed, Mortal
-
-Steps = list[Callable[[], Step]]
-
-
-def forward(group: SimGroup) -> Steps:
-    """The whole way, as the DAG has it."""
-    spec, names = group.spec, list(group.instances)
-    to_migrating: Steps = [lambda name=name: SwitchInstance(spec, name, MIGRATING) for name in names]  # type: ignore[misc]
-    to_plain: Steps = [lambda name=name: SwitchInstance(spec, name, PLAIN) for name in names]  # type: ignore[misc]
-    return [*to_migrating, lambda: SetMode(spec, Mode.KAFKA), *to_plain, lambda: CleanUp(spec)]
-
-
-def run(context: StepContext, steps: Steps) -> None:
-    for step in steps:
-        run_step(step(), context)
-
-
-def gone(group: SimGroup, far: int) -> SimGroup:
-    """After the first `far` steps of the way."""
-    run(group.context(), forward(group)[:far])
-    return group
 
 
 def check_plain(group: SimGroup) -> None:
@@ -86,6 +65,13 @@ def test_offsets_that_only_kafka_has_are_raised_in_zookeeper_and_none_is_lowered
     del group.znodes[f"{ROOT}/offsets/idle/2"]
     copy_offsets(group.context(), group.name)
     assert [group.znodes[f"{ROOT}/offsets/idle/{n}"][0] for n in range(3)] == [b"150", b"100", b"70"]
+
+
+def test_no_offset_is_copied_if_they_could_not_be_read() -> None:
+    group = SimGroup()
+    group.blind = True
+    with pytest.raises(Failed, match="could not read its offsets; none was copied"):
+        copy_offsets(group.context(), group.name)
 
 
 def test_the_whole_way_again_touches_nothing() -> None:
@@ -172,7 +158,7 @@ def test_a_verdict_outlives_its_task() -> None:
         with pytest.raises(Killed):
             run_step(step, group.context())
         with pytest.raises(Refused, match="V30"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(step.progress.retried()), group.context())
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(step.progress.for_retry()), group.context())
         assert group.kinds() == [OLD, OLD]
         found.append(bool(step.progress.worse))
     assert any(found)
@@ -223,7 +209,7 @@ def test_an_older_run_is_refused() -> None:
 class TestAnInstanceThatDies:
     """While it bakes, in a process that did not start it."""
 
-    def test_it_is_judged_and_rolled_back_not_started_again(self) -> None:
+    def test_an_instance_that_dies_while_it_bakes_is_rolled_back_and_not_started_again(self) -> None:
         group = gone(SimGroup(), 1)
         group.spec = replace(group.spec, commit_within=90.0)
         group.instances["app0"].kind = None
@@ -267,7 +253,7 @@ class TestAnInstanceThatDies:
         assert list(dict.fromkeys(reported)) == [0, 1, 2, 3], "and it is forgotten only when the instance was rolled back"
         assert reported[-1] == step.progress.member_restarts == 0
 
-    def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
+    def test_a_dead_instance_that_kafka_keeps_for_its_session_is_no_kafka_consumer(self) -> None:
         group = gone(SimGroup(), 1)
         group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
         group.instances["app0"].kind = None

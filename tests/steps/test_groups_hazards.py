@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
-from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
-from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan_copy
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, Store
+from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.groups import RollBackGroup, SetMode, SwitchInstance, WatchGroup
 from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.group_runs import forward, gone, run
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed
-from tests.steps.test_groups import forward, gone, run
 
 
 def test_a_partition_whose_end_is_unknown_is_not_healthy() -> None:
@@ -76,14 +76,14 @@ class TestOffsetsThatSomebodySetBack:
             group._commit_zk(idle, 20)
             group.committed[idle] = 20
 
-    def test_in_kafka_they_are_not_undone_by_the_rollback(self) -> None:
+    def test_offsets_that_were_set_back_in_kafka_are_not_undone_by_the_rollback(self) -> None:
         group = gone(SimGroup(), 6)
         self.set_back(group, Store.KAFKA)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
             run_step(RollBackGroup(group.spec, Goal.ZOOKEEPER_CONSUMERS), group.context())
         assert group.kinds() == [PLAIN, PLAIN]
-        made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
+        made = plan_copy(group.seen(), Store.ZOOKEEPER, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         for write in made.writes:
             group._commit_zk(write.where, write.offset)
@@ -92,13 +92,13 @@ class TestOffsetsThatSomebodySetBack:
         assert begun == [20, 20]
         assert group.kinds() == [OLD, OLD]
 
-    def test_in_zookeeper_they_are_not_undone_by_the_way_forward(self) -> None:
+    def test_offsets_that_were_set_back_in_zookeeper_are_not_undone_by_the_migration(self) -> None:
         group = SimGroup()
         self.set_back(group, Store.ZOOKEEPER)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
             run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.context())
-        made = plan(group.seen(), Store.KAFKA, reset=True)
+        made = plan_copy(group.seen(), Store.KAFKA, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         group.kafka |= {write.where: write.offset for write in made.writes}
         run(group.context(), forward(group))
@@ -134,7 +134,7 @@ def test_the_only_instance_of_a_group_is_started_again_where_an_earlier_try_had_
 
 
 class TestAGroupThatDoesNotSettleUnderItsMode:
-    def test_it_is_judged_before_patience_is_over(self) -> None:
+    def test_a_group_that_does_not_settle_is_judged_before_the_timeout(self) -> None:
         group = gone(SimGroup(rebalancing_in_kafka_mode=True), 2)
         with pytest.raises(Refused) as refused:
             run_step(SetMode(group.spec, Mode.KAFKA), group.context())
@@ -173,7 +173,7 @@ class TestADeadMembersPlaceInKafka:
         one.kind, one.becomes, one.ready_at = None, one.kind, group.clock.time + back_after
         return group
 
-    def test_it_does_not_pass_for_the_plain_consumer_that_never_started(self) -> None:
+    def test_a_dead_members_place_does_not_pass_for_the_kafka_consumer_that_never_started(self) -> None:
         group = gone(SimGroup(), 3)
         group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
 
@@ -192,7 +192,9 @@ class TestADeadMembersPlaceInKafka:
             (3, lambda spec: SetMode(spec, Mode.ZOOKEEPER)),
         ],
     )
-    def test_it_refuses_nothing_that_is_possible_when_it_is_gone(self, far: int, step: Callable[[GroupSpec], Step]) -> None:
+    def test_a_dead_members_place_refuses_nothing_that_is_possible_when_it_is_gone(
+        self, far: int, step: Callable[[GroupSpec], Step]
+    ) -> None:
         group = self.dies(gone(SimGroup(), far), "app0", 10.0)
         run_step(step(group.spec), group.context())
         assert group.kinds() == [MIGRATING, MIGRATING]
@@ -214,7 +216,7 @@ class TestAWatchThatComesToNoEnd:
         group.observe = flap  # type: ignore[method-assign]
         return group
 
-    def test_it_is_judged_by_how_often_the_group_was_not_well(self) -> None:
+    def test_an_endless_watch_is_judged_by_how_often_the_group_was_not_healthy(self) -> None:
         group = self.flapping()
         with pytest.raises(Refused, match=r"K69.*V30.*was unstable 1\d times in 70\d s, and never healthy for 70 s"):
             run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.context())
@@ -286,7 +288,7 @@ def test_a_canary_that_comes_back_with_fewer_topics_is_rolled_back() -> None:
 
     def registered() -> GroupSeen:
         now = seen()
-        if now.zk is None or not now.of_kind(MIGRATING):
+        if now.zk is None or not now.members_of_kind(MIGRATING):
             return now
         owners = {where: thread for where, thread in now.zk.owners.items() if where != lost}
         return replace(now, zk=replace(now.zk, partitions=now.zk.partitions - {lost}, owners=owners))

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.groups import RollBackGroup
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.seeds import seeds
+from tests.steps.group_runs import forward, run
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed, Mortal
-from tests.steps.test_groups import forward, run
 
 
 @dataclass

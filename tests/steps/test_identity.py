@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration.plan import rows_by_kind
+from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.steps.catalog import STEPS, build
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.expansion_runs import up_to
 from tests.steps.phases import all_in_migration, all_kraft, controllers, finalization_begun, handed_over, some_kraft, untouched
 from tests.steps.sim import SimCluster
-from tests.steps.test_expansion import up_to
 
 FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
 
@@ -42,7 +43,7 @@ def leader_keeps_one_out(cluster: SimCluster, context: StepContext) -> None:
     controllers(cluster, context)
     cluster.stuck = 0
     cluster.stop(cluster.spec.brokers[1])
-    install(context, cluster.spec.brokers[1], FileStage.MIGRATION)
+    install_file(context, cluster.spec.brokers[1], FileStage.MIGRATION)
     cluster.start(cluster.spec.brokers[1])
 
 
@@ -94,40 +95,10 @@ CASES = [
 ]
 
 #: Steps that touch no node: they wait, or change what belongs to ZooKeeper or the brokers, which report their cluster id, or consumers.
-ON_NO_NODE = {
-    "controllers ready",
-    "registered",
-    "phase",
-    "lag",
-    "equivalent",
-    "coordinators",
-    "leaders",
-    "finalized",
-    "equivalent after failover",
-    "handover",
-    "zookeeper leads",
-    "rolled back",
-    "switch",
-    "mode",
-    "watch group",
-    "roll back group",
-    "clean up",
-    "expansion plan",
-    "groups stopped",
-    "export offsets",
-    "delete groups",
-    "expand",
-    "one coordinator",
-    "import offsets",
-    "verify offsets",
-    "groups progress",
-    "repair offsets",
-}
 
 
-def test_no_kind_of_step_is_left_out() -> None:
-    assert {case.kind for case in CASES} | ON_NO_NODE == set(STEPS)
-    assert not {case.kind for case in CASES} & ON_NO_NODE
+def test_every_step_that_is_run_for_each_node_has_a_case() -> None:
+    assert {row.kind for row in rows_by_kind().values() if row.each} - {case.kind for case in CASES} == set()
 
 
 def begun(case: Case, folder: Path) -> tuple[SimCluster, StepContext, Callable[[], object]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -40,7 +40,7 @@ def state(cluster: SimCluster) -> list[tuple[object, ...]]:
     return [(key, node.text, node.stage, node.starts, node.stops) for key, node in cluster.nodes.items()]
 
 
-def test_it_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None:
+def test_the_kill_switch_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None:
     rehearsal = SimCluster()
     counting = Switch(10**6)
     undisturbed, acts = switched(rehearsal, tmp_path / "all", counting)
@@ -67,7 +67,7 @@ def stopped_by(context: StepContext, steps: Callable[[SimCluster, StepContext], 
     assert "Ann: disk full" in reason.text
 
 
-def test_it_stops_the_rollback_too(tmp_path: Path) -> None:
+def test_the_kill_switch_stops_the_rollback_too(tmp_path: Path) -> None:
     cluster, switch = SimCluster(), Switch(3)
     all_kraft(cluster, cluster.context(tmp_path))
     context = replace(cluster.context(tmp_path), stopped=switch)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.plan import MIGRATION
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_plan

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, TopicMetadata
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.rollback import Handover, planned

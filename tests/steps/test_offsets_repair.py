@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -11,50 +11,20 @@ from types import MappingProxyType
 import pytest
 
 from airflow_provider_kmigrate.clients.wire import TopicLocations
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import FetchedOffset
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.offsets_repair import RepairOffsets
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Killed, Mortal
-from tests.steps.test_expansion import stored
-
-OLD, NEW = 10, 15
-WHERE = TopicPartition("t", 0)
-
-
-def broken() -> tuple[SimCluster, dict[str, FetchedOffset]]:
-    """All groups committed under 10; the topic was expanded and all brokers restarted; every third group has committed since."""
-    cluster = SimCluster(offsets_partitions=OLD)
-    cluster.log.read()
-    right = {group: offsets[WHERE] for groups in cluster.offsets.values() for group, offsets in groups.items()}
-    cluster.offsets_partitions = NEW
-    for node in cluster.spec.brokers:
-        cluster.stop(node)
-        cluster.start(node)
-    cluster.disasters.clear()
-    assert set(cluster.counts.values()) == {NEW}
-    for group in moving(right)[::3]:
-        right[group] = FetchedOffset(right[group].offset + 50, 3, "since")
-        cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
-    cluster.mortal = Mortal()
-    return cluster, right
-
-
-def moving(groups: Iterable[str]) -> list[str]:
-    return sorted(group for group in groups if magnitude(group) % OLD != magnitude(group) % NEW)
+from tests.steps.expansion_runs import stored
+from tests.steps.repair_runs import NEW, OLD, WHERE, broken, check_repaired, moving
+from tests.steps.sim_nodes import Killed
 
 
 def repair(context: StepContext, decisions: Mapping[str, Mapping[str, int | None]] = MappingProxyType({})) -> object:
     return run_step(RepairOffsets(decisions), context)
-
-
-def check_repaired(cluster: SimCluster, right: dict[str, FetchedOffset]) -> None:
-    assert cluster.disasters == []
-    assert stored(cluster) == {group: [(magnitude(group) % NEW, {WHERE: one})] for group, one in right.items()}
 
 
 def test_each_commit_ends_where_it_belongs_with_its_epoch_and_metadata(tmp_path: Path) -> None:
@@ -88,8 +58,8 @@ def test_a_doubt_is_refused_with_both_values_until_an_operator_decides(tmp_path:
     cluster, right = broken()
     context, group = cluster.context(tmp_path), moving(right)[0]
     cluster.log.read()
-    before = cluster.offsets[magnitude(group) % OLD][group][WHERE]
-    cluster.offsets[magnitude(group) % NEW][group] = {WHERE: FetchedOffset(0)}
+    before = cluster.offsets[hash_group(group) % OLD][group][WHERE]
+    cluster.offsets[hash_group(group) % NEW][group] = {WHERE: FetchedOffset(0)}
     unchanged = stored(cluster)
     with pytest.raises(Refused) as refused:
         repair(context)
@@ -117,7 +87,7 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
     step.decide(view, view)
     cluster.members.clear()
     right[group] = FetchedOffset(777)
-    cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
+    cluster.offsets.setdefault(hash_group(group) % NEW, {})[group] = {WHERE: right[group]}
     run_step(step, context)
     check_repaired(cluster, right)
 
@@ -126,7 +96,7 @@ def test_a_commit_for_a_topic_that_is_gone_is_removed_and_stops_nothing(tmp_path
     """Brokers refuse to import it; they removed it from the partition in which they expected it when the topic was deleted."""
     cluster, right = broken()
     group = moving(right)[0]
-    cluster.offsets[magnitude(group) % OLD][group][TopicPartition("gone", 0)] = FetchedOffset(9)
+    cluster.offsets[hash_group(group) % OLD][group][TopicPartition("gone", 0)] = FetchedOffset(9)
     repair(cluster.context(tmp_path))
     check_repaired(cluster, right)
 
@@ -158,7 +128,7 @@ def test_a_commit_between_the_plan_and_the_act_is_planned_again(tmp_path: Path) 
         seen.append(view)
         if len(seen) == 2:
             right[group] = FetchedOffset(888)
-            cluster.offsets.setdefault(magnitude(group) % NEW, {})[group] = {WHERE: right[group]}
+            cluster.offsets.setdefault(hash_group(group) % NEW, {})[group] = {WHERE: right[group]}
         return view
 
     context.observer.observe = committed_after_the_second_observation  # type: ignore[method-assign,assignment]

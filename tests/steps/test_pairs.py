@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.steps.backup import text_of
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.steps.backup import render_file
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from tests.pairs import Sample, report, searched
 from tests.steps import phases
@@ -80,7 +80,7 @@ def test_a_leader_without_the_flag_finalizes_no_copy_that_is_under_way(tmp_path:
     phases.controllers(cluster, cluster.context(tmp_path))
     for broker in cluster.spec.brokers:
         cluster.stop(broker)
-        cluster.machine((BROKER, broker.id)).text = text_of(
+        cluster.machine((BROKER, broker.id)).text = render_file(
             cluster.spec, cluster.context(tmp_path).backup, broker, FileStage.MIGRATION
         )
         cluster.start(broker)

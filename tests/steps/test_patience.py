@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause, ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import reads
 from airflow_provider_kmigrate.steps.brokers import RollBroker

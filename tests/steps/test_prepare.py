@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import BrokerMode, ConnectionFacts
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ConnectionFacts
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.journal import FileJournal, lines_of
+from airflow_provider_kmigrate.steps.journal import FileJournal, read_journal_lines
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.steps.phases import controllers, some_kraft
@@ -28,7 +28,7 @@ def test_the_backup_holds_what_a_rollback_needs(tmp_path):
     context = cluster.context(tmp_path)
     run_backup(context)
     assert context.backup.version() == "3.9-IV0"
-    assert context.backup.original(cluster.spec.brokers[2]) == cluster.nodes[NodeRole.BROKER, 2].text
+    assert context.backup.read_original(cluster.spec.brokers[2]) == cluster.nodes[NodeRole.BROKER, 2].text
     assert "zookeeper.jsonl" in context.backup.verify()
 
 
@@ -38,7 +38,7 @@ def test_before_anything_moved_a_changed_file_is_the_new_original(tmp_path):
     node = cluster.nodes[NodeRole.BROKER, 1]
     node.text += "log.retention.hours=1\n"
     run_backup(context)
-    assert context.backup.original(node.spec) == node.text
+    assert context.backup.read_original(node.spec) == node.text
 
 
 def test_after_the_first_broker_moved_a_changed_file_is_refused(tmp_path):
@@ -58,10 +58,10 @@ def test_a_rendered_file_never_becomes_an_original(tmp_path):
     begin(cluster, context)
     run_backup(context)
     assert cluster.nodes[NodeRole.BROKER, 0].text != before
-    assert context.backup.original(cluster.spec.brokers[0]) == before
+    assert context.backup.read_original(cluster.spec.brokers[0]) == before
 
 
-def test_once_a_broker_has_moved_the_tree_of_before_stays(tmp_path):
+def test_the_saved_zookeeper_tree_stays_as_it_is_once_a_broker_has_moved(tmp_path):
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     tree = context.backup.folder / "zookeeper.jsonl"
@@ -82,6 +82,17 @@ def test_brokers_of_different_versions_are_refused(tmp_path):
     with pytest.raises(Refused) as refused:
         run_backup(context)
     assert refused.value.reasons[0].code == "B1a"
+
+
+def test_a_broker_that_does_not_answer_for_a_moment_is_asked_again(tmp_path):
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    node = cluster.spec.brokers[1]
+    cluster.stop(node)
+    with pytest.raises(Unavailable, match=r"inter\.broker\.protocol\.version of broker 1 was not read"):
+        run_backup(context)
+    context.clock.sleep = lambda _seconds: cluster.start(node)
+    assert run_backup(context).text
 
 
 def test_preflight_judges_its_own_connections(tmp_path):
@@ -135,5 +146,5 @@ def test_a_line_of_the_journal_that_was_cut_short_costs_no_other_line(tmp_path):
     path.write_bytes(path.read_bytes() + b'{"at": 2, "ru')
     journal.write("act", "broker 0", "restart: \x85")
     journal.write("acted", "broker 0", "restart")
-    found = journal_lines.read(lines_of(tmp_path))
+    found = journal_lines.parse_lines(read_journal_lines(tmp_path))
     assert ([line.kind for line in found.lines], found.unreadable) == (["began", "act", "acted"], 1)

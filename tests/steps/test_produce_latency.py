@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, Policy
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
 from airflow_provider_kmigrate.core.migration.controllers import SETTLES_WITHIN
-from airflow_provider_kmigrate.core.model import BrokerMode, ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
+from tests.steps.canary_broker import ready
 from tests.steps.phases import some_kraft, to_dual_write
 from tests.steps.sim import SimCluster
-from tests.steps.test_first_broker import ready
 
 QUICK = {"kmigrate-probe-0": ProduceLatency(5.0, 0.010)}
 LATE = {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)}
@@ -70,7 +70,7 @@ def test_a_slow_cluster_holds_the_next_restart_and_the_slow_partition_is_named(t
 
 
 @both
-def test_it_continues_once_records_are_as_fast_as_before(tmp_path: Path, target: BrokerMode) -> None:
+def test_the_roll_continues_once_records_are_acknowledged_as_fast_as_before(tmp_path: Path, target: BrokerMode) -> None:
     cluster = hurried(tmp_path, target)
     probe = Probing(cluster)
     roll(probed(cluster, tmp_path, probe), 1, target)

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     BrokerMode,
     ClusterView,
@@ -26,21 +24,23 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZooKeeperServer,
 )
-from airflow_provider_kmigrate.core.readiness import EVERY_PART, ReadinessLevel, RollbackPart
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.controllers import ApprovedState
+from airflow_provider_kmigrate.core.migration.readiness import EVERY_PART, ReadinessLevel, RollbackPart
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.nodes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import assess, require_rollback_assured, run_watch
+from airflow_provider_kmigrate.steps.waits import assess_readiness, require_rollback_assured, run_watch
 from tests.clients.fake_exporter import Exporter, answer, serving
-from tests.core.test_readiness import taken_out
+from tests.core.readiness_parts import taken_out
 from tests.core.views import HALF, computing
+from tests.steps.broker_stops import next_broker, stops
+from tests.steps.changing import Changing
 from tests.steps.phases import all_kraft, controllers, finalization_begun, finalizing, some_in_migration, some_kraft, untouched
 from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Killed, Mortal, original_of
-from tests.steps.test_as_approved import Changing
-from tests.steps.test_coordinators import next_broker, stops
 
 Change = Callable[[Changing, StepContext], None]
 SERVING = ZooKeeperServer("z1:2181", "3.8.4", "leader")
@@ -80,7 +80,7 @@ def a_file_is_set_back(cluster: Changing, _: StepContext) -> None:
 
 
 def an_original_is_gone(_: Changing, context: StepContext) -> None:
-    context.backup.path(context.spec.brokers[1]).unlink()
+    context.backup.original_path(context.spec.brokers[1]).unlink()
 
 
 def the_backup_is_full(_: Changing, context: StepContext) -> None:
@@ -237,7 +237,7 @@ def test_an_original_that_was_replaced_with_its_hash_is_not_what_was_approved(tm
     assert require_rollback_assured(context).level is ReadinessLevel.READY, "no part of readiness shows it"
     with pytest.raises(Refused, match=r"H06.*original 1 \("):
         run_step(FinalizeController(cluster.spec.controllers[1], approved), context)
-    again = ApprovedState(rests_on=assess(context).readiness.evidence)
+    again = ApprovedState(rests_on=assess_readiness(context).readiness.evidence)
     assert isinstance(run_step(FinalizeController(cluster.spec.controllers[1], again), context), Done)
 
 
@@ -249,7 +249,7 @@ def approval(folder: Path) -> tuple[Changing, StepContext, ApprovedState]:
     return cluster, context, ApprovedState(rests_on=require_rollback_assured(context).evidence)
 
 
-def test_it_goes_on_once_the_trouble_is_gone(tmp_path: Path) -> None:
+def test_the_roll_goes_on_once_the_rollback_is_assured_again(tmp_path: Path) -> None:
     cluster, context = hybrid(tmp_path)
     a_zookeeper_is_down(cluster, context)
     begun, observe = cluster.clock.time, cluster.observe
@@ -349,7 +349,9 @@ class TestWatch:
         assert "no broker lists it. No run of kmigrate has acted on it." in str(red.value)
 
     @pytest.mark.parametrize("phase", [controllers, some_kraft, all_kraft])
-    def test_so_is_a_controller(self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]) -> None:
+    def test_a_controller_that_is_down_is_named_with_the_state_of_its_unit(
+        self, tmp_path: Path, phase: Callable[[Changing, StepContext], None]
+    ) -> None:
         cluster = Changing()
         context = cluster.context(tmp_path)
         phase(cluster, context)
@@ -363,7 +365,7 @@ class TestWatch:
         with pytest.raises(Unavailable, match=r"\[R05\] Broker 2 is out of the ISR of 2 partitions.*Its unit is running"):
             run_watch(context)
 
-    def test_who_acted_last_is_said_and_what_kmigrate_restarts_is_no_alarm(self, tmp_path: Path) -> None:
+    def test_the_last_act_on_a_broker_is_named_and_a_restart_by_kmigrate_is_no_alarm(self, tmp_path: Path) -> None:
         cluster, context = hybrid(tmp_path)
         cluster.stop(cluster.spec.brokers[2])
         journals = tmp_path / "journals"
@@ -429,7 +431,7 @@ class TestWatch:
                 (journals / "watch.jsonl").write_text(json.dumps(line) + "\n")
                 cluster.clock.time += 600
         assert [kind for kind, _ in journal.lines if kind.startswith("readiness")] == ["readiness: degraded"], "once"
-        found = assess(replace(context, journals=journals)).readiness
+        found = assess_readiness(replace(context, journals=journals)).readiness
         assert found.since == pytest.approx(begun)
 
     def test_a_finalization_of_our_own_that_has_begun_is_shown_and_not_refused(self, tmp_path: Path) -> None:

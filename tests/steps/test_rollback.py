@@ -11,15 +11,31 @@ import pytest
 
 from airflow_provider_kmigrate.clients import partition_states
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Fields, PartitionMetadata, TopicMetadata
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unavailable
-from airflow_provider_kmigrate.steps import brokers
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Fields,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    Fenced,
+    KMigrateError,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from airflow_provider_kmigrate.steps import dual_write
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.catalog import run_rollback
-from airflow_provider_kmigrate.steps.nodes import install
+from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.prepare import run_backup
 from airflow_provider_kmigrate.steps.rollback import (
     ControllerFailover,
@@ -70,15 +86,15 @@ def test_every_phase_can_be_rolled_back_and_migrated_again(tmp_path, phase, brok
     assert all(row.leader == row.replicas[0] for row in cluster.observe(EVERYTHING).partitions), "led as before the rolls"
     forward(cluster, cluster.context(tmp_path))
     assert cluster.disasters == []
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
 
 
 def test_brokers_that_skip_the_zookeeper_controller_are_informed_again(tmp_path, monkeypatch):
     """Measured on real brokers: KRaft's partition epochs are ahead. Here the states were not raised enough before the handover."""
     cluster = SimCluster()
 
-    def too_few(zookeeper, holding):
-        return raise_versions(zookeeper, holding) if cluster.out_of_isr else (0, 0)
+    def too_few(zookeeper, holding, unresponsive=()):
+        return raise_versions(zookeeper, holding, unresponsive) if cluster.out_of_isr else partition_states.StatesWritten(0, 0)
 
     monkeypatch.setattr(partition_states, "raise_versions", too_few)
     all_kraft(cluster, cluster.context(tmp_path))
@@ -96,7 +112,7 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     cluster, elections = SimCluster(), []
     context = cluster.context(tmp_path)
     handed_over(cluster, context)
-    monkeypatch.setattr(brokers, "elect_again", elections.append)
+    monkeypatch.setattr(dual_write, "elect_again", elections.append)
     cluster.health = lambda broker, mode, observation: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
     patient = replace(cluster.spec.policy, start_timeout=600.0)
     with pytest.raises(Failed, match="without effect"):
@@ -171,7 +187,7 @@ def test_an_elected_controller_without_the_flag_ends_the_rollback_too(tmp_path):
     context = cluster.context(tmp_path)
     leader = cluster.spec.node(NodeRole.CONTROLLER, cluster.leader)
     for node in (leader, *(n for n in cluster.spec.controllers if n != leader)):
-        install(context, leader, FileStage.CONTROLLER_FINAL)
+        install_file(context, leader, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
         if cluster.finalized:
@@ -287,6 +303,14 @@ def test_a_new_migration_waits_for_the_end_of_the_rollback(tmp_path):
     check_back(cluster)
 
 
+def test_a_plan_is_not_made_if_it_is_unknown_whether_the_migration_has_ended(tmp_path, monkeypatch):
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.context(tmp_path))
+    monkeypatch.setattr(cluster, "zk", lambda: None)
+    with pytest.raises(Unavailable, match="rollback: "):
+        planned(cluster.context(tmp_path))
+
+
 def test_a_plan_is_not_made_on_epochs_that_were_not_read(tmp_path):
     cluster = SimCluster(state_epoch=None)
     with pytest.raises(Unavailable):
@@ -393,7 +417,7 @@ def test_a_rollback_that_accepts_split_groups_goes_on_where_brokers_disagree(tmp
     run_rollback(context, {"accept_split_groups": cluster.spec.cluster_id})
     assert any("groups move" in disaster for disaster in cluster.disasters), "what was accepted"
     assert any("accepts that groups move" in text for _, text in context.journal.lines)
-    assert where(cluster.observe(EVERYTHING)).phase is Phase.ZOOKEEPER
+    assert position_of(cluster.observe(EVERYTHING)).phase is Phase.ZOOKEEPER
 
 
 def test_a_controller_that_cannot_be_stopped_leaves_no_cluster_without_a_quorum(
@@ -416,3 +440,58 @@ def test_a_controller_that_cannot_be_stopped_leaves_no_cluster_without_a_quorum(
     monkeypatch.setattr(SimHost, "stop", stop)
     run_rollback(cluster.context(tmp_path))
     check_back(cluster)
+
+
+def test_a_refusal_while_the_last_controllers_stop_is_no_fault_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.context(tmp_path))
+
+    def refused(*_: Any) -> float:
+        raise Refused("the agent serves another cluster")
+
+    monkeypatch.setattr(SimHost, "stop", refused)
+    with pytest.raises(Refused, match=r"^the agent serves another cluster$"):
+        run_step(Handover(cluster.spec.controllers), cluster.context(tmp_path))
+
+
+@pytest.mark.parametrize("error", [Changed("written meanwhile"), AuthenticationFailed("no permission")])
+def test_states_that_name_silent_brokers_are_no_detail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KMigrateError
+) -> None:
+    """A leader that the brokers ignore can be restarted; one whose log is shorter makes the others truncate."""
+    context = SimCluster().context(tmp_path)
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(partition_states, "raise_versions", fails)
+    dual_write.raise_states(context)
+    with pytest.raises(dual_write.StatesKept, match="Brokers 1, 2 do not answer and stay in their ISRs"):
+        dual_write.raise_states(context, (1, 2))
+
+
+def test_a_leader_that_keeps_a_broker_out_of_its_isrs_since_the_handover_is_restarted(tmp_path):
+    """Seen on real brokers: broker 2 lost its power in the handover, and the thread of broker 0 that asks for ISR changes died at it."""
+    cluster = SimCluster()
+    context = cluster.context(tmp_path)
+    handed_over(cluster, context)
+    cluster.stuck, cluster.kept_out = 0, {2}
+    run_rollback(context)
+    check_back(cluster)
+    assert cluster.kept_out == set()
+
+
+def test_no_status_is_stored_while_producers_wait_for_the_handover(tmp_path: Path) -> None:
+    """Airflow, which stores it, may be away: a step that waited for it would keep the cluster without a controller."""
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.context(tmp_path))
+    steps: list[str] = []
+
+    def offer(_headline: object, make: Callable[[], Any]) -> None:
+        steps.append(make()["step"]["name"])
+
+    run_rollback(replace(cluster.context(tmp_path), offer_status=offer))
+    assert any("broker" in step for step in steps), "other steps store it"
+    assert {"handover to ZooKeeper", "ZooKeeper controller"} & set(steps) == set()

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_kmigrate.clients.zookeeper import Znode
+from airflow_provider_kmigrate.clients.znodes import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, STALLED_FOR, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import decide_restart
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
-from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.catalog import build, run_rollback
@@ -49,7 +49,7 @@ def half_made_and_elected(cluster: SimCluster) -> None:
 class Unseeing(SimZooKeeper):
     """What is missing in it is not seen."""
 
-    def nodes(self, paths):
+    def read_znodes(self, paths):
         return ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
 
 
@@ -246,7 +246,7 @@ def kept(standstill: StalledDualWrite, views, decision):
     """What is decided at each observation, and what is kept in the end."""
     decided = []
     for view in views:
-        standstill, found = standstill.observe(view, decision)
+        standstill, found = standstill.decide_recovery(view, decision)
         decided.append(found)
     return decided, standstill
 
@@ -277,7 +277,7 @@ def test_after_minutes_of_health_it_is_another_trouble(dual):
         StalledDualWrite(MAX_RECOVERIES), (observe(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well
     )
     assert standstill.times == MAX_RECOVERIES
-    assert standstill.observe(observe(dual, FORGOTTEN_AFTER), well)[0].times == 0
+    assert standstill.decide_recovery(observe(dual, FORGOTTEN_AFTER), well)[0].times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
@@ -287,7 +287,7 @@ def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_o
         dual.ended = dual.epoch if second == 300 else dual.ended
         dual.epoch += second >= 300 and second % 15 == 0
         changes = {"zk": zk} if second < 300 else {}
-        standstill, decision = standstill.observe(observe(dual, float(second), **changes), WAITS)
+        standstill, decision = standstill.decide_recovery(observe(dual, float(second), **changes), WAITS)
         assert decision == WAITS
 
 
@@ -343,7 +343,7 @@ def test_a_broker_that_was_down_when_it_stalled_gets_no_metadata_until_it_is_rec
     assert dual.disasters == []
 
 
-def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
+def test_a_resumed_recovery_starts_its_broker_and_not_a_controller(tmp_path, dual):
     """A recovery in an earlier process; since then the broker's restart was interrupted, and a controller does not answer."""
     node, context = dual.spec.brokers[0], dual.context(tmp_path)
     with pytest.raises(Killed):

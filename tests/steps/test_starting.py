@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import Policy
-from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.migration.broker_restart import READINGS, When
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.run import run_step
+from tests.steps.canary_broker import CANARY, ready, step
 from tests.steps.sim_nodes import Health, well
-from tests.steps.test_first_broker import CANARY, ready, step
 
 TARGET = BrokerMode.MIGRATION
+WHOLE = READINGS[When.STARTED].fields
 
 
 class Asked:
@@ -61,10 +62,10 @@ def rolled(tmp_path, unresponsive: int | None, behind: int = 0, takes: float = 0
 def test_everything_is_observed_now_and_then_while_it_starts(tmp_path):
     observations = rolled(tmp_path, unresponsive=40).observations
     unresponsive = [what for what, mode, _ in observations if mode is None]
-    whole = [what for what in unresponsive if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
+    whole = [what for what in unresponsive if what & WHOLE == WHOLE]
     assert len(unresponsive) > 4 * len(whole) > 0
     assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in unresponsive if what not in whole)
-    assert observations[-1][0] & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS, "nothing is concluded from a narrow observation"
+    assert observations[-1][0] & WHOLE == WHOLE, "nothing is concluded from a narrow observation"
 
 
 def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_observation(tmp_path):
@@ -72,21 +73,21 @@ def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_
         (what, behind) for what, mode, behind in rolled(tmp_path, unresponsive=10, behind=30).observations if mode is TARGET
     ]
     behind = [what for what, behind in answered if behind]
-    whole = [what for what in behind if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS]
+    whole = [what for what in behind if what & WHOLE == WHOLE]
     assert len(behind) > 4 * len(whole) > 0
     assert all(not what & (Fields.ZOOKEEPER | Fields.FILES) for what in behind if what not in whole)
     assert Policy().stable_samples == 3
-    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, behind in answered[1:] if not behind] == [
+    assert [what & WHOLE == WHOLE for what, behind in answered[1:] if not behind] == [
         False,
         True,
         True,
     ]
 
 
-def test_that_counts_for_nothing_if_the_whole_observation_before_did_not_read_zookeeper(tmp_path):
+def test_the_wait_for_the_isrs_counts_for_nothing_if_zookeeper_was_not_read_before_it(tmp_path):
     observations = rolled(tmp_path, unresponsive=10, behind=30, zookeeper=False).observations
     last = max(number for number, (_, _, behind) in enumerate(observations) if behind)
-    assert [what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS for what, _, _ in observations[last + 1 :]] == [
+    assert [what & WHOLE == WHOLE for what, _, _ in observations[last + 1 :]] == [
         False,
         True,
         True,
@@ -96,11 +97,7 @@ def test_that_counts_for_nothing_if_the_whole_observation_before_did_not_read_zo
 
 def test_slow_observations_do_not_delay_the_whole_one(tmp_path):
     asked = rolled(tmp_path, unresponsive=16, takes=1.5)
-    whole = [
-        at
-        for at, (what, _, _) in zip(asked.times, asked.observations, strict=True)
-        if what & roll.MIN_OBSERVATIONS == roll.MIN_OBSERVATIONS
-    ]
+    whole = [at for at, (what, _, _) in zip(asked.times, asked.observations, strict=True) if what & WHOLE == WHOLE]
     apart = [after - before for before, after in itertools.pairwise(whole)]
     assert len(apart) > 3
     assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole observation itself"

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.model import Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
@@ -236,7 +236,7 @@ class Trial:
 
     def phase(self) -> Phase:
         with direct.context(self.rehearsal.cluster, "looking", acting=False) as context:
-            return where(context.observer.observe(evidence.EVERYTHING)).phase
+            return position_of(context.observer.observe(evidence.EVERYTHING)).phase
 
     def note(self, kills: Sequence[Kill], seen: str, *, passed: bool, required: str) -> None:
         """A cell for each; `seconds`: until the journal went on after it. What must hold of the cluster is asked once for all."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_broker_file, render_controller_file
 from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members
 from tests.kit.localcluster.cluster import LocalCluster
@@ -38,8 +38,8 @@ class ByHand:
 
     def _text(self, node: NodeSpec, stage: FileStage) -> str:
         if stage.of_controller:
-            return controller_properties(self._originals[0], node, stage, self._facts)
-        return broker_properties(self._originals[node.id], stage, self._facts)
+            return render_controller_file(self._originals[0], node, stage, self._facts)
+        return render_broker_file(self._originals[node.id], stage, self._facts)
 
     def restart(self, node: NodeSpec, stage: FileStage) -> None:
         self.put(node, stage)

@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
-from airflow_provider_kmigrate.core.plan import ROLLBACK, stages
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.plan import ROLLBACK, split_into_stages
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from benchmarks import direct
@@ -175,7 +175,7 @@ def second_roll(journey: Journey) -> None:
 
 
 def roll_back(journey: Journey) -> None:
-    """To ZooKeeper, in the order of `core.plan.ROLLBACK`; those of its steps that change something are killed, but for those that
+    """To ZooKeeper, in the order of `core.migration.plan.ROLLBACK`; those of its steps that change something are killed, but for those that
     restore a flag (nothing to do here), stop a controller and elect.
     """
     journey.enter("rollback")
@@ -209,7 +209,7 @@ def roll_back(journey: Journey) -> None:
         journey.steps(lambda context, node=node: direct.step(context, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     fault_cells.restarted_broker_killed(journey, "roll back broker", BrokerMode.ZOOKEEPER, controllers=False)
-    journey.steps(run_plan, dict(stages(ROLLBACK))["to_zookeeper"][:1])
+    journey.steps(run_plan, dict(split_into_stages(ROLLBACK))["to_zookeeper"][:1])
     fault_cells.rolled_back(journey)
     journey.steps(lambda context: direct.step(context, "rolled back"))
     if troubles.data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one

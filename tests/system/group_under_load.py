@@ -10,8 +10,8 @@ from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.ledger import Case, Facts, balance
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal
 from tests.consumer.migrating_group import delivered

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, ProcessState
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
@@ -378,7 +378,7 @@ def sick(view: ClusterView) -> str:
     """What a cluster between two cells must not be."""
     partitions = view.partitions or ()
     leaderless = sum(partition.leader < 0 for partition in partitions)
-    short = sum(partition.under_replicated for partition in partitions)
+    short = sum(partition.is_under_replicated for partition in partitions)
     unresponsive = [broker.id for broker in view.brokers.values() if broker.mode is None]
     unresponsive += [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING and not c.answers]
     found = {

@@ -22,8 +22,8 @@ from airflow_provider_kmigrate.clients.hosts.agent import AgentObservation
 from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from tests.kit.localcluster import ready
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Plan, folder_of

@@ -15,9 +15,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core import equivalence
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, Agreement, topics, uniform
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Migration, ZkController
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Migration, ZkController
+from airflow_provider_kmigrate.core.migration import equivalence
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, Agreement, judge_counts, list_coordinator_topics
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.kit.localcluster.cluster import LocalCluster
@@ -81,20 +81,22 @@ class Oracle:
             if not dual_writing(context.observer.observe(Fields.POSITION)):
                 return None
             view = context.observer.observe(Fields.POSITION | Fields.METADATA)
-        if reasons := (*equivalence.unread_kinds(view), *equivalence.found(view)):
+        if reasons := (*equivalence.unread_kind_reasons(view), *equivalence.difference_reasons(view)):
             raise NotYet("; ".join(reason.text for reason in reasons))
         return ""
 
     def _accepted(self) -> str | None:
         with linked.context(self.cluster, "looking", acting=False) as context:
             view = context.observer.observe(Fields.PARTITIONS | Fields.COORDINATORS | Fields.BROKERS)
-            counts, count = next(((counts, count) for topic, counts, count in topics(view) if topic is OFFSETS), (None, 0))
+            counts, count = next(
+                ((counts, count) for topic, counts, count in list_coordinator_topics(view) if topic is OFFSETS), (None, 0)
+            )
             if view.partitions is None:
                 raise NotYet("no partitions were read")
             if not count:
                 return None
             acceptors = {group: _acceptors(context, group) for group in self.groups}
-        verdict = uniform(counts, count, [node.id for node in self.cluster.plan.brokers])
+        verdict = judge_counts(counts, count, [node.id for node in self.cluster.plan.brokers])
         if verdict.agreement is Agreement.UNKNOWN:
             raise NotYet("; ".join(reason.text for reason in verdict.reasons))
         before, self._count = self._count or count, count
@@ -186,5 +188,7 @@ def _out_of_reach(view: ClusterView) -> str:
 
 def _acceptors(context: StepContext, group: str) -> list[int]:
     """The brokers that take themselves for the group's coordinator."""
-    reported = {node.id: wire_groups.described(context.tools.wire(node), [group])[group] for node in context.spec.brokers}
+    reported = {
+        node.id: wire_groups.describe_groups_at(context.tools.wire(node), [group])[group] for node in context.spec.brokers
+    }
     return [node for node, answer in reported.items() if not isinstance(answer, KMigrateError)]

@@ -10,9 +10,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Migration, Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, Migration, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -113,7 +113,7 @@ def _keep(road: Road, point: Point) -> None:
 
 
 def everybody_in_sync(view: ClusterView) -> bool:
-    return bool(view.partitions) and not [p for p in view.partitions or () if p.under_replicated or p.leader < 0]
+    return bool(view.partitions) and not [p for p in view.partitions or () if p.is_under_replicated or p.leader < 0]
 
 
 def asked(here: StepContext, kind: str, seconds: float = 4.0, **arguments: object) -> tuple[Reason, ...]:

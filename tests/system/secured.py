@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.spec import load
 from tests.clients.authority import Authority
 from tests.kit.localcluster import config, plan
@@ -33,6 +33,7 @@ from tests.kit.localcluster.plan import Plan, Shape, free_ports
 
 TOOL, BROKER = "kmigrate", "broker"
 PASSWORDS = {BROKER: "canary-b-71c2", TOOL: "canary-k-93aa", "alice": "canary-a-55d0"}
+_SHAPE = Shape(name="secured", brokers=3, controllers=3)
 _JAAS = "org.apache.kafka.common.security"
 
 
@@ -68,10 +69,10 @@ class Secured:
             created.result(30)
 
 
-def up(folder: Path) -> Secured:
-    """Three brokers in ZooKeeper mode; the cluster file and the connections name the secure listeners only."""
+def up(folder: Path, shape: Shape = _SHAPE) -> Secured:
+    """Brokers in ZooKeeper mode; the cluster file and the connections name the secure listeners only."""
     cluster, authority = LocalCluster(folder / "cluster"), Authority(folder)
-    planned = plan.make(cluster.folder, Shape(name="secured", brokers=3, controllers=3))
+    planned = plan.make(cluster.folder, shape)
     planned.save()
     ports = dict(zip((node.id for node in planned.brokers), free_ports(len(planned.brokers)), strict=True))
     for node in planned.brokers:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
 from benchmarks.rehearsal import Rehearsal
 from benchmarks.spark_side import SparkSide
@@ -119,5 +119,5 @@ def test_the_probe_has_ended_whole(audited: Outcome) -> None:
 def test_no_secret_lies_with_the_results(audited: Outcome) -> None:
     rehearsal = audited.rehearsal
     written = [path for folder in (result_of(rehearsal), rehearsal.home) for path in folder.rglob("*") if path.is_file()]
-    assert {path.name for path in written} >= {"verdict.json", "plan.json", "request.json", "airflow.db"}
+    assert {path.name for path in written} >= {"verdict.json", "plan.json", "session.json", "airflow.db"}
     assert [str(path) for path in (*written, rehearsal.dag_log) if SECRET.encode() in path.read_bytes()] == []

@@ -20,11 +20,11 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_properties
-from airflow_provider_kmigrate.core.migration.roll import not_preferred
-from airflow_provider_kmigrate.core.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.roll import without_preferred_leader
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_controller_file
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
 from airflow_provider_kmigrate.spec import load
@@ -36,6 +36,7 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
+from tests.system.edited_file import file_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -106,18 +107,6 @@ def codes_of(
     with pytest.raises(kind) as refused, tried(cluster, attempt, **changes) as context:
         attempt(context)
     return {reason.code for reason in getattr(refused.value, "reasons", ())}
-
-
-@contextmanager
-def file_of(node: NodeSpec, change: Callable[[str], str]) -> Iterator[None]:
-    """Another properties file on disk; the process has not read it."""
-    path = Path(node.hosts.properties)
-    original = path.read_text()
-    path.write_text(change(original))
-    try:
-        yield
-    finally:
-        path.write_text(original)
 
 
 @contextmanager
@@ -222,7 +211,7 @@ class TestNodes:
             other = evidence.with_broker(spec, 0, driver="agent", connect=connect)
             assert codes_of(cluster, preflight, spec=other) == {code}
 
-    def test_too_early(self, cluster: LocalCluster) -> None:
+    def test_a_roll_and_a_finalization_that_come_too_early_are_refused(self, cluster: LocalCluster) -> None:
         assert codes_of(cluster, roll) == {"P01"}
         assert codes_of(cluster, finalize) == {"P01"}
 
@@ -245,7 +234,7 @@ class TestNodes:
         with direct.context(cluster) as context:
             view = wait_for(
                 lambda: context.observer.observe(Fields.PARTITIONS),
-                lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
+                lambda view: not any(partition.is_under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
                 timeout=90,
             )
@@ -253,10 +242,12 @@ class TestNodes:
                 view.partitions or (), context.fence
             )  # or Kafka does, at any time, beneath the next test
             wait_for(
-                lambda: context.observer.observe(Fields.PARTITIONS), lambda view: not not_preferred(view), "the preferred leaders"
+                lambda: context.observer.observe(Fields.PARTITIONS),
+                lambda view: not without_preferred_leader(view),
+                "the preferred leaders",
             )
 
-    def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
+    def test_preflight_finds_no_blocker_once_every_fault_is_fixed(self, cluster: LocalCluster) -> None:
         for node in cluster.plan.brokers:  # the tests above have edited some just before a start, which is R13
             os.utime(node.hosts.properties, (0, 0))
         with tried(cluster, preflight) as context:
@@ -268,7 +259,7 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: FileStag
     """Controller 3000 as a stranger would start it, until it answers; its directory and file are gone afterwards."""
     node = cluster.plan.controllers[0]
     original = Path(cluster.plan.brokers[0].hosts.properties).read_text()
-    text = controller_properties(original, node, stage, RenderFacts.of(spec, "3.9"))
+    text = render_controller_file(original, node, stage, RenderFacts.of(spec, "3.9"))
     with direct.context(cluster) as context:
         host = context.tools.host(node)
         host.put_properties(node, text, context.fence.token)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, run_backup
 from benchmarks import direct

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import ROOT, Rehearsal
 from tests.consumer.migrating_group import delivered

@@ -10,14 +10,14 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
-from airflow_provider_kmigrate.core.events import DeliveryRun
+from airflow_provider_kmigrate.core.events.model import DeliveryRun
 from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from benchmarks.rehearsal import Rehearsal
 from tests.system import group_under_load
 from tests.system.group_under_load import APPLICATION, GROUP, TOPIC, kinds, under_load
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=240), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=240), pytest.mark.timeout(660)]
 OLD, MIGRATING, PLAIN = MemberKind.ZOOKEEPER, MemberKind.MIGRATING, MemberKind.KAFKA
 
 

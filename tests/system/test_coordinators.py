@@ -14,31 +14,28 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.clients.admin import connect
-from airflow_provider_kmigrate.core import coordinator
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, TRANSACTIONS, Coordinators, GroupClass
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView
+from airflow_provider_kmigrate.core.migration import coordinator
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, TRANSACTIONS, Coordinators, GroupClass
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import StepContext
-from airflow_provider_kmigrate.steps.waits import run_watch
+from airflow_provider_kmigrate.steps.waits import require_rollback_assured, run_watch
 from benchmarks import direct
 from tests.kit.live_groups import commit
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.system.by_hand import ByHand
+from tests.system.coordinating import GROUPS, acceptors, settled
 from tests.system.evidence import starts
-from tests.system.road import asked, codes, done, everybody_in_sync
+from tests.system.road import asked, codes, done
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(400)]
-
-GROUPS = tuple(f"team-{number:02}" for number in range(60))
-WHAT = Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS
 
 
 @pytest.fixture(scope="module")
@@ -66,25 +63,6 @@ def expand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
     settled(here, partitions)
 
 
-def settled(here: StepContext, partitions: int) -> ClusterView:
-    """Everything in sync and led by its preferred replica; every broker answers."""
-
-    def holds(view: ClusterView) -> bool:
-        counted = sum(partition.topic == OFFSETS.name for partition in view.partitions or ())
-        known = view.coordinators.counts[OFFSETS.name] if view.coordinators else {}
-        return counted == partitions and everybody_in_sync(view) and len(known) == len(here.spec.brokers) and all(known.values())
-
-    wait_for(lambda: here.observer.observe(WHAT), holds, "all replicas in sync", 120.0)
-    done(here, "leaders")
-    return wait_for(lambda: here.observer.observe(WHAT), holds, "all brokers answer")
-
-
-def acceptors(here: StepContext) -> dict[str, int]:
-    """How many brokers take themselves for the coordinator of each group."""
-    described = [wire_groups.described(here.tools.wire(node), GROUPS) for node in here.spec.brokers]
-    return {group: sum(not isinstance(one[group], KMigrateError) for one in described) for group in GROUPS}
-
-
 def check_disagreement(here: StepContext, view: ClusterView, counts: dict[int, int]) -> None:
     """Every broker has its count, every group its class, by what the brokers themselves accept; and the sensor names them."""
     assert view.coordinators is not None
@@ -94,7 +72,7 @@ def check_disagreement(here: StepContext, view: ClusterView, counts: dict[int, i
         assert count in seen[broker]
         assert (new in seen[broker]) is (count == new)
     leaders = {each.index: each.leader for each in view.partitions or () if each.topic == OFFSETS.name}
-    classes = Coordinators(counts, leaders, len(leaders)).classes(GROUPS)
+    classes = Coordinators(counts, leaders, len(leaders)).classify_groups(GROUPS)
     accepted = wait_for(
         lambda: acceptors(here), lambda found: found == acceptors(here), "the brokers are of one mind about themselves"
     )
@@ -150,7 +128,7 @@ def test_brokers_that_disagree_in_zookeeper_mode_are_seen_and_no_other_is_restar
     )
 
 
-def test_so_they_are_in_kraft_mode_and_the_soak_reports_an_expansion_within_a_minute(
+def test_brokers_that_disagree_in_kraft_mode_are_seen_and_the_soak_reports_it_within_a_minute(
     cluster: LocalCluster, here: StepContext, hands: ByHand
 ) -> None:
     direct.roll(here, BrokerMode.MIGRATION)
@@ -170,7 +148,7 @@ def test_so_they_are_in_kraft_mode_and_the_soak_reports_an_expansion_within_a_mi
     for node in hands.brokers[1:]:
         hands.restart(node, FileStage.KRAFT)
         view = settled(here, 20)
-    assert coordinator.agreed(view).met
+    assert coordinator.brokers_agree(view).met
     assert isinstance(direct.step(here, "soak", seconds=5.0), Done)
 
 
@@ -194,3 +172,36 @@ def test_a_sleeping_expansion_that_no_answer_shows_is_refused(tmp_path: Path, *,
         settled(here, 20)
         with pytest.raises(Refused, match="Brokers that compute with 10 partitions of __consumer_offsets, which has 20: 0, 1"):
             run_preflight(here)
+
+
+def test_a_sleeping_expansion_in_kraft_mode_that_no_answer_shows_is_refused_by_everything_that_comes_next(tmp_path: Path) -> None:
+    """What the run noted before each restart contradicts the topic: the watch, the soak, the verdict on a rollback and its restarts say so."""
+    with (
+        lent(tmp_path / "cluster", Shape(name="hidden", brokers=2, controllers=1)) as there,
+        direct.context(there, "hidden") as here,
+    ):
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, 2)])
+        direct.prepare(here)
+        direct.provision(here)
+        commit(there.bootstrap, GROUPS, "orders", 111)
+        settled(here, 10)
+        direct.roll(here, BrokerMode.MIGRATION)
+        direct.copy(here)
+        direct.roll(here, BrokerMode.KRAFT)
+        rows = {row.index: list(row.replicas) for row in settled(here, 10).partitions or () if row.topic == OFFSETS.name}
+        alike = NewPartitions(OFFSETS.name, 20, [rows[place % 10] for place in range(10, 20)])
+        admin = connect({"bootstrap.servers": there.bootstrap})
+        admin.create_partitions([alike])[OFFSETS.name].result(60)
+        seen = settled(here, 20).coordinators
+        assert seen is not None
+        assert all({10, 20} <= set(counts) for counts in seen.counts[OFFSETS.name].values()), "the brokers' answers show nothing"
+        hidden = "__consumer_offsets had 10 partitions when kmigrate last verified it, and has 20 now"
+        with pytest.raises(Refused, match=hidden):
+            run_watch(here)
+        with pytest.raises(Refused, match="K01"):
+            direct.step(here, "soak", seconds=300.0)
+        with pytest.raises(Refused, match=hidden):
+            require_rollback_assured(here)
+        before = [starts(node) for node in here.spec.brokers]
+        assert codes(asked(here, "roll back broker", seconds=8.0, node=1, target=BrokerMode.MIGRATION)) == {"K01"}
+        assert [starts(node) for node in here.spec.brokers] == before

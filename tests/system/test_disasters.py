@@ -16,11 +16,11 @@ from confluent_kafka.admin import NewTopic
 
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
-from airflow_provider_kmigrate.core.phase import Phase, ended, kraft_owns, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, kraft_owns, migration_has_ended, position_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
@@ -155,7 +155,7 @@ def zookeeper_leads(view: ClusterView) -> bool:
 def version_1(node: NodeSpec) -> None:
     """meta.properties as kafka-storage writes it."""
     path = folder_of(node) / "data" / "meta.properties"
-    keys = parse(path.read_text())
+    keys = parse_properties(path.read_text())
     rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}
     path.write_text("".join(f"{key}={value}\n" for key, value in {**rest, "version": "1", "node.id": keys["broker.id"]}.items()))
 
@@ -172,11 +172,11 @@ class TestFinalizedByAccident:
             done(here, "restore flag", node=standby.id)
             hands.kill(controller(hands, leader(road.observe(Fields.POSITION))))
             road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", Fields.POSITION)
-            assert where(road.observe()).phase is Phase.HYBRID
+            assert position_of(road.observe()).phase is Phase.HYBRID
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
 
-    def test_once_elected_there_is_no_rollback_and_one_way_out(self, road: Road) -> None:
+    def test_a_finalization_by_accident_allows_no_rollback_and_leaves_one_way_out(self, road: Road) -> None:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
@@ -191,7 +191,7 @@ class TestFinalizedByAccident:
                 run_rollback(here)
             assert "P12" in codes(refused.value.reasons)
             direct.forward(here)
-            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.FINALIZED
+            assert position_of(here.observer.observe(Fields.POSITION)).phase is Phase.FINALIZED
         road.wait(everybody_in_sync, "all replicas in sync")
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
@@ -257,7 +257,7 @@ class TestFirstRoll:
             wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
-            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.SPLIT
+            assert position_of(here.observer.observe(Fields.POSITION)).phase is Phase.SPLIT
             done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
         road.wait(everybody_in_sync, "all replicas in sync")
         lost = acked - readable(road.cluster.bootstrap, b"stray-")
@@ -290,7 +290,7 @@ class TestFirstRoll:
         hands.start(active)
         until_elected(road, hands, standby)
         view = road.observe(Fields.POSITION)
-        assert (kraft_owns(view), migration(view).metadata_offset, ended(view)) == (True, -1, False)
+        assert (kraft_owns(view), migration(view).metadata_offset, migration_has_ended(view)) == (True, -1, False)
         with direct.context(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_watch(here)
@@ -300,7 +300,7 @@ class TestFirstRoll:
             with hands.zookeeper() as zookeeper:
                 zookeeper.delete("/config/clients/odd")
             run_rollback(here)
-            assert where(here.observer.observe(Fields.POSITION)).phase is Phase.ZOOKEEPER
+            assert position_of(here.observer.observe(Fields.POSITION)).phase is Phase.ZOOKEEPER
         assert {TOPIC, "kept"} <= road.topics_in_zookeeper()
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 

@@ -7,19 +7,18 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from airflow_provider_kmigrate.clients.hosts.agent import MetaTexts
-from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.gates import JUST_NOW, dual_write_lag
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.gates import JUST_NOW, dual_write_lag
 from airflow_provider_kmigrate.steps import brokers, nodes
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.system.by_hand import ByHand
+from tests.system.metrics_subscription import subscribe
 from tests.system.road import (
     SESSION_S,
     Point,
@@ -206,13 +205,3 @@ def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:
             future.result(20)
         time.sleep(SESSION_S * 1.5)
     return set(names)
-
-
-def subscribe(broker: NodeSpec, interval: str | None) -> None:
-    """A subscription to client metrics; without an interval it is deleted."""
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    setting = resource.AlterableConfig(name="interval.ms", config_operation=1 if interval is None else 0, value=interval)
-    wanted = [resource(resource_type=16, resource_name="sub", configs=[setting])]
-    with Wire(broker.host, broker.port, timeout=20.0) as wire:
-        (answer,) = wire.ask(IncrementalAlterConfigsRequest, 0, 1, resources=wanted, validate_only=False).responses
-    assert answer.error_code == 0, answer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics

@@ -19,19 +19,27 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.equivalence import changes, describe_changes, differences, lost, same, unread_kinds
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Stored, StoredKind
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.equivalence import (
+    describe_changes,
+    describe_equality,
+    find_changes,
+    find_differences,
+    nothing_lost,
+    unread_kind_reasons,
+)
+from airflow_provider_kmigrate.core.migration.gates import GateState
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.system.quotas import alter_quota
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60), pytest.mark.timeout(300)]
 
@@ -55,21 +63,21 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         done = direct.step(here, "equivalent")
         assert isinstance(done, Done)
         view = here.observer.observe(BOTH)
-        assert unread_kinds(view) == ()
+        assert unread_kind_reasons(view) == ()
         check_copied(view)
         change(cluster)
         assert isinstance(direct.step(here, "equivalent"), Done)
         changed = here.observer.observe(BOTH)
         check_changed(changed)
-        before = here.backup.inventory()
-        assert changes(view, before) == ()
+        before = here.backup.read_inventory()
+        assert find_changes(view, before) == ()
         behind_its_back(cluster)
         alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
         earlier, later = here.observer.observe(BOTH), here.observer.observe(BOTH)
         direct.step(here, "controller failover")
         assert isinstance(direct.step(here, "equivalent"), Done)
         healed = (here.observer.observe(BOTH).stored or {})[StoredKind.QUOTAS]
-    found = {(each.entity, each.zookeeper, each.kraft) for each in differences(later)}
+    found = {(each.entity, each.zookeeper, each.kraft) for each in find_differences(later)}
     assert found == {
         ("user alice producer_byte_rate", "4711", "2000000"),
         ("ip 10.0.0.1 connection_creation_rate", "50", "absent"),  # Kafka never deletes the last quota of an address (measured)
@@ -82,17 +90,22 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         ("all brokers log.retention.ms", True),
         ("topic bills allow read to User:alice from *", True),
     }
-    assert {(each.entity, each.held) for each in changes(changed, before)} == made
+    assert {(each.entity, each.held) for each in find_changes(changed, before)} == made
     unheld = {("user alice producer_byte_rate", False), ("ip 10.0.0.1 connection_creation_rate", False)}
-    assert {(each.entity, each.held) for each in changes(later, before)} == (
+    assert {(each.entity, each.held) for each in find_changes(later, before)} == (
         made - {("user alice producer_byte_rate", True)}
     ) | unheld
-    gate = lost(earlier, later)
+    gate = nothing_lost(earlier, later)
     assert (gate.state, [reason.code for reason in gate.reasons]) == (GateState.NEVER, ["E08", "E08"])
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
-    said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later, before))]
-    said.append(describe_changes(changes(later, before)))
+    said += [
+        describe_equality(view),
+        describe_equality(changed),
+        *map(str, gate.reasons),
+        repr((view, changed, earlier, later, before)),
+    ]
+    said.append(describe_changes(find_changes(later, before)))
     journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
 
@@ -142,7 +155,7 @@ def check_copied(view: ClusterView) -> None:
     assert set(settings.unreported) == {"broker 1"}, "it is in migration mode"
     assert set(stored[StoredKind.TOKENS].unreported) == {Stored.EVERY}, "the brokers have no key for tokens"
     assert stored[StoredKind.PRODUCER_IDS].kraft, "a transaction has a producer id"
-    assert "4 quotas, 2 SCRAM credentials and 2 ACLs" in same(view)
+    assert "4 quotas, 2 SCRAM credentials and 2 ACLs" in describe_equality(view)
 
 
 def check_changed(view: ClusterView) -> None:
@@ -169,15 +182,6 @@ def behind_its_back(cluster: LocalCluster) -> None:
     finally:
         client.stop()
         client.close()
-
-
-def alter_quota(node: NodeSpec, entity: dict[str, str | None], key: str, value: float | None) -> None:
-    entry = AlterClientQuotasRequest.EntryData
-    parts = [entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
-    change = entry(entity=parts, ops=[entry.OpData(key=key, value=float(value or 0), remove=value is None)])
-    with Wire(node.host, node.port, timeout=20.0) as wire:
-        (answer,) = wire.ask(AlterClientQuotasRequest, 0, 1, entries=[change], validate_only=False).entries
-    assert answer.error_code == 0, answer
 
 
 def alter_config(node: NodeSpec, name: str, key: str, value: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import lent
@@ -18,7 +18,7 @@ from tests.system.journey import Journey
 from tests.system.linked import links_of, put_between
 from tests.system.troubles import Trouble, cut, cut_from_zookeeper, stopped
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=90), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=90), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.decision import Verb
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.decision import Verb
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -103,9 +103,9 @@ def test_a_broker_that_is_slow_in_its_new_mode_is_taken_back_alone(cluster: Loca
         print("\n".join(reasons))  # noqa: T201 - the figures
         assert [reason[:5] for reason in reasons] == ["[V23]", "[V26]"], said
         view = here.observer.observe(evidence.EVERYTHING)
-    assert where(view).phase is Phase.PRE_MIGRATION
+    assert position_of(view).phase is Phase.PRE_MIGRATION
     assert set(view.modes().values()) == {BrokerMode.ZOOKEEPER}
-    assert not any(partition.under_replicated for partition in view.partitions or ())
+    assert not any(partition.is_under_replicated for partition in view.partitions or ())
     assert view.zk is not None
     assert view.zk.rolled_back == {node.id: BrokerMode.ZOOKEEPER}
     assert {other.id: evidence.starts(other) for other in spec.brokers} == {

@@ -14,11 +14,11 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Remark, TopicPartition
-from airflow_provider_kmigrate.core.groups.members import rebalancing
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, Remark, TopicPartition
+from airflow_provider_kmigrate.core.groups.members import instability_reasons
 from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.groups import main
 from airflow_provider_kmigrate.spec import load
@@ -79,7 +79,7 @@ class Group:
         """Everybody is what was wanted, and holds what is to be held."""
         now = self.observe()
         there = [(member.name.removeprefix(f"{GROUP}_").partition("-")[0], member.kind) for member in now.members or ()]
-        return sorted(there) == sorted(self.kinds().items()) and not rebalancing(now, self.spec) and holds(now) == [3, 3]
+        return sorted(there) == sorted(self.kinds().items()) and not instability_reasons(now, self.spec) and holds(now) == [3, 3]
 
     def step(self, kind: str, **arguments: object) -> None:
         with direct.context(self.rehearsal.cluster) as context:
@@ -144,7 +144,7 @@ def held(group: Group) -> dict[str, frozenset[TopicPartition]]:
 
 
 def owned_by(group: Group, kind: MemberKind) -> frozenset[TopicPartition]:
-    return frozenset().union(*(member.holds for member in group.observe().of_kind(kind)))
+    return frozenset().union(*(member.holds for member in group.observe().members_of_kind(kind)))
 
 
 @pytest.mark.parametrize(

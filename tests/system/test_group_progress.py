@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.group_reads import sweep
-from airflow_provider_kmigrate.core.cluster import GroupProgressSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSweep
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupProgressSpec
+from airflow_provider_kmigrate.core.member.group_seen import GroupSweep
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.catalog import run_rest
+from airflow_provider_kmigrate.steps.catalog import run_remaining_nodes
 from airflow_provider_kmigrate.steps.run import StepContext
 from airflow_provider_kmigrate.steps.waits import run_watch
 from benchmarks import direct
@@ -28,7 +28,7 @@ from tests.system.evidence import starts
 from tests.system.hanging import Client
 from tests.waiting import beside, wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=80), pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=80), pytest.mark.timeout(360)]
 
 TOPIC, PARTITIONS = "orders", 6
 GROUPS = ("halted", "hanging", "killed", "lame", "well")
@@ -72,7 +72,7 @@ def swept(cluster: LocalCluster) -> GroupSweep:
 
 
 def moved(first: GroupSweep, now: GroupSweep, group: str) -> bool:
-    return group in now.groups and group in first.groups and now.groups[group].moved(first.groups[group])
+    return group in now.groups and group in first.groups and now.groups[group].has_committed_since(first.groups[group])
 
 
 class Roll:
@@ -120,7 +120,7 @@ def test_a_client_that_hangs_holds_the_next_restart_and_is_named(cluster: LocalC
         direct.prepare(here)
         direct.provision(here)
         roll = Roll(here, clients)
-        assert isinstance(run_rest(replace(here, say=roll.say), "roll", {"target": str(BrokerMode.MIGRATION)}), Done)
+        assert isinstance(run_remaining_nodes(replace(here, say=roll.say), "roll", {"target": str(BrokerMode.MIGRATION)}), Done)
         assert isinstance(direct.step(replace(here, say=roll.say), "registered"), Done)
         assert roll.restarted == {"halted": 1, "hanging": 2, "killed": 3}, "the next broker restarted all the same"
         for group, line in roll.named.items():

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import Start, WriterRole
+from airflow_provider_kmigrate.core.events.model import Start, WriterRole
 from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.member.group_seen import MemberKind
+from airflow_provider_kmigrate.core.member.registration import Mode
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.system.group_under_load import (
@@ -87,14 +87,14 @@ def check_back(rehearsal: Rehearsal) -> None:
     assert now.zk.mode_data in {None, b"zookeeper"}
     assert not now.zk.progress
     assert len(now.zk.owners) == PARTITIONS
-    stored = now.in_zookeeper
+    stored = now.zookeeper_offsets
     behind = {where: (stored.get(where), offset) for where, offset in now.committed.items() if stored.get(where, -1) < offset}
     assert not behind, "ZooKeeper's offset and Kafka's"
     wait_until(lambda: advanced(rehearsal, stored), "every partition's offset advances")
 
 
 def advanced(rehearsal: Rehearsal, before: dict[Any, int]) -> bool:
-    now = observe(rehearsal).in_zookeeper
+    now = observe(rehearsal).zookeeper_offsets
     return len(now) == PARTITIONS and all(offset > before.get(where, -1) for where, offset in now.items())
 
 

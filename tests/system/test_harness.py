@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import ClusterView, Controller, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Controller, Migration, ZkController, ZkView
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import oracle
 from tests.system.cell_table import table
@@ -78,7 +78,7 @@ def test_a_red_cell_is_noted_and_the_journey_goes_on() -> None:
     assert cell.began <= cell.ended
 
 
-def test_only_what_was_asked_for_is_made() -> None:
+def test_only_the_cell_that_was_asked_for_is_made() -> None:
     made = journey(only="copy: tool")
     made.enter("copy")
     for fault in ("tool killed", "clock jumps"):

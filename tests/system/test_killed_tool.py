@@ -13,9 +13,9 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -24,7 +24,7 @@ from tests.system import evidence
 from tests.system.tool import REFUSED
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=130), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=130), pytest.mark.timeout(360)]
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLER = 3000
@@ -99,7 +99,7 @@ def check_back(cluster: LocalCluster, node: NodeSpec, target: BrokerMode) -> Non
     with direct.context(cluster) as context:
         view = context.observer.observe(evidence.EVERYTHING)
     assert view.brokers[node.id].mode is target
-    assert not any(partition.under_replicated for partition in view.partitions or ())
+    assert not any(partition.is_under_replicated for partition in view.partitions or ())
 
 
 def test_provisioning(cluster: LocalCluster) -> None:
@@ -148,7 +148,7 @@ def test_finalizing(cluster: LocalCluster) -> None:
     killed_and_run_again(cluster, "finalize", {"node": CONTROLLER}, "stopped")
     with direct.context(cluster) as context:
         direct.step(context, "finalized")
-        assert where(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        assert position_of(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
 
 
 def test_the_whole_migration_again_changes_nothing(cluster: LocalCluster) -> None:

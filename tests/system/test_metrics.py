@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.gates import dual_write_lag
-from airflow_provider_kmigrate.core.gauges import PHASES
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
-from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.witness import contradictions, read_gauges
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.gates import dual_write_lag
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.monitoring.gauges import PHASES
+from airflow_provider_kmigrate.core.monitoring.witness import find_contradictions, read_gauges
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster import runtime
@@ -24,7 +24,7 @@ from tests.kit.localcluster.plan import HOST, Shape, folder_of
 from tests.system import evidence
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=110), pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=110), pytest.mark.timeout(540)]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 NEVER_SHIPPED = (
     "MetadataType",
@@ -70,7 +70,7 @@ class Jmx:
             named = self.gauges(node)
             lines = [f'kafka_controller_KafkaController_Value{{name="{name}",}} {value}' for name, value in named.items()]
             found[node.id] = read_gauges("\n".join(lines).encode())
-        return contradictions(view, found) == ()
+        return find_contradictions(view, found) == ()
 
     def of_brokers(self, name: str) -> set[str]:
         return {self.gauges(node).get(name, "absent") for node in self.cluster.plan.brokers}
@@ -95,7 +95,7 @@ def observe(cluster: LocalCluster) -> ClusterView:
 def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
     jmx = Jmx(cluster)
     assert jmx.of_brokers("ZkMigrationState") == {"4"}
-    assert where(observe(cluster)).phase is Phase.ZOOKEEPER
+    assert position_of(observe(cluster)).phase is Phase.ZOOKEEPER
 
     with direct.context(cluster, "metrics") as here:
         direct.prepare(here)
@@ -105,7 +105,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
         direct.until(here, "second_roll")
     view = observe(cluster)
     assert jmx.of_controllers("ZkMigrationState", "MigratingZkBrokerCount") == {("1", "3")}
-    assert (where(view).phase, len(view.in_mode(BrokerMode.MIGRATION))) == (Phase.DUAL_WRITE_ZOOKEEPER, 3)
+    assert (position_of(view).phase, len(view.in_mode(BrokerMode.MIGRATION))) == (Phase.DUAL_WRITE_ZOOKEEPER, 3)
     assert jmx.agree(view)
     near_zero(cluster, jmx)
 
@@ -113,7 +113,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
         direct.roll(here, BrokerMode.KRAFT)
     view = observe(cluster)
     assert jmx.of_controllers("ZkMigrationState", "MigratingZkBrokerCount") == {("1", "0")}
-    assert (where(view).phase, len(view.in_mode(BrokerMode.KRAFT))) == (Phase.DUAL_WRITE, 3)
+    assert (position_of(view).phase, len(view.in_mode(BrokerMode.KRAFT))) == (Phase.DUAL_WRITE, 3)
     assert jmx.agree(view)
     near_zero(cluster, jmx)
     names = set(jmx.gauges(cluster.plan.controllers[0]))
@@ -124,7 +124,7 @@ def test_each_phase_of_the_table(cluster: LocalCluster) -> None:
         direct.finalize(here)
     assert jmx.of_controllers("ZkMigrationState") == {("3",)}
     finalized = observe(cluster)
-    assert where(finalized).phase is Phase.FINALIZED
+    assert position_of(finalized).phase is Phase.FINALIZED
     assert jmx.agree(finalized)
     assert not jmx.agree(view), "what was observed before the finalization"
 

@@ -16,24 +16,28 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.clients.tools import opened
-from airflow_provider_kmigrate.core.events import SendFailure
-from airflow_provider_kmigrate.core.model import TopicMetadata
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.clients.tools import open_tools
+from airflow_provider_kmigrate.commands import plan as plan_command
+from airflow_provider_kmigrate.commands import status as status_command
+from airflow_provider_kmigrate.core.cluster_state.model import Partition, PropertyChange, TopicMetadata
+from airflow_provider_kmigrate.core.events.model import SendFailure
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Unavailable
-from airflow_provider_kmigrate.hooks.connections import KRaftControllerHook, ZooKeeperHook
-from airflow_provider_kmigrate.hooks.kafka_admin import KafkaAdminHook
+from airflow_provider_kmigrate.hooks.connections import KafkaAdminHook, KRaftControllerHook, ZooKeeperHook
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal
+from tests.core.plan_facts import tasks_of
 from tests.kit.account import Account
+from tests.kit.held import Held
 from tests.kit.judge import TOPIC
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import GroupPlan, WorkloadPlan
 from tests.system.evidence import EVERYTHING
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=225), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=225), pytest.mark.timeout(600)]
 
 CHROOT = "/kafka/system"
 TOPICS = (
@@ -129,7 +133,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         rehearsal.up()
         settings = plant_secrets(rehearsal)
         restart(rehearsal)  # preflight refuses brokers that do not run with what their files say
-        with opened(settings) as tools:
+        with open_tools(settings) as tools:
             before = tools.zk.topics()
         load_on(rehearsal)
         meanwhile = Meanwhile(
@@ -143,8 +147,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         meanwhile.join()
         account = rehearsal.account([*LOADED[:-1], *(plan.name for plan in TOPICS if plan.name.startswith("new-")), *NEW])
         spec = load(rehearsal.cluster.spec_path)
-        with opened(settings) as tools, Observer(spec, tools) as observer:
-            after, phase = tools.admin.topics(), where(observer.observe(EVERYTHING)).phase
+        with open_tools(settings) as tools, Observer(spec, tools) as observer:
+            after, phase = tools.wire(spec.brokers[0]).topics(), position_of(observer.observe(EVERYTHING)).phase
         yield Outcome(rehearsal, dag, account, before, after, phase)
 
 
@@ -200,7 +204,7 @@ def test_clients_lose_nothing(outcome: Outcome) -> None:
 def test_what_producers_were_refused_if_anything_is_the_first_rolls_forgetfulness(outcome: Outcome) -> None:
     """A broker that restarts with ZooKeeper answers before a controller has sent it the metadata; a KRaft broker waits."""
     assert outcome.rehearsal.workload is not None
-    failures = [event for event in outcome.rehearsal.workload.reading().events if isinstance(event, SendFailure)]
+    failures = [event for event in outcome.rehearsal.workload.read_all_events().events if isinstance(event, SendFailure)]
     assert {failure.error for failure in failures} <= FORGOTTEN
     acts = [line for line in outcome.rehearsal.journal() if line["kind"] == "act"]
     begun, ended = (next(act["at"] * 1000 for act in acts if mode in act["step"]) for mode in ("to migration", "to kraft"))
@@ -220,6 +224,28 @@ def test_every_act_is_in_the_journal_with_what_allowed_it(outcome: Outcome) -> N
         assert act["flags"] == dict.fromkeys(("3000", "3001", "3002"), True)
         assert None not in act["modes"].values()
     assert [line for line in journal if line["kind"] == "alarm"] == []
+
+
+def test_the_plan_named_each_line_that_was_written_and_nothing_has_changed_it(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan is the one that the run's preflight left; it is compared with the cluster of afterwards, by the command."""
+    folder, plan = outcome.rehearsal.home / "kmigrate", outcome.rehearsal.cluster.plan
+    reviewed, log = folder / "preflight" / "system" / "plan.json", outcome.rehearsal.dag_log.read_text()
+    restarts = [task for task in tasks_of(json.loads(reviewed.read_text())).values() if task["node"]]
+    lines = [str(PropertyChange(**change)) for task in restarts for change in task["file"]]
+    assert len(restarts) == len(ACTS)
+    assert [line for line in lines if line not in log] == []
+    words = ["--connections", str(plan.connections_path), "--folder", str(folder), "--compare", str(reviewed)]
+    assert plan_command.main([str(plan.spec_path), *words]) == 3
+    drift = capsys.readouterr().out
+    assert drift.count(" is done.\n") == len(ACTS), drift
+    assert "changed" not in drift
+    # a broker that answers late under load is not known for one look
+    wait_until(lambda: status_command.main([str(plan.spec_path), *words[:4]]) == 0, "everything was read")
+    status = capsys.readouterr().out
+    assert "phase 'finalized'" in status, status
+    assert "No action is required." in status
 
 
 def test_topics_are_the_same_afterwards(outcome: Outcome) -> None:
@@ -266,7 +292,7 @@ def test_each_hook_returns_a_client_that_works_on_real_nodes(outcome: Outcome, m
     with ZooKeeperHook("zk").get_conn() as zk:
         assert zk.view().cluster_id == cluster.plan.cluster_id
     with KafkaAdminHook("kf").get_admin() as admin:
-        assert "orders" in admin.topics()
+        admin.elect_preferred([Partition("orders", 0, 0, (0,), (0,))], Held())
     with KRaftControllerHook("ctl").get_conn() as wire:
         cluster_id, leader, _ = wire.describe_cluster()
         assert (cluster_id, leader in {node.id for node in cluster.plan.controllers}) == (cluster.plan.cluster_id, True)

@@ -11,12 +11,12 @@ from confluent_kafka.admin import NewPartitions
 
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
-from airflow_provider_kmigrate.core.coordinator import OFFSETS
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.cluster_state.model import FetchedOffset, HostedGroup
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.model import FetchedOffset, HostedGroup
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
@@ -26,7 +26,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.kit.offsets_placed import misplaced
 from tests.system.by_hand import ByHand
-from tests.system.test_coordinators import GROUPS, settled
+from tests.system.coordinating import GROUPS, settled
 from tests.waiting import wait_until
 
 OLD, NEW = 10, 15
@@ -44,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 def wait_until_loaded(broker: GroupsAt) -> Mapping[str, HostedGroup]:
     found: list[Mapping[str, HostedGroup]] = []
-    wait_until(lambda: found.append(broker.hosted(GROUPS)) or found, "it has loaded its groups", despite=(Unavailable,))
+    wait_until(lambda: found.append(broker.describe_hosted(GROUPS)) or found, "it has loaded its groups", despite=(Unavailable,))
     return found[0]
 
 

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from airflow_provider_kmigrate.clients.admin import connect
-from airflow_provider_kmigrate.core.coordinator import OFFSETS, magnitude
-from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.plan import EXPANSION, Plan, PlanStep, find
+from airflow_provider_kmigrate.core.cluster_state.decision import Done
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, hash_group
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, Plan, StepRow, find_step
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -27,9 +27,9 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.system.by_hand import ByHand
+from tests.system.coordinating import GROUPS, acceptors, settled
 from tests.system.evidence import starts
 from tests.system.road import asked, codes
-from tests.system.test_coordinators import GROUPS, acceptors, settled
 from tests.waiting import wait_for, wait_until
 
 MARGIN_S = 15.0  # two rolls of a busy machine differ
@@ -52,7 +52,7 @@ def by_hand(cluster: LocalCluster, here: StepContext, partitions: int) -> None:
 
 
 def until_and_from(kind: str) -> tuple[Plan, Plan]:
-    place = EXPANSION.index(find(EXPANSION, kind))
+    place = EXPANSION.index(find_step(EXPANSION, kind))
     return EXPANSION[:place], EXPANSION[place:]
 
 
@@ -67,7 +67,7 @@ def until_and_from(kind: str) -> tuple[Plan, Plan]:
 )
 def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage: FileStage, asleep: int, target: int) -> None:
     hands = ByHand(cluster)
-    moving = [group for group in GROUPS if magnitude(group) % 10 != magnitude(group) % target]
+    moving = [group for group in GROUPS if hash_group(group) % 10 != hash_group(group) % target]
     staying = sorted(set(GROUPS) - set(moving))
     assert moving
     assert staying
@@ -117,7 +117,7 @@ def test_no_group_is_split_stops_or_loses_an_offset(cluster: LocalCluster, stage
         check_raw(cluster, target, {})
 
 
-def go(here: StepContext, step: PlanStep, arguments: Mapping[str, object]) -> None:
+def go(here: StepContext, step: StepRow, arguments: Mapping[str, object]) -> None:
     """One step of the plan."""
     again(lambda: run_plan(here, (step,), arguments))
 
@@ -136,6 +136,6 @@ def check_raw(cluster: LocalCluster, count: int, exported: Mapping[str, Mapping[
     for (group, topic, partition), rows in raw_commits(cluster.bootstrap).items():
         if group in GROUPS:
             living = {row.partition: row.offset for row in rows if row.offset is not None}
-            assert living.keys() == {magnitude(group) % count}, f"{group} would revive"
+            assert living.keys() == {hash_group(group) % count}, f"{group} would revive"
             if group in exported:
                 assert list(living.values()) == [exported[group][topic, partition].offset]

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.cluster import NodeRole
-from airflow_provider_kmigrate.core.model import Fields, ZkController
+from airflow_provider_kmigrate.core.cluster_state.model import Fields, ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 from benchmarks import direct

@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35), pytest.mark.tim
 def version_1(folder: Path) -> None:
     """meta.properties as kafka-storage writes it for a broker that was formatted again; plain ZooKeeper brokers exit on it (measured)."""
     path = folder / "data" / "meta.properties"
-    keys = parse(path.read_text())
+    keys = parse_properties(path.read_text())
     rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}
     path.write_text("".join(f"{key}={value}\n" for key, value in {**rest, "version": "1", "node.id": keys["broker.id"]}.items()))
 
@@ -104,7 +104,7 @@ def check_all_take(bootstrap: str) -> None:
 def check_back(cluster: LocalCluster) -> None:
     with direct.context(cluster, "looking", acting=False) as here:
         view = here.observer.observe(evidence.EVERYTHING | Fields.STATE_EPOCH)
-    assert where(view).phase is Phase.ZOOKEEPER
+    assert position_of(view).phase is Phase.ZOOKEEPER
     assert view.modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
     assert view.zk is not None
     assert view.zk.migration is None
@@ -165,7 +165,7 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
         check_all_take(bomb.bootstrap)
         run_rollback(here)
         with_all = here.observer.observe(evidence.EVERYTHING)
-    assert not [p for p in with_all.partitions or () if p.under_replicated]
+    assert not [p for p in with_all.partitions or () if p.is_under_replicated]
 
 
 def kill_one(cluster: LocalCluster) -> NodeSpec:

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
@@ -57,11 +57,11 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(
         enforced(there)
         direct.step(here, "equivalent")
         run_rollback(here)
-        assert where(here.observer.observe(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
+        assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
     enforced(there)
     with context(there, "again") as here:
         direct.forward(here)
-        assert where(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
     equal = judge_equal(there.cluster, foreign.kafka)
     assert f"allow-all-topic {MINE} (literal) for User:alice from *" in read_zookeeper(there.cluster.zookeeper).acls
     NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -28,7 +28,7 @@ from tests.system import evidence
 from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=50), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=50), pytest.mark.timeout(300)]
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def migrate(cluster: LocalCluster) -> None:
     """To the end, each node started once a pass."""
     with direct.context(cluster) as context:
         direct.forward(context)
-        assert where(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        assert position_of(context.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
         refused_to_go_back(cluster, context)
     assert {evidence.starts(node) for node in cluster.plan.brokers} == {3}
     assert {evidence.starts(node) for node in cluster.plan.controllers} == {2}

@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.hosts.agent import Restart
@@ -27,9 +27,9 @@ from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterEnvironment, ClusterView, Fields, Partition
-from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterEnvironment, ClusterView, Fields, Partition
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
@@ -80,8 +80,8 @@ class TrappedHost:
         self._host.format_storage(node, cluster_id, release, token)
         self._trap.reached("formatted")
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
-        stop = partial(self._host.stop, node, token, say, silent)
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, unresponsive_after: float = inf) -> float:
+        stop = partial(self._host.stop, node, token, say, unresponsive_after)
         if self._trap.point == "stopping":
             self._stop_halfway(node, stop)
         seconds = stop()

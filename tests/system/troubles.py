@@ -17,9 +17,9 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.model import Fields
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import Fields
 from tests.kit.localcluster.plan import folder_of
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble

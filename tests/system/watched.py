@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Self, cast
 
-from airflow_provider_kmigrate.core.decision import Verb
+from airflow_provider_kmigrate.core.cluster_state.decision import Verb
 from tests.kit.localcluster.cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -47,8 +47,8 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import place
-from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback, requested
+from airflow_provider_kmigrate.applications.assignment import topic_partition_of
+from airflow_provider_kmigrate.applications.audited import METADATA_MAGIC, AuditedConsumer, Callback, offsets_to_commit
 from airflow_provider_kmigrate.applications.event_log import FileSink, Sink
 from airflow_provider_kmigrate.applications.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.applications.migrating.runner import (
@@ -56,25 +56,25 @@ from airflow_provider_kmigrate.applications.migrating.runner import (
     Connect,
     Inbox,
     MemberRunner,
-    as_text,
+    format_prometheus,
     metrics_of,
-    with_figures,
+    with_metrics_in_stats,
 )
 from airflow_provider_kmigrate.applications.migrating.settings import (
     ClientStage,
     MigratingSettings,
-    is_ours,
-    parse,
+    is_own_setting,
+    parse_settings,
     registration_of,
-    renamed,
     stage_of,
+    with_current_names,
 )
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.state import stores
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.member.group_seen import Store
+from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.member.state import stores_of_mode
 from airflow_provider_kmigrate.exceptions import Refused
 
 _GROUPS: Final = "The group assigns its partitions, in both modes."
@@ -106,11 +106,13 @@ class MigratingConsumer:
     def __init__(
         self, properties: Mapping[str, Any], *, end: Callable[[int], object] = os._exit, connect: Connect = GroupSession
     ) -> None:
-        given = dict(properties)
-        self._on_commit: OnCommit | None = given.pop("on_commit", None)
-        self.settings: MigratingSettings = parse(given)
+        remaining_properties = dict(properties)
+        self._on_commit: OnCommit | None = remaining_properties.pop("on_commit", None)
+        self.settings: MigratingSettings = parse_settings(remaining_properties)
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
-        self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
+        self._data = Consumer(
+            {"client.id": f"{self.consumer_id}-data", **with_metrics_in_stats(self.settings.data, self.metrics)}
+        )
         self._end, self._connect = end, connect
         self._runner: MemberRunner | None = None
         self._callbacks: dict[str, Callback | None] = {}
@@ -137,7 +139,7 @@ class MigratingConsumer:
         on_lost: Callback | None = None,
     ) -> None:
         """Join the group. One entry that begins with `^` is a white list; it must match whole names."""
-        self._alive()
+        self._require_open()
         if self._runner is not None:
             text = "A migrating consumer subscribes once: a changed registration makes every ZooKeeper consumer of the group rebalance."
             raise Refused.because(Reason("Y06", text))
@@ -148,49 +150,49 @@ class MigratingConsumer:
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or an error: of a fetch, or one that keeps it out of Kafka's group for good; None: none in time."""
-        if (message := self._at_hand()) is not None:
+        if (message := self._take_fetched_record()) is not None:
             return message
-        self._alive()
-        left = float("inf") if timeout is None or timeout < 0 else timeout
-        deadline = time.monotonic() + left
+        remaining_s = float("inf") if timeout is None or timeout < 0 else timeout
+        deadline = time.monotonic() + remaining_s
         while True:
-            self._work()
-            wait = min(left, _SLICE_S)
-            message = self._next(self._runner, wait) if self._runner else self._data.poll(wait)
+            self._do_pending_work()
+            wait = min(remaining_s, _SLICE_S)
+            message = self._next_message(self._runner, wait) if self._runner else self._data.poll(wait)
             if message is not None:
                 return message
-            if (left := deadline - time.monotonic()) <= 0.0:
+            if (remaining_s := deadline - time.monotonic()) <= 0.0:
                 return None
 
-    def _at_hand(self) -> Message | None:
+    def _take_fetched_record(self) -> Message | None:
         """A record that is fetched already, unless pending work must be done before it is returned."""
         runner = self._runner
         if runner is None or runner.inbox or (now := time.monotonic()) >= self._next_commit:
             return None
-        return self._buffer.at_hand(runner.member, now)
+        return self._buffer.take_fetched_record(runner.member, now)
 
-    def _next(self, runner: MemberRunner, wait: float) -> Message | None:
-        error = runner.permanent_error()  # a message without a value is false
-        return self._buffer.next(runner.member, wait) if error is None else error
+    def _next_message(self, runner: MemberRunner, wait: float) -> Message | None:
+        error = runner.take_permanent_error()  # a message without a value is false
+        return self._buffer.next_message(runner.member, wait) if error is None else error
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to so many as soon as there are any; negative timeout: wait forever."""
-        self._alive()
         deadline = time.monotonic() + timeout if timeout >= 0 else float("inf")
         while True:
-            self._work()
+            self._do_pending_work()
             wait = min(max(0.0, deadline - time.monotonic()), _SLICE_S)
-            messages = self._many(self._runner, num_messages, wait) if self._runner else self._data.consume(num_messages, wait)
+            messages = (
+                self._next_messages(self._runner, num_messages, wait) if self._runner else self._data.consume(num_messages, wait)
+            )
             if messages or time.monotonic() >= deadline:
                 return messages
 
-    def _many(self, runner: MemberRunner, count: int, wait: float) -> list[Message]:
-        error = runner.permanent_error()
-        return self._buffer.many(runner.member, count, wait) if error is None else [error]
+    def _next_messages(self, runner: MemberRunner, count: int, wait: float) -> list[Message]:
+        error = runner.take_permanent_error()
+        return self._buffer.next_messages(runner.member, count, wait) if error is None else [error]
 
     # -------------------------------------------------------------------------------------------------- pending work
 
-    def _work(self) -> None:
+    def _do_pending_work(self) -> None:
         """Count everything returned so far as consumed (the application asks for more, or closes), then do the pending work."""
         if self._runner is None:
             return
@@ -199,92 +201,98 @@ class MigratingConsumer:
             batch = [inbox.popleft()]
             while inbox and type(inbox[0]) is type(batch[0]):  # neighbouring actions of a kind: one callback
                 batch.append(inbox.popleft())
-            self._do(batch[0], batch)
+            self._carry_out(batch[0], batch)
         self._buffer.fetch_again(self._runner.member)
         if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
-            for where, mine in self._buffer.active.items():
-                if (offset := mine.uncommitted) is not None:
-                    mine.asked = offset
-                    self._runner.commit(where, mine.generation, offset)
+            for topic_partition, active_partition in self._buffer.active.items():
+                if (offset := active_partition.uncommitted_offset) is not None:
+                    active_partition.asked = offset
+                    self._runner.commit(topic_partition, active_partition.generation, offset)
 
     @singledispatchmethod
-    def _do(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
+    def _carry_out(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
         raise TypeError(first)
 
-    @_do.register
-    def _(self, _: messages.StartDelivery, batch: list[messages.StartDelivery]) -> None:
+    @_carry_out.register
+    def _start_deliveries(self, _: messages.StartDelivery, batch: list[messages.StartDelivery]) -> None:
         for action in batch:
-            self._buffer.active[action.where] = Active.at(action.generation, action.offset)
+            self._buffer.active[action.where] = Active.starting_at(action.generation, action.offset)
         partitions = [
             KafkaPartition(*action.where, OFFSET_INVALID if action.offset is None else action.offset) for action in batch
         ]
         try:
-            self._call("assign", partitions)
+            self._run_callback("assign", partitions)
         finally:
-            self.incremental_assign([one for one in partitions if not self._buffer.active[place(one)].fetches])
+            self.incremental_assign(
+                [partition for partition in partitions if not self._buffer.active[topic_partition_of(partition)].fetches]
+            )
 
-    @_do.register
-    def _(self, _: messages.StopDelivery, batch: list[messages.StopDelivery]) -> None:
-        held, proven = [action for action in batch if self._holds(action)], self._proven()
+    @_carry_out.register
+    def _stop_deliveries(self, _: messages.StopDelivery, batch: list[messages.StopDelivery]) -> None:
+        held_actions, session_alive = [action for action in batch if self._holds_partition(action)], self._is_session_alive()
         try:
-            if held:
-                self._call("revoke" if proven else "lost", [self._buffer.position_of(action.where) for action in held])
+            if held_actions:
+                self._run_callback(
+                    "revoke" if session_alive else "lost", [self._buffer.position_of(action.where) for action in held_actions]
+                )
         finally:
-            for action in held:
-                self._stopped(action)
+            for action in held_actions:
+                self._finish_stop(action)
 
-    def _proven(self) -> bool:
+    def _is_session_alive(self) -> bool:
         """True if the session certainly lives: after a long sleep others may have had its partitions for a while."""
         assert self._runner  # noqa: S101  # only it reports a Stop
         self.ours_until = (member := self._runner.member).kept
         return member.live and time.monotonic() < member.lease
 
-    def _stopped(self, action: messages.StopDelivery) -> None:
-        mine = self._buffer.active[action.where]
-        left = mine.position if self.settings.auto_commit and mine.position >= 0 else None
+    def _finish_stop(self, action: messages.StopDelivery) -> None:
+        active_partition = self._buffer.active[action.where]
+        offset_to_commit = active_partition.position if self.settings.auto_commit and active_partition.position >= 0 else None
         self._buffer.forget(action.where)
         assert self._runner  # noqa: S101
-        self._runner.post(messages.Stopped(action.where, action.generation, left))
+        self._runner.post(messages.Stopped(action.where, action.generation, offset_to_commit))
 
-    @_do.register
-    def _(self, _: messages.Drop, batch: list[messages.Drop]) -> None:
-        partitions = [self._buffer.forget(action.where) for action in batch if self._holds(action)]
+    @_carry_out.register
+    def _drop_partitions(self, _: messages.Drop, batch: list[messages.Drop]) -> None:
+        partitions = [self._buffer.forget(action.where) for action in batch if self._holds_partition(action)]
         ends = [action.until for action in batch if action.until is not None]
         self.ours_until = max(ends) if len(ends) == len(batch) else None
         if partitions:
-            self._call("lost", partitions)
+            self._run_callback("lost", partitions)
 
-    @_do.register
-    def _(self, _: messages.PauseDelivery, batch: list[messages.PauseDelivery]) -> None:
-        for action in filter(self._holds, batch):
+    @_carry_out.register
+    def _pause_deliveries(self, _: messages.PauseDelivery, batch: list[messages.PauseDelivery]) -> None:
+        for action in filter(self._holds_partition, batch):
             self._buffer.halt(action.where)
 
-    @_do.register
-    def _(self, _: messages.Resume, batch: list[messages.Resume]) -> None:
+    @_carry_out.register
+    def _resume_deliveries(self, _: messages.Resume, batch: list[messages.Resume]) -> None:
         """What may be delivered again is fetched again by itself."""
 
-    @_do.register
-    def _(self, _: messages.CommitDone, batch: list[messages.CommitDone]) -> None:
+    @_carry_out.register
+    def _report_commits(self, _: messages.CommitDone, batch: list[messages.CommitDone]) -> None:
         """The answer of the mode's own store counts."""
-        primary = self._primary()
-        taken = [done for done in batch if primary not in done.failed]
+        primary = self._primary_store()
+        accepted = [done for done in batch if primary not in done.failed]
         refused = [done for done in batch if primary in done.failed]
-        for done in taken:
-            if self._holds(done):
+        for done in accepted:
+            if self._holds_partition(done):
                 self._buffer.active[done.where].committed = done.offset
-        for error, found in ((None, taken), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
-            if found and self._on_commit is not None:
-                self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in found])
+        for error, commits in ((None, accepted), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
+            if commits and self._on_commit is not None:
+                self._on_commit(error, [KafkaPartition(*done.where, done.offset) for done in commits])
 
-    def _primary(self) -> Store:
-        return stores(self._runner.member.mode if self._runner else Mode.ZOOKEEPER)[0]
+    def _primary_store(self) -> Store:
+        return stores_of_mode(self._runner.member.mode if self._runner else Mode.ZOOKEEPER)[0]
 
-    def _holds(self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone) -> bool:
-        mine = self._buffer.active.get(action.where)
-        return mine is not None and mine.generation == action.generation
+    def _holds_partition(
+        self, action: messages.StopDelivery | messages.Drop | messages.PauseDelivery | messages.CommitDone
+    ) -> bool:
+        active_partition = self._buffer.active.get(action.where)
+        return active_partition is not None and active_partition.generation == action.generation
 
-    def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
+    def _run_callback(self, name: str, partitions: list[KafkaPartition]) -> None:
         if (callback := self._callbacks.get(name)) is not None:
             callback(self, partitions)
 
@@ -316,58 +324,71 @@ class MigratingConsumer:
         Synchronous: raises KafkaException if a partition was not held any more, nothing was returned up to there, or the mode's
         own store did not take it in time. A commit that the other store did not take is retried by itself.
         """
-        self._alive()
-        wanted = self._wanted(message, offsets)
-        answers = [(one, self._commit(one)) for one in wanted]
+        self._require_open()
+        targets = self._commit_targets(message, offsets)
+        answers = [(partition, self._request_commit(partition)) for partition in targets]
         if asynchronous:
             return None
         deadline = time.monotonic() + _COMMIT_S
-        for one, answer in answers:
-            self._check(one, answer, deadline)
-        return wanted
+        for partition, answer in answers:
+            self._require_committed(partition, answer, deadline)
+        return targets
 
-    def _wanted(self, message: Message | None, offsets: list[KafkaPartition] | None) -> list[KafkaPartition]:
+    def _commit_targets(self, message: Message | None, offsets: list[KafkaPartition] | None) -> list[KafkaPartition]:
         if message is not None or offsets is not None:
-            return requested(message, offsets)
-        return [KafkaPartition(*where, mine.position) for where, mine in self._buffer.active.items() if mine.position >= 0]
+            return offsets_to_commit(message, offsets)
+        return [
+            KafkaPartition(*topic_partition, active_partition.position)
+            for topic_partition, active_partition in self._buffer.active.items()
+            if active_partition.position >= 0
+        ]
 
-    def _commit(self, one: KafkaPartition) -> CommitAnswer | None:
-        mine = self._buffer.active.get(place(one))
-        if self._runner is None or mine is None or not mine.covers(one.offset):
+    def _request_commit(self, partition: KafkaPartition) -> CommitAnswer | None:
+        active_partition = self._buffer.active.get(topic_partition_of(partition))
+        if self._runner is None or active_partition is None or not active_partition.covers(partition.offset):
             return None
-        mine.asked = one.offset
-        return self._runner.commit(place(one), mine.generation, one.offset)
+        active_partition.asked = partition.offset
+        return self._runner.commit(topic_partition_of(partition), active_partition.generation, partition.offset)
 
-    def _check(self, one: KafkaPartition, answer: CommitAnswer | None, deadline: float) -> None:
+    def _require_committed(self, partition: KafkaPartition, answer: CommitAnswer | None, deadline: float) -> None:
         try:
             failed = None if answer is None else answer.result(max(0.0, deadline - time.monotonic()))
         except FutureTimeout:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"commit of {one}")) from None  # noqa: SLF001
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"commit of {partition}")) from None  # noqa: SLF001
         if failed is None:
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, f"{one} is not held"))
-        if self._primary() in failed:
-            raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, f"{self._primary()} did not take {one}"))
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, f"{partition} is not held"))
+        if self._primary_store() in failed:
+            raise KafkaException(
+                KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, f"{self._primary_store()} did not take {partition}")
+            )
 
     def committed(self, partitions: list[KafkaPartition], timeout: float = _ANSWER_S) -> list[KafkaPartition]:
         """The last commit in their mode's store for held partitions; Kafka's for others."""
-        known = {one: self._buffer.active.get(place(one)) for one in partitions}
-        others = [one for one, mine in known.items() if mine is None]
-        found = iter(self._data.committed(others, timeout=timeout) if others else [])
+        active_partitions = {partition: self._buffer.active.get(topic_partition_of(partition)) for partition in partitions}
+        others = [partition for partition, active_partition in active_partitions.items() if active_partition is None]
+        committed_offsets = iter(self._data.committed(others, timeout=timeout) if others else [])
         return [
-            next(found) if mine is None else KafkaPartition(one.topic, one.partition, mine.committed)
-            for one, mine in known.items()
+            next(committed_offsets)
+            if active_partition is None
+            else KafkaPartition(partition.topic, partition.partition, active_partition.committed)
+            for partition, active_partition in active_partitions.items()
         ]
 
     # --------------------------------------------------------------------------------------------------------- queries
 
     def assignment(self) -> list[KafkaPartition]:
         """Held partitions, sorted, each with the offset after its last returned record."""
-        return [self._buffer.position_of(where) for where in sorted(self._buffer.active)]
+        return [self._buffer.position_of(topic_partition) for topic_partition in sorted(self._buffer.active)]
 
     def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
         """The offset after the last returned record of each."""
-        places = [place(one) for one in partitions]
-        return [self._buffer.position_of(where) if where in self._buffer.active else KafkaPartition(*where) for where in places]
+        topic_partitions = [topic_partition_of(partition) for partition in partitions]
+        return [
+            self._buffer.position_of(topic_partition)
+            if topic_partition in self._buffer.active
+            else KafkaPartition(*topic_partition)
+            for topic_partition in topic_partitions
+        ]
 
     def metrics(self) -> dict[str, int]:
         """KIP-125's metrics: whether Kafka coordinates by this member's last observation, and how many partitions Kafka assigned."""
@@ -376,7 +397,7 @@ class MigratingConsumer:
     def metrics_text(self) -> str:
         """The same for Prometheus, labelled `group` and `client`."""
         age = self._runner.members_age if self._runner else float("inf")
-        return as_text(self.metrics(), self.settings.group, self.consumer_id, age)
+        return format_prometheus(self.metrics(), self.settings.group, self.consumer_id, age)
 
     def consumer_group_metadata(self) -> bytes:
         """Group metadata in librdkafka's form, for wrappers; without a generation, since ZooKeeper has none."""
@@ -395,19 +416,19 @@ class MigratingConsumer:
         if self._closed:
             return
         if self._runner:
-            self._leave(self._runner, time.monotonic() + timeout)
+            self._leave_groups(self._runner, time.monotonic() + timeout)
         self._closed = True
         self._data.close()
 
-    def _leave(self, runner: MemberRunner, deadline: float) -> None:
+    def _leave_groups(self, runner: MemberRunner, deadline: float) -> None:
         runner.post(messages.Closing())
         while not runner.member.closed and time.monotonic() < deadline:
-            self._work()
+            self._do_pending_work()
             time.sleep(0.005)
         runner.close()
-        self._work()
+        self._do_pending_work()
 
-    def _alive(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
 
@@ -428,9 +449,9 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
 
 def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
     """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
-    how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
+    stage_options = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
     sink = FileSink(audit) if isinstance(audit, Path | str) else audit
-    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)
+    return AuditedConsumer.of(properties, sink, connect=consumer_of, **stage_options, **options)
 
 
 def kafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -438,7 +459,7 @@ def kafka_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
     Without a `client.id` the member is called by its `consumer.id`, by which kmigrate identifies the instance.
     """
-    given = renamed(properties)
-    called = {"client.id": given["consumer.id"]} if given.get("consumer.id") else {}
-    theirs = {name: value for name, value in given.items() if not is_ours(name)}
-    return {**called, **theirs, "partition.assignment.strategy": ASSIGNOR}
+    current_properties = with_current_names(properties)
+    client_id_property = {"client.id": current_properties["consumer.id"]} if current_properties.get("consumer.id") else {}
+    client_properties = {name: value for name, value in current_properties.items() if not is_own_setting(name)}
+    return {**client_id_property, **client_properties, "partition.assignment.strategy": ASSIGNOR}

@@ -15,9 +15,9 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import RESETS, place
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import DeliveryPermit, Member, permit
+from airflow_provider_kmigrate.applications.assignment import RESETS, topic_partition_of
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.state import DeliveryPermit, Member, delivery_permit
 
 _ANSWER_S: Final = 5.0
 
@@ -45,13 +45,13 @@ class Active:
     paused: bool = False
 
     @classmethod
-    def at(cls, generation: int, offset: int | None) -> Active:
+    def starting_at(cls, generation: int, offset: int | None) -> Active:
         """A partition whose delivery begins at `offset`; None: at the reset policy."""
         start = OFFSET_INVALID if offset is None else offset
         return cls(generation, start, start, start, start)
 
     @property
-    def uncommitted(self) -> int | None:
+    def uncommitted_offset(self) -> int | None:
         """The offset to commit: the position, unless it was requested last."""
         return self.position if self.position >= 0 and self.position != self.asked else None
 
@@ -83,182 +83,214 @@ class DeliveryBuffer:
     @property
     def active(self) -> dict[TopicPartition, Active]:
         """The partitions; the caller may change them until records are requested again."""
-        self._settle()
+        self._update_positions()
         self._member = None
         return self._active
 
-    def _settle(self) -> None:
+    def _update_positions(self) -> None:
         """Set every position to after the last returned record."""
         if self._taken_unseen:
-            fetched = [KafkaPartition(*where) for where, mine in self._active.items() if mine.fetches]
-            for one in self._consumer.position(fetched):
-                if one.offset >= 0:
-                    self._active[place(one)].position = one.offset
+            fetched = [
+                KafkaPartition(*topic_partition)
+                for topic_partition, active_partition in self._active.items()
+                if active_partition.fetches
+            ]
+            for partition in self._consumer.position(fetched):
+                if partition.offset >= 0:
+                    self._active[topic_partition_of(partition)].position = partition.offset
             for message in reversed(self._ahead[self._at :]):  # librdkafka has returned them to us, we not to the application
-                self._is_at(message, 0)
+                self._set_position(message, 0)
         else:
             for message in self._ahead[self._known : self._at]:
-                self._is_at(message, 1)
+                self._set_position(message, 1)
         self._known, self._taken_unseen = self._at, False
 
-    def _is_at(self, message: Message, behind: int) -> None:
-        mine = None if message.error() is not None else self._active.get((_topic(message), _partition(message)))  # type: ignore[call-overload]
-        if mine is not None and mine.fetches:
-            mine.position = _offset(message) + behind
+    def _set_position(self, message: Message, behind: int) -> None:
+        active_partition = None if message.error() is not None else self._active.get((_topic(message), _partition(message)))  # type: ignore[call-overload]
+        if active_partition is not None and active_partition.fetches:
+            active_partition.position = _offset(message) + behind
 
     def _read_permits(self, member: Member) -> None:
         """Read what this member may deliver, if it is not known."""
         if member is self._member:
             return
-        self._member, self._permit = member, permit(member)
-        theirs = self._permit.generations
-        everything = all(theirs.get(where) == mine.generation for where, mine in self._active.items() if mine.fetches)
-        self._all_until = self._permit.until if everything else float("-inf")
+        self._member, self._permit = member, delivery_permit(member)
+        permitted_generations = self._permit.generations
+        may_deliver_all = all(
+            permitted_generations.get(topic_partition) == active_partition.generation
+            for topic_partition, active_partition in self._active.items()
+            if active_partition.fetches
+        )
+        self._all_until = self._permit.until if may_deliver_all else float("-inf")
 
-    def may(self, member: Member, where: TopicPartition) -> bool:
+    def may_deliver(self, member: Member, topic_partition: TopicPartition) -> bool:
         """True if its records may be returned now."""
         self._read_permits(member)
-        mine = self._active.get(where)
-        return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
+        active_partition = self._active.get(topic_partition)
+        return active_partition is not None and self._permit.allows(
+            topic_partition, active_partition.generation, time.monotonic()
+        )
 
-    def _may_all(self, member: Member, now: float) -> bool:
+    def _may_deliver_all(self, member: Member, now: float) -> bool:
         self._read_permits(member)
         return now < self._all_until
 
-    def at_hand(self, member: Member, now: float) -> Message | None:
+    def take_fetched_record(self, member: Member, now: float) -> Message | None:
         """The next record that is fetched already, if all of them may be returned; this call is the price of a record."""
-        if self._at < len(self._ahead) and (now < self._all_until if member is self._member else self._may_all(member, now)):
+        if self._at < len(self._ahead) and (
+            now < self._all_until if member is self._member else self._may_deliver_all(member, now)
+        ):
             message = self._ahead[self._at]
             self._at += 1
             return message
         return None
 
-    def next(self, member: Member, timeout: float) -> Message | None:
+    def next_message(self, member: Member, timeout: float) -> Message | None:
         """One record or error. librdkafka returns many at a time; each is checked when it is returned."""
         if self._at == len(self._ahead):
-            self._take_in(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
-        message = self.at_hand(member, time.monotonic())
+            self._replace_batch(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
+        message = self.take_fetched_record(member, time.monotonic())
         if message is not None:
             return message
-        return next((one for one in self._remaining() if self.takes(member, one)), None)
+        return next((fetched for fetched in self._take_remaining() if self.accept_message(member, fetched)), None)
 
-    def _take_in(self, messages: list[Message]) -> None:
+    def _replace_batch(self, messages: list[Message]) -> None:
         """Replace a batch that was returned whole."""
         self._taken_unseen |= self._known < self._at
         self._ahead, self._at, self._known = messages, 0, 0
 
-    def _remaining(self) -> Iterator[Message]:
+    def _take_remaining(self) -> Iterator[Message]:
         """The remaining fetched records, one by one."""
-        self._settle()
+        self._update_positions()
         while self._at < len(self._ahead):
             message = self._ahead[self._at]
             self._at = self._known = self._at + 1
             yield message
 
-    def many(self, member: Member, count: int, timeout: float) -> list[Message]:
+    def next_messages(self, member: Member, count: int, timeout: float) -> list[Message]:
         """At most `count` records or errors. Records fetched earlier are returned first, without new ones."""
         if self._at < len(self._ahead):
-            return list(islice((one for one in self._remaining() if self.takes(member, one)), count))
+            return list(islice((message for message in self._take_remaining() if self.accept_message(member, message)), count))
         messages = self._consumer.consume(count, timeout)
-        if self._may_all(member, time.monotonic()):
+        if self._may_deliver_all(member, time.monotonic()):
             self._taken_unseen |= bool(messages)
             return messages  # the application's from here on: it may empty the list
-        self._take_in(messages)
-        return [one for one in self._remaining() if self.takes(member, one)]
+        self._replace_batch(messages)
+        return [message for message in self._take_remaining() if self.accept_message(member, message)]
 
-    def _skip(self, where: TopicPartition) -> None:
+    def _drop_fetched(self, topic_partition: TopicPartition) -> None:
         """Skip its fetched records: they are not what comes next."""
-        left = self._ahead[self._at :]
-        self._take_in([one for one in left if one.error() is not None or (one.topic(), one.partition()) != where])
+        unreturned = self._ahead[self._at :]
+        self._replace_batch(
+            [
+                message
+                for message in unreturned
+                if message.error() is not None or (message.topic(), message.partition()) != topic_partition
+            ]
+        )
 
-    def takes(self, member: Member, message: Message) -> bool:
+    def accept_message(self, member: Member, message: Message) -> bool:
         """Count a fetched record as returned and say if it may be; an error is passed as it is."""
         if message.error() is not None:
             return True
-        where: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
-        mine, offset = self._active.get(where), _offset(message)
-        if mine is None or not mine.fetches:
+        topic_partition: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
+        active_partition, offset = self._active.get(topic_partition), _offset(message)
+        if active_partition is None or not active_partition.fetches:
             return False
-        if not self.may(member, where):
-            self.halt(TopicPartition(*where))  # fetched again once its records may be returned
+        if not self.may_deliver(member, topic_partition):
+            self.halt(TopicPartition(*topic_partition))  # fetched again once its records may be returned
             return False
-        if offset < mine.position:
+        if offset < active_partition.position:
             return False
-        mine.position = offset + 1
+        active_partition.position = offset + 1
         return True
 
-    def position_of(self, where: TopicPartition) -> KafkaPartition:
+    def position_of(self, topic_partition: TopicPartition) -> KafkaPartition:
         """The partition at the position of its next record, as librdkafka takes it."""
-        return KafkaPartition(*where, self.active[where].position)
+        return KafkaPartition(*topic_partition, self.active[topic_partition].position)
 
     def fetch(self, partitions: list[KafkaPartition]) -> None:
         """Fetch from the offsets that they carry. Partitions that are not held are ignored."""
-        held = [one for one in partitions if place(one) in self.active]
-        for one in held:
-            mine = self.active[place(one)]
-            self._skip(place(one))
-            one.offset = self._number(one)
-            mine.position, mine.fetches = one.offset, True
-            mine.start = one.offset if mine.start < 0 else min(mine.start, one.offset)
-            self._halted.discard(place(one))
-        if held:
-            self._consumer.incremental_assign(held)
-        self._pause([one for one in held if self.active[place(one)].paused], paused=True)
+        held_partitions = [partition for partition in partitions if topic_partition_of(partition) in self.active]
+        for partition in held_partitions:
+            active_partition = self.active[topic_partition_of(partition)]
+            self._drop_fetched(topic_partition_of(partition))
+            partition.offset = self._resolve_start_offset(partition)
+            active_partition.position, active_partition.fetches = partition.offset, True
+            active_partition.start = (
+                partition.offset if active_partition.start < 0 else min(active_partition.start, partition.offset)
+            )
+            self._halted.discard(topic_partition_of(partition))
+        if held_partitions:
+            self._consumer.incremental_assign(held_partitions)
+        self._pause_fetching(
+            [partition for partition in held_partitions if self.active[topic_partition_of(partition)].paused], paused=True
+        )
 
-    def _number(self, partition: KafkaPartition) -> int:
+    def _resolve_start_offset(self, partition: KafkaPartition) -> int:
         """The start of a partition as a number, also if only "the beginning" or "the end" is known.
 
         A number is committed like any position, so that a next owner begins there too, whatever its own reset; and fetching again
         skips nothing.
         """
-        wanted = self._reset if partition.offset == OFFSET_INVALID else partition.offset
-        if wanted >= 0:
-            return wanted
+        start_offset = self._reset if partition.offset == OFFSET_INVALID else partition.offset
+        if start_offset >= 0:
+            return start_offset
         try:
             low, end = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S, cached=False)
         except KafkaException:
-            return wanted
-        return int(low if wanted == OFFSET_BEGINNING else end)
+            return start_offset
+        return int(low if start_offset == OFFSET_BEGINNING else end)
 
     def stop_fetching(self, partitions: list[KafkaPartition]) -> None:
         """Fetch nothing of these."""
-        for one in partitions:
-            mine = self.active.get(place(one))
-            self._skip(place(one))
-            if mine is not None and mine.fetches:
-                mine.fetches = False
-                self._consumer.incremental_unassign([KafkaPartition(one.topic, one.partition)])
+        for partition in partitions:
+            active_partition = self.active.get(topic_partition_of(partition))
+            self._drop_fetched(topic_partition_of(partition))
+            if active_partition is not None and active_partition.fetches:
+                active_partition.fetches = False
+                self._consumer.incremental_unassign([KafkaPartition(partition.topic, partition.partition)])
 
-    def halt(self, where: TopicPartition) -> None:
+    def halt(self, topic_partition: TopicPartition) -> None:
         """Stop fetching it until it may be delivered again."""
-        self.stop_fetching([KafkaPartition(*where)])
-        self._halted.add(where)
+        self.stop_fetching([KafkaPartition(*topic_partition)])
+        self._halted.add(topic_partition)
 
     def fetch_again(self, member: Member) -> None:
         """Fetch halted partitions that may be delivered again, from the application's position."""
         if self._halted:
-            self.fetch([self.position_of(where) for where in sorted(self._halted) if self.may(member, where)])
+            self.fetch(
+                [
+                    self.position_of(topic_partition)
+                    for topic_partition in sorted(self._halted)
+                    if self.may_deliver(member, topic_partition)
+                ]
+            )
 
-    def forget(self, where: TopicPartition) -> KafkaPartition:
+    def forget(self, topic_partition: TopicPartition) -> KafkaPartition:
         """Drop it, and return its position."""
-        standing = self.position_of(where)
-        self.stop_fetching([standing])
-        self.active.pop(where, None)
-        self._halted.discard(where)
-        return standing
+        position = self.position_of(topic_partition)
+        self.stop_fetching([position])
+        self.active.pop(topic_partition, None)
+        self._halted.discard(topic_partition)
+        return position
 
     def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
         """Pause or resume for the application; it outlasts changes of the partition."""
-        held = [one for one in partitions if place(one) in self.active]
+        held_partitions = [partition for partition in partitions if topic_partition_of(partition) in self.active]
         if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again after the resume
-            standing = [self.position_of(place(one)) for one in held if self.active[place(one)].fetches]
-            self.stop_fetching(standing)
-            self.fetch(standing)
-        for one in held:
-            self.active[place(one)].paused = paused
-        self._pause(held, paused=paused)
+            positions = [
+                self.position_of(topic_partition_of(partition))
+                for partition in held_partitions
+                if self.active[topic_partition_of(partition)].fetches
+            ]
+            self.stop_fetching(positions)
+            self.fetch(positions)
+        for partition in held_partitions:
+            self.active[topic_partition_of(partition)].paused = paused
+        self._pause_fetching(held_partitions, paused=paused)
 
-    def _pause(self, held: list[KafkaPartition], *, paused: bool) -> None:
-        fetching = [one for one in held if self.active[place(one)].fetches]
+    def _pause_fetching(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
+        fetching = [partition for partition in partitions if self.active[topic_partition_of(partition)].fetches]
         if fetching:
             (self._consumer.pause if paused else self._consumer.resume)(fetching)

@@ -34,12 +34,12 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.applications.assignment import close_consumer, place
+from airflow_provider_kmigrate.applications.assignment import close_consumer, topic_partition_of
 from airflow_provider_kmigrate.applications.migrating.settings import MigratingSettings
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
 from airflow_provider_kmigrate.core.member.messages import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
+from airflow_provider_kmigrate.core.member.registration import Mode
 
 _log = logging.getLogger(__name__)
 _BATCH: Final = 500
@@ -92,8 +92,8 @@ class EmbeddedConsumer:
     """
 
     def __init__(self, settings: MigratingSettings, client_id: str, assignors: str, report: Report, freed: Freed) -> None:
-        own = {"client.id": client_id, "partition.assignment.strategy": assignors}
-        self._consumer = Consumer({**settings.embedded, **own})
+        fixed_properties = {"client.id": client_id, "partition.assignment.strategy": assignors}
+        self._consumer = Consumer({**settings.embedded, **fixed_properties})
         self._mark = _MARK + client_id
         self._report = report
         self._freed = freed
@@ -106,62 +106,62 @@ class EmbeddedConsumer:
         self.assigned: frozenset[TopicPartition] = frozenset()
         self._ending = threading.Event()
         self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
-        self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
+        self._poller = threading.Thread(target=self._poll_until_leave, daemon=True, name="kmigrate-kafka-member")
 
     def start(self) -> None:
         """Start the polling thread; it joins the group once topics are wanted."""
         self._poller.start()
 
-    def want(self, topics: frozenset[str]) -> None:
+    def request_topics(self, topics: frozenset[str]) -> None:
         """Subscribe to these at the next poll."""
         self._wanted = topics
 
-    def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
+    def read_committed(self, topic_partition: TopicPartition) -> Future[CommittedOffset | None]:
         """The offset that the group committed; None if none. The result is a KafkaException if the coordinator does not answer."""
         answer: Future[CommittedOffset | None] = Future()
-        self._ask(_Read(where, answer))
+        self._queue_call(_Read(topic_partition, answer))
         return answer
 
-    def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
+    def commit(self, topic_partition: TopicPartition, offset: int) -> Future[bool]:
         """Commit as this member; true if the coordinator took it.
 
         A caller that stops waiting cancels it, unless it is being sent.
         """
         answer: Future[bool] = Future()
-        self._ask(_Commit(where, offset, answer))
+        self._queue_call(_Commit(topic_partition, offset, answer))
         return answer
 
-    def _ask(self, question: _Read | _Commit) -> None:
-        self._asked.put(question)
-        if self.gone:
-            self._refuse()
+    def _queue_call(self, call: _Read | _Commit) -> None:
+        self._asked.put(call)
+        if self.has_left:
+            self._refuse_pending_calls()
 
-    def _refuse(self) -> None:
+    def _refuse_pending_calls(self) -> None:
         """Refuse pending calls: this consumer will not answer them, so the callers must ask again elsewhere."""
         with contextlib.suppress(queue.Empty):
             while True:
-                one = self._asked.get_nowait()
-                if not one.answer.set_running_or_notify_cancel():
+                call = self._asked.get_nowait()
+                if not call.answer.set_running_or_notify_cancel():
                     continue
-                if isinstance(one, _Commit):
-                    one.answer.set_result(False)
+                if isinstance(call, _Commit):
+                    call.answer.set_result(False)
                 else:
-                    one.answer.set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))  # noqa: SLF001  # it has no other name
+                    call.answer.set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))  # noqa: SLF001  # it has no other name
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         """True once `leave` was called; it may still hold partitions until `gone`."""
         return self._ending.is_set()
 
     @property
-    def subscribed(self) -> bool:
+    def has_subscription(self) -> bool:
         """Whether it has, or will have, a subscription."""
         return bool(self._topics or self._wanted)
 
     @property
-    def gone(self) -> bool:
+    def has_left(self) -> bool:
         """True once it has left the group and its thread has ended: calls are refused."""
-        return self.leaving and not self._poller.is_alive()
+        return self.is_leaving and not self._poller.is_alive()
 
     def leave(self) -> None:
         """Release everything and leave the group, soon."""
@@ -174,17 +174,17 @@ class EmbeddedConsumer:
 
     # --------------------------------------------------------------------------------------------------------- membership
 
-    def _poll(self) -> None:
+    def _poll_until_leave(self) -> None:
         while not self._ending.is_set():
             self._subscribe()
-            self._serve(min(self._poll_every, _POLL_S))
+            self._serve_calls(min(self._poll_every, _POLL_S))
             message = self._consumer.poll(0)
             self._report(Polled())
             if message is not None:
                 self._handle_error(message, message.error())
         with contextlib.suppress(KafkaException, RuntimeError):
             close_consumer(self._consumer)
-        self._refuse()
+        self._refuse_pending_calls()
 
     def _handle_error(self, message: Message, error: KafkaError | None) -> None:
         """Handle an error; a refused member retries by itself."""
@@ -197,26 +197,26 @@ class EmbeddedConsumer:
         _log.log(logging.WARNING if permanent else logging.INFO, "embedded consumer: %s", error)
 
     def _subscribe(self) -> None:
-        wanted = self._wanted
-        if wanted != self._topics and wanted:
-            self._topics = wanted
-            calls = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
-            self._consumer.subscribe(sorted(wanted), **calls)
+        topics = self._wanted
+        if topics != self._topics and topics:
+            self._topics = topics
+            callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+            self._consumer.subscribe(sorted(topics), **callbacks)
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         consumer.assign([])
-        self.assigned = _places(partitions)
+        self.assigned = _topic_partitions_of(partitions)
         self._report(KafkaAssigned(self.assigned))
         self.joined, self.refused = True, False
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        places = _places(partitions)
+        topic_partitions = _topic_partitions_of(partitions)
         self.assigned = frozenset()
-        self._report(KafkaRevoked(places))
+        self._report(KafkaRevoked(topic_partitions))
         deadline = time.monotonic() + self._poll_limit
-        while not self._freed(places) and time.monotonic() < deadline:
+        while not self._freed(topic_partitions) and time.monotonic() < deadline:
             self._report(Polled())
-            self._serve(0.01)
+            self._serve_calls(0.01)
         self.joined = False
         consumer.unassign()
 
@@ -227,50 +227,52 @@ class EmbeddedConsumer:
 
     # ------------------------------------------------------------------------------------------------------------ offsets
 
-    def _serve(self, wait: float) -> None:
+    def _serve_calls(self, wait: float) -> None:
         """Serve pending calls together; waits a moment for the first."""
-        asked: list[_Read | _Commit] = []
+        calls: list[_Read | _Commit] = []
         with contextlib.suppress(queue.Empty):
-            asked.append(self._asked.get(timeout=wait))
-            while len(asked) < _BATCH:
-                asked.append(self._asked.get_nowait())
-        asked = [one for one in asked if one.answer.set_running_or_notify_cancel()]
-        if commits := [one for one in asked if isinstance(one, _Commit)]:
-            self._commit(commits)
-        if reads := [one for one in asked if isinstance(one, _Read)]:
-            self._read(reads)
+            calls.append(self._asked.get(timeout=wait))
+            while len(calls) < _BATCH:
+                calls.append(self._asked.get_nowait())
+        calls = [call for call in calls if call.answer.set_running_or_notify_cancel()]
+        if commits := [call for call in calls if isinstance(call, _Commit)]:
+            self._send_commits(commits)
+        if reads := [call for call in calls if isinstance(call, _Read)]:
+            self._read_offsets(reads)
 
-    def _read(self, batch: list[_Read]) -> None:
+    def _read_offsets(self, batch: list[_Read]) -> None:
         try:
-            found = self._consumer.committed([KafkaPartition(*one.where) for one in batch], timeout=_READ_S)
+            committed = self._consumer.committed([KafkaPartition(*read.where) for read in batch], timeout=_READ_S)
         except KafkaException as error:
-            for one in batch:
-                one.answer.set_exception(error)
+            for read in batch:
+                read.answer.set_exception(error)
             return
-        for one, answer in zip(batch, found, strict=True):
+        for read, answer in zip(batch, committed, strict=True):
             if answer.error is not None:
-                one.answer.set_exception(KafkaException(answer.error))
+                read.answer.set_exception(KafkaException(answer.error))
             else:
                 foreign = not (answer.metadata or "").startswith(_MARK)
-                one.answer.set_result(CommittedOffset(answer.offset, foreign) if answer.offset >= 0 else None)
+                read.answer.set_result(CommittedOffset(answer.offset, foreign) if answer.offset >= 0 else None)
 
-    def _commit(self, batch: list[_Commit]) -> None:
+    def _send_commits(self, batch: list[_Commit]) -> None:
         """Nothing is sent outside the group: it would be refused, after waiting behind the JoinGroup of its connection."""
-        latest = {one.where: one.offset for one in batch}  # those of one partition come in order
-        taken: frozenset[TopicPartition] = frozenset()
+        latest = {commit.where: commit.offset for commit in batch}  # those of one partition come in order
+        accepted: frozenset[TopicPartition] = frozenset()
         try:
             if self.joined:
-                partitions = [KafkaPartition(*where, offset, metadata=self._mark) for where, offset in latest.items()]
+                partitions = [
+                    KafkaPartition(*topic_partition, offset, metadata=self._mark) for topic_partition, offset in latest.items()
+                ]
                 answers = self._consumer.commit(offsets=partitions, asynchronous=False) or []
-                taken = _places(one for one in answers if one.error is None)
+                accepted = _topic_partitions_of(answer for answer in answers if answer.error is None)
         except KafkaException as error:
             _log.info("commit to Kafka: %s", error)
-        for one in batch:
-            one.answer.set_result(one.where in taken)
+        for commit in batch:
+            commit.answer.set_result(commit.where in accepted)
 
 
-def _places(partitions: Iterable[KafkaPartition]) -> frozenset[TopicPartition]:
-    return frozenset(map(place, partitions))
+def _topic_partitions_of(partitions: Iterable[KafkaPartition]) -> frozenset[TopicPartition]:
+    return frozenset(map(topic_partition_of, partitions))
 
 
 ASSIGNORS: Final = {Mode.ZOOKEEPER: "roundrobin", Mode.KAFKA: "roundrobin,range"}
@@ -295,7 +297,7 @@ class FencedConsumer:
         for consumer in self._consumers.values():
             consumer.start()
 
-    def follow(self, mode: Mode, topics: frozenset[str]) -> None:
+    def follow_mode(self, mode: Mode, topics: frozenset[str]) -> None:
         """Be in the group with that mode's list of assignors, as soon as possible."""
         self._wanted, self._topics = mode, topics
         self.change_over()
@@ -305,21 +307,25 @@ class FencedConsumer:
         with self._lock:  # one that was made beside `close` or `away` would be missed by it, and stay in the group
             if self._closing:
                 return
-            wanted, other = self._consumers.get(self._wanted), self._consumers.get(_other(self._wanted))
-            if wanted is None or wanted.gone:
-                wanted = self._consumers[self._wanted] = self._make(self._wanted)
-                wanted.start()
-            wanted.want(self._topics)
-            if other is not None and other.gone:
-                del self._consumers[_other(self._wanted)]
-            elif other is not None and not wanted.leaving and (wanted.joined or not other.subscribed):
-                other.leave()
+            wanted_consumer, other_consumer = self._consumers.get(self._wanted), self._consumers.get(_other_mode(self._wanted))
+            if wanted_consumer is None or wanted_consumer.has_left:
+                wanted_consumer = self._consumers[self._wanted] = self._make(self._wanted)
+                wanted_consumer.start()
+            wanted_consumer.request_topics(self._topics)
+            if other_consumer is not None and other_consumer.has_left:
+                del self._consumers[_other_mode(self._wanted)]
+            elif (
+                other_consumer is not None
+                and not wanted_consumer.is_leaving
+                and (wanted_consumer.joined or not other_consumer.has_subscription)
+            ):
+                other_consumer.leave()
 
-    def known(self) -> bool:
+    def group_exists(self) -> bool:
         """True if the group exists: it has taken this member, or refused it."""
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
 
-    def away(self, members: Collection[KafkaMember] | None) -> None:
+    def handle_group_answer(self, members: Collection[KafkaMember] | None) -> None:
         """React to the stable group's `members`; None: the coordinator has been unreachable for a session. Any thread, often.
 
         If unreachable, the group has rebalanced without this member: every partition is given up. Once reachable, the member has
@@ -333,25 +339,27 @@ class FencedConsumer:
                 _log.warning("the Kafka group's coordinator is unreachable: releasing the partitions that the group assigned")
                 self._report(KafkaLost())
                 return
-            mine = frozenset().union(*(member.partitions for member in members if member.client_id == self._client_id))
-            had = frozenset().union(*(consumer.assigned for consumer in self._consumers.values()))
-            if mine & had:
-                self._report(KafkaAssigned(mine & had))
+            reported_partitions = frozenset().union(
+                *(member.partitions for member in members if member.client_id == self._client_id)
+            )
+            assigned_partitions = frozenset().union(*(consumer.assigned for consumer in self._consumers.values()))
+            if reported_partitions & assigned_partitions:
+                self._report(KafkaAssigned(reported_partitions & assigned_partitions))
 
-    def permanent_error(self) -> Message | None:
+    def take_permanent_error(self) -> Message | None:
         """The next error of the Kafka group that does not pass by itself."""
         for consumer in list(self._consumers.values()):
             with contextlib.suppress(IndexError):
                 return consumer.permanent_errors.popleft()
         return None
 
-    def committed(self, where: TopicPartition) -> Future[CommittedOffset | None]:
+    def read_committed(self, topic_partition: TopicPartition) -> Future[CommittedOffset | None]:
         """As the embedded consumer's."""
-        return self._active().committed(where)
+        return self._active_consumer().read_committed(topic_partition)
 
-    def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
+    def commit(self, topic_partition: TopicPartition, offset: int) -> Future[bool]:
         """As the embedded consumer's."""
-        return self._active().commit(where, offset)
+        return self._active_consumer().commit(topic_partition, offset)
 
     def close(self) -> None:
         """Leave the group; waits a while."""
@@ -365,25 +373,25 @@ class FencedConsumer:
 
     # ---------------------------------------------------------------------------------------------------------- two as one
 
-    def _active(self) -> EmbeddedConsumer:
+    def _active_consumer(self) -> EmbeddedConsumer:
         """The consumer that is in the group, preferably the one that stays."""
-        return max(list(self._consumers.values()), key=lambda one: (one.joined, not one.leaving))
+        return max(list(self._consumers.values()), key=lambda consumer: (consumer.joined, not consumer.is_leaving))
 
-    def _others(self, mode: Mode) -> frozenset[TopicPartition]:
-        other = self._consumers.get(_other(mode))
-        return other.assigned if other is not None else frozenset()
+    def _partitions_of_other(self, mode: Mode) -> frozenset[TopicPartition]:
+        other_consumer = self._consumers.get(_other_mode(mode))
+        return other_consumer.assigned if other_consumer is not None else frozenset()
 
     def _forward_event(self, mode: Mode, event: KafkaEvent) -> None:
         """Merge the shares: a partition that one loses and the other has been given since stays the member's."""
         with self._lock:
-            others = self._others(mode)
-            self._report(KafkaRevoked(event.partitions - others) if isinstance(event, KafkaRevoked) else event)
-            if isinstance(event, KafkaLost) and others:
-                self._report(KafkaAssigned(others))
+            other_partitions = self._partitions_of_other(mode)
+            self._report(KafkaRevoked(event.partitions - other_partitions) if isinstance(event, KafkaRevoked) else event)
+            if isinstance(event, KafkaLost) and other_partitions:
+                self._report(KafkaAssigned(other_partitions))
 
     def _is_free(self, mode: Mode, partitions: frozenset[TopicPartition]) -> bool:
-        return self._freed(partitions - self._others(mode))
+        return self._freed(partitions - self._partitions_of_other(mode))
 
 
-def _other(mode: Mode) -> Mode:
+def _other_mode(mode: Mode) -> Mode:
     return Mode.ZOOKEEPER if mode is Mode.KAFKA else Mode.KAFKA

@@ -36,15 +36,23 @@ from airflow_provider_kmigrate.applications.migrating.kafka import FencedConsume
 from airflow_provider_kmigrate.applications.migrating.settings import MigratingSettings
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession, GroupZnodes, StateChanged, Watched
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
+from airflow_provider_kmigrate.clients.admin import connect, error_of, wait_for_answer
+from airflow_provider_kmigrate.clients.identity import supports_identity
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, Store
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup, Store
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, blocks_revocation, current, due_commits, own_topics
+from airflow_provider_kmigrate.core.member.registration import Mode, Registration
+from airflow_provider_kmigrate.core.member.state import (
+    Member,
+    Settings,
+    blocks_revocation,
+    due_commits,
+    is_current_generation,
+    subscribed_topics,
+)
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
 
 _RETRY_S: Final = 0.2
@@ -72,12 +80,12 @@ class PartitionExecutors:
     def add(self, key: Hashable, job: Job) -> None:
         """Queue a job; jobs with the same key run one after another, in order."""
         with self._lock:
-            waiting = self._executors.setdefault(key, deque())
-            waiting.append(job)
-            if len(waiting) == 1:
+            jobs = self._executors.setdefault(key, deque())
+            jobs.append(job)
+            if len(jobs) == 1:
                 self._ready.put(key)
 
-    def wake(self) -> None:
+    def retry_due_jobs(self) -> None:
         """Try the jobs again that were not done. The owner of the clock calls it often."""
         with self._lock:
             while self._later and self._later[0][0] <= time.monotonic():
@@ -96,19 +104,19 @@ class PartitionExecutors:
         while not self._over.is_set():
             key = self._ready.get()
             if not self._over.is_set():
-                self._once(key)
+                self._run_next_job(key)
 
-    def _once(self, key: Hashable) -> None:
+    def _run_next_job(self, key: Hashable) -> None:
         with self._lock:
             job = self._executors[key][0]
         done = job()
         with self._lock:
-            waiting = self._executors[key]
+            jobs = self._executors[key]
             if not done:
                 self._later.append((time.monotonic() + _RETRY_S, key))
                 return
-            waiting.popleft()
-            if waiting:
+            jobs.popleft()
+            if jobs:
                 self._ready.put(key)
             else:
                 del self._executors[key]
@@ -142,15 +150,15 @@ def metrics_of(member: Member | None) -> dict[str, int]:
     }
 
 
-def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
+def with_metrics_in_stats(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
     """Properties of the consumer that fetches: if the application has a `stats_cb`, its JSON gets the metrics, too."""
-    report = properties.get("stats_cb")
-    if report is None:
+    stats_callback = properties.get("stats_cb")
+    if stats_callback is None:
         return dict(properties)
-    return {**properties, "stats_cb": lambda text: report(json.dumps({**json.loads(text), **metrics()}))}
+    return {**properties, "stats_cb": lambda text: stats_callback(json.dumps({**json.loads(text), **metrics()}))}
 
 
-def as_text(metrics: dict[str, int], group: str, client: str, members_age: float) -> str:
+def format_prometheus(metrics: dict[str, int], group: str, client: str, members_age: float) -> str:
     """The metrics as Prometheus' text, with the labels `group` and `client`."""
     labels = f'{{group="{group.translate(_ESCAPED)}",client="{client.translate(_ESCAPED)}"}}'
     age = {"MembersAge": f"{members_age:.3f}"} if members_age < float("inf") else {}
@@ -168,41 +176,49 @@ Ask = Callable[[], KafkaGroup]
 Answer = tuple[KafkaMember, ...]
 
 
-def asking(properties: Mapping[str, Any], group: str) -> Ask:
+def make_group_describer(properties: Mapping[str, Any], group: str) -> Ask:
     """DescribeGroups of one group, answered within seconds or an exception of ours.
 
-    By the wire client; if it does not support the properties' security, by librdkafka (see `wire_groups`).
+    By the wire client; if it does not support the properties' security, by librdkafka (see `identity`).
     """
-    given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
-    texts = {name: value if callable(value) else str(value) for name, value in given.items()}
-    if "oauth_cb" not in texts and wire_groups.speaks(texts):
-        return lambda: wire_groups.describe(texts, group, _ANSWER_S)
-    return _by_librdkafka(texts, group)
+    scalar_properties = {
+        name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"
+    }
+    texts = {name: value if callable(value) else str(value) for name, value in scalar_properties.items()}
+    if "oauth_cb" not in texts and supports_identity(texts):
+        return lambda: wire_groups.describe_group(texts, group, _ANSWER_S)
+    return _make_librdkafka_describer(texts, group)
 
 
-def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
+def _make_librdkafka_describer(properties: Mapping[str, Any], group: str) -> Ask:
     admin, what = connect(properties), f"describing {group}"
 
-    def ask() -> KafkaGroup:
+    def describe_group() -> KafkaGroup:
         admin.poll(0)  # librdkafka's log lines wait for this, and would pile up in an outage
         try:
             (answer,) = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S).values()
         except KafkaException as error:
             raise error_of(error.args[0], what) from error
-        found = asked(what, answer, _ANSWER_S)
+        description = wait_for_answer(what, answer, _ANSWER_S)
         # a group that rebalances reports members without assignments
-        stable = found.state is ConsumerGroupState.STABLE
-        return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)
+        stable = description.state is ConsumerGroupState.STABLE
+        return (
+            KafkaGroup(_STABLE, tuple(map(_to_kafka_member, description.members)))
+            if stable
+            else KafkaGroup(description.state.name)
+        )
 
-    return ask
+    return describe_group
 
 
-def _member(found: Any) -> KafkaMember:
-    holds = frozenset(TopicPartition(each.topic, each.partition) for each in found.assignment.topic_partitions)
-    return KafkaMember(found.member_id, found.client_id, holds, found.host)
+def _to_kafka_member(member: Any) -> KafkaMember:
+    partitions = frozenset(
+        TopicPartition(partition.topic, partition.partition) for partition in member.assignment.topic_partitions
+    )
+    return KafkaMember(member.member_id, member.client_id, partitions, member.host)
 
 
-def _from_no_member(error: KMigrateError) -> bool:
+def _is_unanswered(error: KMigrateError) -> bool:
     """True if no coordinator was reached or answered; false for an answer that is an error or cannot be read."""
     return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
@@ -238,17 +254,17 @@ class GroupPoller(threading.Thread):
         """Seconds since the last answer; infinite before the first one."""
         return time.monotonic() - self._answered
 
-    def changed(self) -> None:
+    def poll_at_once(self) -> None:
         """The group rebalances: poll at once. Any thread."""
         self._changed.set()
 
-    def end(self) -> None:
+    def request_end(self) -> None:
         """Stop polling, without waiting: a call in progress ends by its own time-out."""
         self._ending.set()
         self._changed.set()
 
     def run(self) -> None:
-        """Poll the group until `end`; sooner after a change or a failure."""
+        """Poll the group until `request_end`; sooner after a change or a failure."""
         while not self._ending.is_set():
             answered = False
             try:
@@ -261,26 +277,26 @@ class GroupPoller(threading.Thread):
             self._changed.wait(_EVERY_S if answered else _AGAIN_S)
             self._changed.clear()
 
-    def _is_reached(self, at: float) -> None:
+    def _record_reached(self, at: float) -> None:
         self._reached, self._spoken = at, True
 
     def poll(self) -> bool:
         """Poll once; true if there was an answer."""
         began = time.monotonic()
         try:
-            found = self._ask()
+            group = self._ask()
         except KMigrateError as error:
             _log.info("%s", error)
-            if not _from_no_member(error):
-                self._is_reached(began)
+            if not _is_unanswered(error):
+                self._record_reached(began)
             elif self._spoken and time.monotonic() - self._reached >= self._session:
                 self._away(None)
             return False
-        self._is_reached(began)
-        if found.state != _STABLE:
+        self._record_reached(began)
+        if group.state != _STABLE:
             return False
-        self._away(found.members)
-        before, self.members, self._answered = self.members, tuple(sorted(found.members)), began
+        self._away(group.members)
+        before, self.members, self._answered = self.members, tuple(sorted(group.members)), began
         if self.members != before:
             self._differs()
         return True
@@ -335,16 +351,18 @@ class MemberRunner:
         self._kafka: FencedConsumer | None = None
         self._poller: GroupPoller | None = None
         if settings.migrates:
-            self._kafka = FencedConsumer(settings, consumer, self.post, self._freed)
-            self._poller = self._poller_of(self._kafka, settings)
+            self._kafka = FencedConsumer(settings, consumer, self.post, self._has_released)
+            self._poller = self._make_poller(self._kafka, settings)
         self._pulse_every = settings.zookeeper.session_timeout / 12
         self._next_pulse = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
 
-    def _poller_of(self, kafka: FencedConsumer, settings: MigratingSettings) -> GroupPoller:
+    def _make_poller(self, kafka: FencedConsumer, settings: MigratingSettings) -> GroupPoller:
         """The poller of the Kafka group; its answers are part of the next observation."""
-        ask, observe = asking(settings.embedded, settings.group), partial(self._do, messages.ObserveGroup())
-        return GroupPoller(ask, kafka.known, lambda: self._events.put(observe), kafka.away, settings.kafka_session)
+        ask, observe = make_group_describer(settings.embedded, settings.group), partial(self._carry_out, messages.ObserveGroup())
+        return GroupPoller(
+            ask, kafka.group_exists, lambda: self._events.put(observe), kafka.handle_group_answer, settings.kafka_session
+        )
 
     def start(self) -> None:
         """Start all threads of the member; it joins the group."""
@@ -359,7 +377,7 @@ class MemberRunner:
     def close(self) -> None:
         """Close in order: the Kafka group (it may still revoke), work in progress, the session with its remaining znodes."""
         if self._poller is not None:
-            self._poller.end()
+            self._poller.request_end()
         if self._kafka is not None:
             self._kafka.close()
         self._over.set()
@@ -372,10 +390,10 @@ class MemberRunner:
         """Seconds since the Kafka group last reported its members; infinite before the first report."""
         return self._poller.age if self._poller else float("inf")
 
-    def permanent_error(self) -> Message | None:
+    def take_permanent_error(self) -> Message | None:
         """The lasting error that keeps this member out of the Kafka group while Kafka coordinates. For the application's thread."""
-        found = self._kafka.permanent_error() if self._kafka else None
-        return found if self.member.mode is Mode.KAFKA else None
+        error = self._kafka.take_permanent_error() if self._kafka else None
+        return error if self.member.mode is Mode.KAFKA else None
 
     # ------------------------------------------------------------------------------------------------------- the machine
 
@@ -383,10 +401,10 @@ class MemberRunner:
         """Queue an event for the member. Any thread."""
         self._events.put(partial(self._step, event))
 
-    def commit(self, where: TopicPartition, generation: int, offset: int) -> CommitAnswer:
+    def commit(self, topic_partition: TopicPartition, generation: int, offset: int) -> CommitAnswer:
         """Commit from any thread. The answer may never come while ZooKeeper is unavailable."""
         answer: CommitAnswer = Future()
-        self._events.put(partial(self._commit_asked, messages.CommitAsked(where, generation, offset), answer))
+        self._events.put(partial(self._handle_commit_request, messages.CommitAsked(topic_partition, generation, offset), answer))
         return answer
 
     def _run(self) -> None:
@@ -403,8 +421,8 @@ class MemberRunner:
                 next_tick = now + _TICK_S
                 self._step(messages.Tick())
                 self._report_figures()
-                self._pulse(now)
-                self._executors.wake()
+                self._confirm_session_if_due(now)
+                self._executors.retry_due_jobs()
                 if self._kafka is not None:
                     self._events.put(self._kafka.change_over)
 
@@ -414,10 +432,10 @@ class MemberRunner:
             self._figures = figures
             _log.info("%s: %s", self.member.settings.consumer, ", ".join(f"{name} {value}" for name, value in figures.items()))
 
-    def _pulse(self, now: float) -> None:
+    def _confirm_session_if_due(self, now: float) -> None:
         if now >= self._next_pulse:
             self._next_pulse = now + self._pulse_every
-            self._zk.pulse(lambda session, sent, timeout: self.post(messages.Alive(session, sent, timeout)))
+            self._zk.confirm_session(lambda session, sent, timeout: self.post(messages.Alive(session, sent, timeout)))
 
     def _step(self, event: messages.MemberEvent) -> None:
         self.member, actions = step(self.member, event, time.monotonic())
@@ -426,58 +444,60 @@ class MemberRunner:
             for answer in self._answers.pop((event.where, event.generation, event.offset), ()):
                 answer.set_result(event.failed)
         elif isinstance(event, messages.GroupObserved):
-            self._follow(event.view)
+            self._update_kafka_topics(event.view)
         elif isinstance(event, messages.KafkaAssigned) and self._poller is not None:
-            self._poller.changed()
+            self._poller.poll_at_once()
         for action in actions:
-            self._do(action)
+            self._carry_out(action)
 
-    def _commit_asked(self, event: messages.CommitAsked, answer: CommitAnswer) -> None:
-        if current(self.member, event.where, event.generation):
+    def _handle_commit_request(self, event: messages.CommitAsked, answer: CommitAnswer) -> None:
+        if is_current_generation(self.member, event.where, event.generation):
             self._answers.setdefault((event.where, event.generation, event.offset), []).append(answer)
         else:
             answer.set_result(None)
         self._step(event)
 
-    def _follow(self, view: messages.GroupView) -> None:
+    def _update_kafka_topics(self, view: messages.GroupView) -> None:
         """Subscribe in the Kafka group to exactly the topics of ZooKeeper's assignment, as plain names."""
         if self._kafka is not None:
-            self._kafka.follow(self.member.mode, frozenset(own_topics(self.member.settings, view)) & view.topics.keys())
+            self._kafka.follow_mode(
+                self.member.mode, frozenset(subscribed_topics(self.member.settings, view)) & view.topics.keys()
+            )
 
-    def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
+    def _has_released(self, partitions: frozenset[TopicPartition]) -> bool:
         """True if the member knows of a revocation and uses none of these by Kafka's assignment."""
         member = self.member
         revoked = not partitions & member.kafka
         return self._over.is_set() or (revoked and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
 
     def _check_path(self, path: str) -> None:
-        where = self._znodes.is_owner_path(path)
-        if where is None:
-            self._do(messages.ObserveGroup())
-        elif where in self.member.held:
-            self._do(messages.CheckOwner(where, self.member.held[where].generation))
+        topic_partition = self._znodes.partition_of_owner_path(path)
+        if topic_partition is None:
+            self._carry_out(messages.ObserveGroup())
+        elif topic_partition in self.member.held:
+            self._carry_out(messages.CheckOwner(topic_partition, self.member.held[topic_partition].generation))
 
     # ------------------------------------------------------------------------------------------------------- the actions
 
     @singledispatchmethod
-    def _do(self, action: messages.Action) -> None:
+    def _carry_out(self, action: messages.Action) -> None:
         raise TypeError(action)
 
-    @_do.register
-    def _(self, action: DeliveryAction) -> None:
+    @_carry_out.register
+    def _put_into_inbox(self, action: DeliveryAction) -> None:
         self.inbox.append(action)
 
-    @_do.register
-    def _(self, action: messages.Raise) -> None:
+    @_carry_out.register
+    def _log_alarm(self, action: messages.Raise) -> None:
         _log.warning("%s: %s: %s", self.member.settings.consumer, action.alarm.value, action.about)
 
-    @_do.register
-    def _(self, _: messages.End) -> None:
+    @_carry_out.register
+    def _end_hung_process(self, _: messages.End) -> None:
         _log.critical("%s: the application holds a partition past every limit; ending the process", self.member.settings.consumer)
         self._end_process(_HUNG)
 
-    @_do.register
-    def _(self, action: messages.Register) -> None:
+    @_carry_out.register
+    def _register(self, action: messages.Register) -> None:
         def job() -> None:
             if self._zk.session == action.session:
                 self._znodes.register(action.session)
@@ -485,20 +505,20 @@ class MemberRunner:
 
         self._submit(None, job)
 
-    @_do.register
-    def _(self, _: messages.Deregister) -> None:
+    @_carry_out.register
+    def _deregister(self, _: messages.Deregister) -> None:
         self._submit(None, self._znodes.deregister)
 
-    @_do.register
-    def _(self, action: messages.Publish) -> None:
+    @_carry_out.register
+    def _publish_progress(self, action: messages.Publish) -> None:
         def job() -> None:
             if self.member.published == action.progress:
                 self._znodes.publish(action.progress)
 
         self._submit(None, job)
 
-    @_do.register
-    def _(self, _: messages.ObserveGroup) -> None:
+    @_carry_out.register
+    def _observe_group(self, _: messages.ObserveGroup) -> None:
         def job() -> None:
             self._observing = False  # any change from here on needs another observation
             try:
@@ -511,92 +531,92 @@ class MemberRunner:
             self._observing = True
             self._submit(None, job)
 
-    @_do.register
-    def _(self, action: messages.Claim) -> None:
-        self._submit_current(action, lambda: self._owner(action, self._znodes.claim(action.where, action.thread)))
+    @_carry_out.register
+    def _claim_owner(self, action: messages.Claim) -> None:
+        self._submit_current(action, lambda: self._post_owner(action, self._znodes.claim(action.where, action.thread)))
 
-    @_do.register
-    def _(self, action: messages.CheckOwner) -> None:
-        self._submit_current(action, lambda: self._owner(action, self._znodes.owner(action.where)))
+    @_carry_out.register
+    def _check_owner(self, action: messages.CheckOwner) -> None:
+        self._submit_current(action, lambda: self._post_owner(action, self._znodes.read_owner(action.where)))
 
-    @_do.register
-    def _(self, action: messages.Relabel) -> None:
+    @_carry_out.register
+    def _relabel_owner(self, action: messages.Relabel) -> None:
         self._submit_current(action, lambda: self._znodes.relabel(action.where, action.thread))
 
-    @_do.register
-    def _(self, action: messages.ReleaseOwner) -> None:
+    @_carry_out.register
+    def _release_owner(self, action: messages.ReleaseOwner) -> None:
         """Also for an older generation: an abandoned claim may have worked."""
-        self._submit(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
+        self._submit(action.where, lambda: self._post_owner(action, self._znodes.release(action.where)))
 
-    @_do.register
-    def _(self, action: messages.ReadOffsets) -> None:
+    @_carry_out.register
+    def _read_offsets(self, action: messages.ReadOffsets) -> None:
         def job() -> None:
             zookeeper = kafka = self._znodes.read_offset(action.where)
             if self._kafka is not None:
-                found = self._kafka.committed(action.where).result(_READ_S)
-                kafka = None if found is None else found.offset
+                committed = self._kafka.read_committed(action.where).result(_READ_S)
+                kafka = None if committed is None else committed.offset
             reset = self._znodes.read_reset(action.where)
             self.post(messages.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
         self._submit_current(action, job)
 
-    @_do.register
-    def _(self, action: messages.ReadKafka) -> None:
+    @_carry_out.register
+    def _read_kafka_offset(self, action: messages.ReadKafka) -> None:
         """Try once: the partition's commits wait for it, and commits to ZooKeeper do not need Kafka."""
         kafka = self._kafka
         if kafka is None:
             return
 
         def job() -> None:
-            found = None
+            committed = None
             with contextlib.suppress(KMigrateError, KafkaException, FutureTimeout):
-                found = kafka.committed(action.where).result(_READ_S)
-            offset, foreign = found or (None, False)
+                committed = kafka.read_committed(action.where).result(_READ_S)
+            offset, foreign = committed or (None, False)
             self.post(messages.KafkaRead(action.where, action.generation, offset, foreign))
 
         self._submit_current(action, job)
 
-    @_do.register
-    def _(self, action: messages.ForgetReset) -> None:
+    @_carry_out.register
+    def _forget_reset(self, action: messages.ForgetReset) -> None:
         self._submit_current(action, lambda: self._znodes.forget_reset(action.where))
 
-    @_do.register
-    def _(self, action: messages.CommitOffset) -> None:
-        waiting = self._commits.setdefault(action.where, deque())
-        waiting.append(action)
-        self._submit(action.where, lambda: self._commit_all(waiting))
+    @_carry_out.register
+    def _queue_commit(self, action: messages.CommitOffset) -> None:
+        waiting_commits = self._commits.setdefault(action.where, deque())
+        waiting_commits.append(action)
+        self._submit(action.where, lambda: self._commit_all(waiting_commits))
 
-    def _commit_all(self, waiting: deque[messages.CommitOffset]) -> None:
+    def _commit_all(self, waiting_commits: deque[messages.CommitOffset]) -> None:
         """Write all waiting commits; nothing is left for the later ones."""
-        for action, good in due_commits(tuple(waiting)):
+        for action, settled_commits in due_commits(tuple(waiting_commits)):
             failed = frozenset(store for store in action.stores if not self._commit(store, action))
-            for each in good:
-                waiting.popleft()
-                if self._current(each):
-                    self.post(messages.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
+            for commit in settled_commits:
+                waiting_commits.popleft()
+                if self._is_current(commit):
+                    self.post(messages.CommitDone(commit.where, commit.generation, commit.offset, failed & set(commit.stores)))
 
     def _commit(self, store: Store, action: messages.CommitOffset) -> bool:
         """Every failure is an answer: the member decides about a retry."""
-        ours = partial(self._current, action)
-        if not ours():
+        still_current = partial(self._is_current, action)
+        if not still_current():
             return False
         try:
             if store is Store.ZOOKEEPER:
-                return self._znodes.write_offset(action.where, action.offset, ours)
-            return self._kafka is None or _taken(self._kafka.commit(action.where, action.offset), _wait(action))
+                return self._znodes.write_offset(action.where, action.offset, still_current)
+            return self._kafka is None or _await_commit(self._kafka.commit(action.where, action.offset), _commit_timeout(action))
         except (KMigrateError, FutureTimeout) as error:
             _log.info("commit of %s to %s: %s", action.where, store.value, error)
             return False
 
-    def _owner(self, action: messages.Claim | messages.CheckOwner | messages.ReleaseOwner, session: int | None) -> None:
+    def _post_owner(self, action: messages.Claim | messages.CheckOwner | messages.ReleaseOwner, session: int | None) -> None:
         self.post(messages.OwnerIs(action.where, action.generation, session))
 
-    def _current(self, action: messages.PartitionAction) -> bool:
-        return current(self.member, action.where, action.generation)
+    def _is_current(self, action: messages.PartitionAction) -> bool:
+        return is_current_generation(self.member, action.where, action.generation)
 
     def _submit_current(self, action: messages.PartitionAction, act: Callable[[], None]) -> None:
         """Run it in the partition's order, unless its generation is over by then."""
-        self._submit(action.where, lambda: act() if self._current(action) else None)
+        self._submit(action.where, lambda: act() if self._is_current(action) else None)
 
     def _submit(self, key: TopicPartition | None, act: Callable[[], None]) -> None:
         def job() -> bool:
@@ -613,7 +633,7 @@ class MemberRunner:
         self._executors.add(key, job)
 
 
-def _taken(commit: Future[bool], wait: float) -> bool:
+def _await_commit(commit: Future[bool], wait: float) -> bool:
     """Wait for the coordinator's answer.
 
     A commit without a waiter must not be sent after the release; librdkafka may still send its own.
@@ -624,5 +644,5 @@ def _taken(commit: Future[bool], wait: float) -> bool:
         commit.cancel()
 
 
-def _wait(action: messages.CommitOffset) -> float:
+def _commit_timeout(action: messages.CommitOffset) -> float:
     return _COMMIT_S if action.stores[0] is Store.KAFKA else _SECOND_S

@@ -20,37 +20,37 @@ from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.coordination.assignors import Strategy
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.member.assignors import Strategy
+from airflow_provider_kmigrate.core.member.registration import (
     STATIC,
     WHITE_LIST,
     Registration,
-    alike_in_librdkafka,
-    compiled,
+    compile_wildcard,
     consumer_id,
+    is_same_in_librdkafka,
 )
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 _FALSE: Final = frozenset({"false", "0", "f"})
 
 
-def flag(value: object) -> bool:
+def parse_boolean(value: object) -> bool:
     """A setting as librdkafka reads a boolean."""
     return str(value).lower() not in _FALSE
 
 
-def cannot(text: str, why: str, remedy: str) -> Refused:
+def unsupported_setting(text: str, why: str, remedy: str) -> Refused:
     """The refusal (Y06) of a setting that this consumer cannot honour."""
     return Refused.because(Reason("Y06", f"{text} {why} {remedy}"))
 
 
-def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
+def read_milliseconds(properties: Mapping[str, Any], name: str, default: int) -> int:
     """A setting in milliseconds. Raises `Refused` unless it is a whole number."""
-    value = str(given.get(name, default)).strip()
+    value = str(properties.get(name, default)).strip()
     if not (value.isascii() and value.isdigit()):
         why = "It is a time in milliseconds."
-        raise cannot(f"{name} is {value or 'empty'}.", why, f"Write a whole number, such as {default}.")
+        raise unsupported_setting(f"{name} is {value or 'empty'}.", why, f"Write a whole number, such as {default}.")
     return int(value)
 
 
@@ -78,65 +78,77 @@ _TAKEN: Final = frozenset(
 _MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 
 
-def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
+def read_zookeeper_settings(own_settings: Mapping[str, Any]) -> ZooKeeperSettings:
     """ZooKeeper's settings. Raises `Refused` for what is not supported, without any value in the text."""
-    _check(own)
-    hosts, slash, chroot = str(own["zookeeper.connect"]).partition("/")
-    keys, mechanism = _text(own, f"{_SSL}keystore.location"), _text(own, f"{_SASL}mechanism")
+    _check_zookeeper_settings(own_settings)
+    hosts, slash, chroot = str(own_settings["zookeeper.connect"]).partition("/")
+    keys, mechanism = _read_text(own_settings, f"{_SSL}keystore.location"), _read_text(own_settings, f"{_SASL}mechanism")
     return ZooKeeperSettings(
         hosts,
         f"{slash}{chroot}".rstrip("/"),
-        session_timeout=milliseconds(own, "zookeeper.session.timeout.ms", 6000) / 1000.0,
-        use_tls=flag(own.get(f"{_SSL}client.enable", False)),
-        ca_file=_text(own, f"{_SSL}truststore.location"),
+        session_timeout=read_milliseconds(own_settings, "zookeeper.session.timeout.ms", 6000) / 1000.0,
+        use_tls=parse_boolean(own_settings.get(f"{_SSL}client.enable", False)),
+        ca_file=_read_text(own_settings, f"{_SSL}truststore.location"),
         cert_file=keys,
         key_file=keys,
-        key_password=_text(own, f"{_SSL}keystore.password"),
-        verify_hostname=str(own.get(f"{_SSL}endpoint.identification.algorithm", "https")).lower() == "https",
-        digest=_text(own, "zookeeper.digest"),
+        key_password=_read_text(own_settings, f"{_SSL}keystore.password"),
+        verify_hostname=str(own_settings.get(f"{_SSL}endpoint.identification.algorithm", "https")).lower() == "https",
+        digest=_read_text(own_settings, "zookeeper.digest"),
         sasl_mechanism=None if mechanism is None else mechanism.upper(),
-        sasl_user=_text(own, f"{_SASL}username"),
-        sasl_password=_text(own, f"{_SASL}password"),
-        set_acl=flag(own.get("zookeeper.set.acl", False)),
+        sasl_user=_read_text(own_settings, f"{_SASL}username"),
+        sasl_password=_read_text(own_settings, f"{_SASL}password"),
+        set_acl=parse_boolean(own_settings.get("zookeeper.set.acl", False)),
     )
 
 
-def _text(own: Mapping[str, Any], name: str) -> str | None:
-    value = own.get(name)
+def _read_text(own_settings: Mapping[str, Any], name: str) -> str | None:
+    value = own_settings.get(name)
     return None if value is None else str(value)
 
 
-def _check(own: Mapping[str, Any]) -> None:
-    for name in sorted(own):
+def _check_zookeeper_settings(own_settings: Mapping[str, Any]) -> None:
+    for name in sorted(own_settings):
         if name.startswith((_SSL, _SASL)) and name not in _TAKEN:
             why = "It would have no effect, and the connection would be less secure than requested."
-            raise cannot(f"{name} is set.", why, f"Leave {name} out.")
+            raise unsupported_setting(f"{name} is set.", why, f"Leave {name} out.")
         if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
             remedy = f"Remove it, or write one of: {', '.join(sorted(_TAKEN))}."
-            raise cannot(f"{name} is set.", "There is no such setting; it would have no effect.", remedy)
+            raise unsupported_setting(f"{name} is set.", "There is no such setting; it would have no effect.", remedy)
     for store in ("keystore", "truststore"):
-        kind = str(own.get(f"{_SSL}{store}.type", "PEM")).upper()
-        if kind != "PEM" or str(own.get(f"{_SSL}{store}.location", "")).endswith((".jks", ".p12", ".pfx")):
-            raise cannot(f"zookeeper.ssl.{store} is not PEM.", "Python reads no Java key store.", "Export it as PEM.")
-    _check_identity(own)
+        kind = str(own_settings.get(f"{_SSL}{store}.type", "PEM")).upper()
+        if kind != "PEM" or str(own_settings.get(f"{_SSL}{store}.location", "")).endswith((".jks", ".p12", ".pfx")):
+            raise unsupported_setting(
+                f"zookeeper.ssl.{store} is not PEM.", "Python reads no Java key store.", "Export it as PEM."
+            )
+    _check_identity(own_settings)
 
 
-def _check_identity(own: Mapping[str, Any]) -> None:
-    mechanism, digest, keys = _text(own, f"{_SASL}mechanism"), own.get("zookeeper.digest"), own.get(f"{_SSL}keystore.location")
+def _check_identity(own_settings: Mapping[str, Any]) -> None:
+    mechanism, digest, keys = (
+        _read_text(own_settings, f"{_SASL}mechanism"),
+        own_settings.get("zookeeper.digest"),
+        own_settings.get(f"{_SSL}keystore.location"),
+    )
     if mechanism is not None and mechanism.upper() not in _MECHANISMS:
-        raise cannot("zookeeper.sasl.mechanism is unknown.", "ZooKeeper supports two.", f"One of {', '.join(_MECHANISMS)}.")
-    named = own.get(f"{_SASL}username") and own.get(f"{_SASL}password")
-    if mechanism is not None and mechanism.upper() == "DIGEST-MD5" and not named:
+        raise unsupported_setting(
+            "zookeeper.sasl.mechanism is unknown.", "ZooKeeper supports two.", f"One of {', '.join(_MECHANISMS)}."
+        )
+    credentials = own_settings.get(f"{_SASL}username") and own_settings.get(f"{_SASL}password")
+    if mechanism is not None and mechanism.upper() == "DIGEST-MD5" and not credentials:
         why = "DIGEST-MD5 needs a user and a password."
-        raise cannot("zookeeper.sasl has no user.", why, "Set zookeeper.sasl.username and .password.")
+        raise unsupported_setting("zookeeper.sasl has no user.", why, "Set zookeeper.sasl.username and .password.")
     if ":" not in str(digest or ":"):
-        raise cannot("zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password.")
-    if keys and not flag(own.get(f"{_SSL}client.enable", False)):
-        raise cannot("zookeeper.ssl.client.enable is not set.", "A key store is set.", "Set zookeeper.ssl.client.enable to true.")
-    if flag(own.get("zookeeper.set.acl", False)) and not (mechanism or digest or keys):
+        raise unsupported_setting(
+            "zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password."
+        )
+    if keys and not parse_boolean(own_settings.get(f"{_SSL}client.enable", False)):
+        raise unsupported_setting(
+            "zookeeper.ssl.client.enable is not set.", "A key store is set.", "Set zookeeper.ssl.client.enable to true."
+        )
+    if parse_boolean(own_settings.get("zookeeper.set.acl", False)) and not (mechanism or digest or keys):
         why = "Only its creator may access such a znode, so the client needs an identity."
         remedy = "Set zookeeper.sasl.*, zookeeper.digest or a key store, or leave it out."
-        raise cannot("zookeeper.set.acl without an identity.", why, remedy)
+        raise unsupported_setting("zookeeper.set.acl without an identity.", why, remedy)
 
 
 RENAMED: Final = {"auto.commit.enable": "enable.auto.commit"}
@@ -193,23 +205,23 @@ _REFUSED: Final = {
 """Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member still gets its share."""
 
 
-def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
+def with_current_names(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties under today's names. Raises `Refused` if both names are given and disagree."""
     for old, new in RENAMED.items():
-        if old in properties and flag(properties[old]) != flag(properties.get(new, properties[old])):
+        if old in properties and parse_boolean(properties[old]) != parse_boolean(properties.get(new, properties[old])):
             text = f"{old} is {properties[old]}, and {new} {properties[new]}."
-            raise cannot(text, "Both are names of one setting.", f"Leave {old} out.")
+            raise unsupported_setting(text, "Both are names of one setting.", f"Leave {old} out.")
     return {RENAMED.get(name, name): value for name, value in properties.items()}
 
 
-def _check_old(properties: Mapping[str, Any]) -> None:
+def _check_legacy_settings(properties: Mapping[str, Any]) -> None:
     """Refuse settings that would not be obeyed and matter."""
     for name, (why, remedy) in _REFUSED.items():
         if name in properties:
-            raise cannot(f"{name} is set.", why, remedy)
+            raise unsupported_setting(f"{name} is set.", why, remedy)
     for name, (only, why, remedy) in _ONLY.items():
         if str(properties.get(name, only)).lower() != only:
-            raise cannot(f"{name} is {properties[name]}.", why, remedy)
+            raise unsupported_setting(f"{name} is {properties[name]}.", why, remedy)
 
 
 _log = logging.getLogger(__name__)
@@ -259,7 +271,7 @@ class MigratingSettings:
     @property
     def kafka_session(self) -> float:
         """Seconds without a heartbeat after which the Kafka group removes the member."""
-        return _seconds(self.embedded, "session.timeout.ms", _LIMITS_MS["session.timeout.ms"])
+        return _read_seconds(self.embedded, "session.timeout.ms", _LIMITS_MS["session.timeout.ms"])
 
     @property
     def reset(self) -> str:
@@ -268,38 +280,43 @@ class MigratingSettings:
 
     def consumer_id(self, host: str, now_ms: int, number: int) -> str:
         """A consumer id as the ZooKeeper consumer makes it; `number` is random."""
-        given = f"{self.group}_{self.consumer}"
-        return given if self.consumer else consumer_id(self.group, host, now_ms, number)
+        configured_id = f"{self.group}_{self.consumer}"
+        return configured_id if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
-def parse(properties: Mapping[str, Any]) -> MigratingSettings:
+def parse_settings(properties: Mapping[str, Any]) -> MigratingSettings:
     """Parse the properties, with one log line about every setting that has no effect.
 
     Raises `Refused` for what this consumer cannot do; an unknown property is librdkafka's to refuse.
     """
-    given = renamed(properties)
-    own = {name: given.pop(name) for name in list(given) if is_ours(name)}
-    migrates = _migrates(own)
-    _check_group(given, own)
-    _check_old(given | own)
-    embedded = _embedded(given, own)
-    found = MigratingSettings(
-        group=str(given["group.id"]),
-        consumer=str(own["consumer.id"]) if own.get("consumer.id") else None,
-        zookeeper=zookeeper_of(own),
-        strategy=_strategy(str(own.get("partition.assignment.strategy", "range"))),
-        internal_too=not flag(own.get("exclude.internal.topics", True)),
+    client_properties = with_current_names(properties)
+    own_settings = {name: client_properties.pop(name) for name in list(client_properties) if is_own_setting(name)}
+    migrates = _is_migrating(own_settings)
+    _check_group(client_properties, own_settings)
+    _check_legacy_settings(client_properties | own_settings)
+    embedded = _embedded_properties(client_properties, own_settings)
+    settings = MigratingSettings(
+        group=str(client_properties["group.id"]),
+        consumer=str(own_settings["consumer.id"]) if own_settings.get("consumer.id") else None,
+        zookeeper=read_zookeeper_settings(own_settings),
+        strategy=_parse_strategy(str(own_settings.get("partition.assignment.strategy", "range"))),
+        internal_too=not parse_boolean(own_settings.get("exclude.internal.topics", True)),
         migrates=migrates,
-        auto_commit=flag(given.get("enable.auto.commit", True)),
-        commit_every=_seconds(given, "auto.commit.interval.ms", 5000),
-        poll_every=_seconds(own, f"{MIGRATION}poll.interval.ms", 1000),
-        poll_limit=_POLL_MARGIN * _seconds(embedded, "max.poll.interval.ms", 300_000),
-        data={"fetch.queue.backoff.ms": _BACKOFF_MS, **given, "enable.auto.commit": False, "enable.auto.offset.store": False},
+        auto_commit=parse_boolean(client_properties.get("enable.auto.commit", True)),
+        commit_every=_read_seconds(client_properties, "auto.commit.interval.ms", 5000),
+        poll_every=_read_seconds(own_settings, f"{MIGRATION}poll.interval.ms", 1000),
+        poll_limit=_POLL_MARGIN * _read_seconds(embedded, "max.poll.interval.ms", 300_000),
+        data={
+            "fetch.queue.backoff.ms": _BACKOFF_MS,
+            **client_properties,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        },
         embedded=embedded,
     )
-    if idle := "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(properties) if name in NO_EFFECT):
-        _log.warning("settings without any effect here: %s", idle)
-    return found
+    if ineffective := "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(properties) if name in NO_EFFECT):
+        _log.warning("settings without any effect here: %s", ineffective)
+    return settings
 
 
 def stage_of(properties: Mapping[str, Any]) -> ClientStage:
@@ -309,78 +326,88 @@ def stage_of(properties: Mapping[str, Any]) -> ClientStage:
     """
     stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
     if stage is None:
-        return ClientStage.MIGRATING if enabled is not None and flag(enabled) else ClientStage.ZOOKEEPER
+        return ClientStage.MIGRATING if enabled is not None and parse_boolean(enabled) else ClientStage.ZOOKEEPER
     if str(stage) not in set(ClientStage):
-        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three stages.", f"One of {', '.join(ClientStage)}.")
-    found = ClientStage(str(stage))
-    if enabled is not None and flag(enabled) != (found is ClientStage.MIGRATING):
+        raise unsupported_setting(f"{MIGRATION}stage is {stage}.", "There are three stages.", f"One of {', '.join(ClientStage)}.")
+    client_stage = ClientStage(str(stage))
+    if enabled is not None and parse_boolean(enabled) != (client_stage is ClientStage.MIGRATING):
         text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
-        raise cannot(text, "They contradict each other.", f"Leave {MIGRATION}enabled out.")
-    return found
+        raise unsupported_setting(text, "They contradict each other.", f"Leave {MIGRATION}enabled out.")
+    return client_stage
 
 
-def _migrates(own: Mapping[str, Any]) -> bool:
-    stage = stage_of(own)
+def _is_migrating(own_settings: Mapping[str, Any]) -> bool:
+    stage = stage_of(own_settings)
     if stage is ClientStage.KAFKA:
         why = "Then no migrating consumer is needed."
-        raise cannot(f"{MIGRATION}stage is kafka.", why, "Create the consumer with consumer_of, or a Consumer.")
+        raise unsupported_setting(f"{MIGRATION}stage is kafka.", why, "Create the consumer with consumer_of, or a Consumer.")
     return stage is ClientStage.MIGRATING
 
 
-def is_ours(name: str) -> bool:
+def is_own_setting(name: str) -> bool:
     """True for a migrating consumer's own setting, unknown to librdkafka."""
     return name.startswith((MIGRATION, _ALL)) or name in _OURS
 
 
-def _check_group(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    for name, source in (("group.id", given), ("zookeeper.connect", own)):
+def _check_group(client_properties: Mapping[str, Any], own_settings: Mapping[str, Any]) -> None:
+    for name, source in (("group.id", client_properties), ("zookeeper.connect", own_settings)):
         if not source.get(name):
-            raise cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
-    if str(given.get("group.protocol", "classic")).lower() != "classic":
+            raise unsupported_setting(
+                f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}."
+            )
+    if str(client_properties.get("group.protocol", "classic")).lower() != "classic":
         why = "Brokers in ZooKeeper mode support no other protocol."
-        raise cannot("group.protocol is not classic.", why, "Leave group.protocol out.")
+        raise unsupported_setting("group.protocol is not classic.", why, "Leave group.protocol out.")
 
 
-def _unclear(text: str, remedy: str) -> Refused:
-    return cannot(text, "Members that select different topics compute different assignments.", remedy)
+def _ambiguous_subscription(text: str, remedy: str) -> Refused:
+    return unsupported_setting(text, "Members that select different topics compute different assignments.", remedy)
 
 
-def _embedded(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _embedded_properties(client_properties: Mapping[str, Any], own_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The application's properties, overridden by the KIP's prefix.
 
     It learns of a rebalance soon: every member waits for the last one.
     """
-    ours = {"enabled", "stage", "poll.interval.ms"}
-    prefixed = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
-    migration = {name: value for name, value in prefixed.items() if name not in ours}
+    own_names = {"enabled", "stage", "poll.interval.ms"}
+    prefixed = {name.removeprefix(MIGRATION): value for name, value in own_settings.items() if name.startswith(MIGRATION)}
+    migration = {name: value for name, value in prefixed.items() if name not in own_names}
     if "partition.assignment.strategy" in migration:
         why = "Its list of assignors keeps Kafka consumers out of the group."
         name = f"{MIGRATION}partition.assignment.strategy"
-        raise cannot(f"{name} is set.", why, f"Leave {name} out.")
-    answer = {"socket.timeout.ms": _answer_ms({**given, **migration})}
-    theirs = {name: value for name, value in given.items() if name not in _FETCHING}
-    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **theirs, **answer, **migration, "enable.auto.commit": False}
+        raise unsupported_setting(f"{name} is set.", why, f"Leave {name} out.")
+    socket_timeout = {"socket.timeout.ms": _answer_timeout_ms({**client_properties, **migration})}
+    member_properties = {name: value for name, value in client_properties.items() if name not in _FETCHING}
+    return {
+        "heartbeat.interval.ms": _HEARTBEAT_MS,
+        **member_properties,
+        **socket_timeout,
+        **migration,
+        "enable.auto.commit": False,
+    }
 
 
-def _answer_ms(given: Mapping[str, Any]) -> int:
+def _answer_timeout_ms(properties: Mapping[str, Any]) -> int:
     """The time that the embedded consumer waits for one answer, in ms.
 
     A commit keeps it from learning that it was removed, and is tried three times: all within one session, or an isolated member
     keeps what it owns (librdkafka's own limit is a minute).
     """
-    session, fetch, limit = (milliseconds(given, name, default) for name, default in _LIMITS_MS.items())
+    session, fetch, limit = (read_milliseconds(properties, name, default) for name, default in _LIMITS_MS.items())
     return min(limit, max(session // 3, fetch + 1500))
 
 
-def _strategy(name: str) -> Strategy:
+def _parse_strategy(name: str) -> Strategy:
     if name not in _STRATEGIES:
         why = "A member with another strategy than the others waits for them forever."
-        raise cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
+        raise unsupported_setting(
+            f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it."
+        )
     return _STRATEGIES[name]
 
 
-def _seconds(given: Mapping[str, Any], name: str, default_ms: int) -> float:
-    return milliseconds(given, name, default_ms) / 1000.0
+def _read_seconds(properties: Mapping[str, Any], name: str, default_ms: int) -> float:
+    return read_milliseconds(properties, name, default_ms) / 1000.0
 
 
 def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
@@ -389,26 +416,26 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     A white list must match a topic's whole name, as in the ZooKeeper consumer. Raises `Refused` for one that Java may read
     otherwise, and for what is no list of names.
     """
-    _check_names(topics)
+    _check_topic_names(topics)
     wildcards = [topic for topic in topics if topic.startswith("^")]
     if not wildcards:
         return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
     if len(topics) != 1:
-        raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
+        raise _ambiguous_subscription(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
     expression = wildcards[0].removeprefix("^").removesuffix("$")
-    if compiled(expression) is None:
+    if compile_wildcard(expression) is None:
         text = f"Python and Java may read {expression} differently."
-        raise _unclear(text, "Write it without syntax that only one of them supports.")
-    if not alike_in_librdkafka(wildcards[0]):
+        raise _ambiguous_subscription(text, "Write it without syntax that only one of them supports.")
+    if not is_same_in_librdkafka(wildcards[0]):
         text = "a Kafka consumer may select other topics by %s: change it for stage kafka, or name the topics"
         _log.warning(text, wildcards[0])
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
 
 
-def _check_names(topics: object) -> None:
+def _check_topic_names(topics: object) -> None:
     """Refuse other types: Python would read the ZooKeeper consumer's `{topic: streams}` as topics, and a string as letters."""
     names = topics if isinstance(topics, list | tuple) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         why = "A member registers names of topics, with one stream each."
         remedy = "Give a list of names, ['orders']. For several streams create several consumers."
-        raise cannot(f"subscribe was given {topics!r}.", why, remedy)
+        raise unsupported_setting(f"subscribe was given {topics!r}.", why, remedy)

@@ -26,9 +26,12 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper_session import access, drop, error_for
-from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, foreign, topics_of
-from airflow_provider_kmigrate.core.coordination.registration import (
+from airflow_provider_kmigrate.clients.zookeeper_session import access_arguments, close_client, error_for
+from airflow_provider_kmigrate.core.cluster_state.model import Malformed
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember, foreign_partitions, topics_of
+from airflow_provider_kmigrate.core.member.messages import GroupView
+from airflow_provider_kmigrate.core.member.registration import (
     GroupPaths,
     MemberProgress,
     Mode,
@@ -41,9 +44,6 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_progress,
     write_registration,
 )
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.messages import GroupView
-from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable
 
 _log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class GroupSession:
             timeout=settings.session_timeout,
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0},
             logger=self._log,
-            **access(settings),
+            **access_arguments(settings),
         )
         self._acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE  # the legacy consumer's are open
         self._client.add_listener(self._on_state)
@@ -105,7 +105,7 @@ class GroupSession:
 
     def close(self) -> None:
         """End the session, and with it all our ephemeral znodes."""
-        drop(self._client)
+        close_client(self._client)
 
     def _on_state(self, state: str) -> None:
         if self._client.client_state == KeeperState.AUTH_FAILED:
@@ -126,23 +126,23 @@ class GroupSession:
     @property
     def session(self) -> int | None:
         """The id of the present session; None before the first one."""
-        found = self._client.client_id
-        return int(found[0]) if found and found[0] else None
+        client_id = self._client.client_id
+        return int(client_id[0]) if client_id and client_id[0] else None
 
-    def pulse(self, answered: Callable[[int, float, float], None]) -> None:
+    def confirm_session(self, answered: Callable[[int, float, float], None]) -> None:
         """Sync with ZooKeeper's leader, then report to `answered`: the session, when it was asked, and the session's timeout.
 
         Only the leader keeps sessions alive. A follower that has lost it answers reads for seconds more; a `sync` goes through
         it.
         """
-        asked, session = time.monotonic(), self.session
+        asked_at, session = time.monotonic(), self.session
 
-        def synced(result: Any) -> None:
+        def report_if_synced(result: Any) -> None:
             if result.successful() and session is not None and session == self.session:
-                answered(session, asked, self._log.timeout)
+                answered(session, asked_at, self._log.timeout)
 
         if self.connected:
-            self._client.sync_async("/").rawlink(synced)
+            self._client.sync_async("/").rawlink(report_if_synced)
 
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         """The answer to one asynchronous request.
@@ -171,7 +171,7 @@ class GroupSession:
         watcher = self._on_watch if watch else None
         for _ in range(3):
             with contextlib.suppress(NoNodeError):
-                return _znode(self.call(f"read {path}", lambda client: client.get_async(path, watch=watcher)))
+                return _to_group_znode(self.call(f"read {path}", lambda client: client.get_async(path, watch=watcher)))
             if not watch or self.call(f"watch {path}", lambda client: client.exists_async(path, watch=watcher)) is None:
                 return None
         raise Unreachable(f"{self.where}: {path} keeps appearing and disappearing")
@@ -180,11 +180,11 @@ class GroupSession:
         """Name -> znode, of those that exist; all asked at once."""
         watcher = self._on_watch if watch else None
         sent = {name: self._client.get_async(path, watch=watcher) for name, path in paths.items()}
-        found = {}
+        existing = {}
         for name, result in sent.items():
             with contextlib.suppress(NoNodeError):
-                found[name] = _znode(self.call(f"read {paths[name]}", partial(_sent, result)))
-        return found
+                existing[name] = _to_group_znode(self.call(f"read {paths[name]}", partial(_return_sent, result)))
+        return existing
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """The children, none of an absent znode; then there is no watch either."""
@@ -195,38 +195,38 @@ class GroupSession:
             return []
         return [str(name) for name in names]
 
-    def make(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
         """Create it, with its parents; False if it exists already."""
         try:
             self.call(f"create {path}", lambda client: client.create_async(path, data, self._acl, ephemeral=ephemeral))
         except NodeExistsError:
             return False
         except NoNodeError:
-            self.make_folder(path.rpartition("/")[0])
-            return self.make(path, data, ephemeral=ephemeral)
+            self.ensure_exists(path.rpartition("/")[0])
+            return self.create(path, data, ephemeral=ephemeral)
         return True
 
-    def make_folder(self, path: str) -> None:
+    def ensure_exists(self, path: str) -> None:
         """Create a persistent znode with no data, and its parents."""
         if path and self.get(path) is None:
-            self.make(path, b"")
+            self.create(path, b"")
 
     def write(self, path: str, data: bytes, version: int) -> int | None:
         """The new version; None if it has another version than this, or is absent."""
-        stat = self._versioned(f"write {path}", lambda client: client.set_async(path, data, version))
+        stat = self._call_versioned(f"write {path}", lambda client: client.set_async(path, data, version))
         return None if stat is None else int(stat.version)
 
     def delete(self, path: str, version: int) -> bool:
         """True if it was deleted; False if it has another version, or is absent."""
-        return self._versioned(f"delete {path}", lambda client: client.delete_async(path, version)) is not None
+        return self._call_versioned(f"delete {path}", lambda client: client.delete_async(path, version)) is not None
 
-    def _versioned(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
+    def _call_versioned(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         try:
             return self.call(what, act)
         except (NoNodeError, BadVersionError):
             return None
 
-    def make_together(self, nodes: Mapping[str, bytes]) -> bool:
+    def create_ephemerals(self, nodes: Mapping[str, bytes]) -> bool:
         """Create ephemeral znodes, all or none, whose parents exist; False if one exists already."""
         transaction = self._client.transaction()
         for path, data in nodes.items():
@@ -240,7 +240,7 @@ class GroupSession:
         return True
 
 
-def _znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
+def _to_group_znode(answer: tuple[bytes | None, Any]) -> GroupZnode:
     data, stat = answer
     return GroupZnode(data or b"", stat.version, stat.ephemeralOwner, stat.mzxid)
 
@@ -273,7 +273,7 @@ class GroupZnodes:
         self._written: dict[TopicPartition, int] = {}
         self._resets: dict[TopicPartition, int] = {}  # read and not forgotten: their znodes' versions
 
-    def is_owner_path(self, path: str) -> TopicPartition | None:
+    def partition_of_owner_path(self, path: str) -> TopicPartition | None:
         """The partition whose owner's znode this is."""
         rest = path.removeprefix(f"{self.paths.root}/owners/")
         topic, _, partition = rest.rpartition("/")
@@ -284,18 +284,18 @@ class GroupZnodes:
     def register(self, session: int) -> None:
         """Create all of the member's znodes at once; raises `Unreachable` while those of an earlier session are left."""
         for folder in (self.paths.ids, self.paths.migration_ids) if self._migrates else (self.paths.ids,):
-            self._zk.make_folder(folder)
-        wanted = self._registrations()
-        found = self._zk.get_all({path: path for path in wanted})
-        if wanted.keys() == found.keys() and all(znode.session == session for znode in found.values()):
+            self._zk.ensure_exists(folder)
+        own_znodes = self._registration_znodes()
+        existing = self._zk.get_all({path: path for path in own_znodes})
+        if own_znodes.keys() == existing.keys() and all(znode.session == session for znode in existing.values()):
             return
-        for path, znode in found.items():
+        for path, znode in existing.items():
             if znode.session == session:
                 self._zk.delete(path, znode.version)  # half of it is left: the other half was deleted
-        if self._zk.session != session or not self._zk.make_together(wanted):
+        if self._zk.session != session or not self._zk.create_ephemerals(own_znodes):
             raise Unreachable(f"{self._own} exists, of another session, or the session changed")
 
-    def _registrations(self) -> dict[str, bytes]:
+    def _registration_znodes(self) -> dict[str, bytes]:
         nodes = {self._own: write_registration(self._registration)}
         return nodes | ({self._own_migration: write_progress(self._registration, _NEW)} if self._migrates else {})
 
@@ -322,9 +322,9 @@ class GroupZnodes:
             frozenset(self._zk.children(self.paths.migration_ids, watch=True)) if self._migrates else frozenset({self._consumer})
         )
         self._known |= migrating
-        registrations = self._registered(self._zk.children(self.paths.ids, watch=True))
+        registrations = self._read_registrations(self._zk.children(self.paths.ids, watch=True))
         mode = self._zk.get(self.paths.mode, watch=True) if self._migrates else None
-        topics = self._topics(registrations)
+        topics = self._read_topics(registrations)
         if session is None or session != self._zk.session:
             raise Unreachable("the session changed in the meantime")
         return GroupView(
@@ -334,116 +334,119 @@ class GroupZnodes:
             registrations,
             migrating,
             topics,
-            self._owned(topics),
-            foreign(kafka_members, self._known),
+            self._read_owned_partitions(topics),
+            foreign_partitions(kafka_members, self._known),
         )
 
-    def _registered(self, names: Iterable[str]) -> dict[str, Registration | Unreadable]:
-        found = self._zk.get_all({name: f"{self.paths.ids}/{name}" for name in names})
-        return {name: read_registration(znode.data) for name, znode in found.items()}
+    def _read_registrations(self, names: Iterable[str]) -> dict[str, Registration | Unreadable]:
+        existing = self._zk.get_all({name: f"{self.paths.ids}/{name}" for name in names})
+        return {name: read_registration(znode.data) for name, znode in existing.items()}
 
-    def _topics(self, registrations: Registrations) -> dict[str, Collection[int]]:
+    def _read_topics(self, registrations: Registrations) -> dict[str, Collection[int]]:
         names = wanted_topics(registrations, lambda: self._zk.children(TOPICS, watch=True), internal=self._internal_too)
-        found = self._zk.get_all({name: f"{TOPICS}/{name}" for name in sorted(names)}, watch=True)
-        return {name: partitions_in(name, znode.data) for name, znode in found.items()}
+        existing = self._zk.get_all({name: f"{TOPICS}/{name}" for name in sorted(names)}, watch=True)
+        return {name: partitions_in(name, znode.data) for name, znode in existing.items()}
 
-    def _owned(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
+    def _read_owned_partitions(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         owners = {topic: self._zk.children(f"{self.paths.root}/owners/{topic}") for topic in topics}
         return frozenset(TopicPartition(topic, int(name)) for topic, names in owners.items() for name in names if is_number(name))
 
     # ------------------------------------------------------------------------------------------------------------ owners
 
-    def owner(self, where: TopicPartition) -> int | None:
+    def read_owner(self, topic_partition: TopicPartition) -> int | None:
         """The session that owns it, watched; None: no owner."""
-        znode = self._zk.get(self.paths.owner(where), watch=True)
+        znode = self._zk.get(self.paths.owner(topic_partition), watch=True)
         return None if znode is None else znode.session
 
-    def claim(self, where: TopicPartition, thread: str) -> int | None:
+    def claim(self, topic_partition: TopicPartition, thread: str) -> int | None:
         """Try to create the owner's znode; returns the owner's session. A znode of our own earlier claim gets this thread."""
-        if not self._zk.make(self.paths.owner(where), thread.encode(), ephemeral=True):
-            self.relabel(where, thread)
-        return self.owner(where)
+        if not self._zk.create(self.paths.owner(topic_partition), thread.encode(), ephemeral=True):
+            self.relabel(topic_partition, thread)
+        return self.read_owner(topic_partition)
 
-    def relabel(self, where: TopicPartition, thread: str) -> None:
+    def relabel(self, topic_partition: TopicPartition, thread: str) -> None:
         """Write another thread's name into our own owner znode; nothing if it is not ours."""
-        znode = self._ours(where)
+        znode = self._read_own_claim(topic_partition)
         if znode is not None and znode.data != thread.encode():
-            self._zk.write(self.paths.owner(where), thread.encode(), znode.version)
+            self._zk.write(self.paths.owner(topic_partition), thread.encode(), znode.version)
 
-    def release(self, where: TopicPartition) -> int | None:
+    def release(self, topic_partition: TopicPartition) -> int | None:
         """Delete the owner's znode if this session made it and it is unchanged; returns the remaining owner's session."""
-        znode = self._ours(where)
+        znode = self._read_own_claim(topic_partition)
         if znode is not None:
-            self._zk.delete(self.paths.owner(where), znode.version)
-        return self.owner(where)
+            self._zk.delete(self.paths.owner(topic_partition), znode.version)
+        return self.read_owner(topic_partition)
 
-    def _ours(self, where: TopicPartition) -> GroupZnode | None:
-        znode = self._zk.get(self.paths.owner(where))
+    def _read_own_claim(self, topic_partition: TopicPartition) -> GroupZnode | None:
+        znode = self._zk.get(self.paths.owner(topic_partition))
         of_session = znode is not None and znode.session == self._zk.session
         return znode if znode is not None and of_session and znode.data.startswith(f"{self._consumer}-".encode()) else None
 
     # ----------------------------------------------------------------------------------------------------------- offsets
 
-    def read_offset(self, where: TopicPartition) -> int | None:
+    def read_offset(self, topic_partition: TopicPartition) -> int | None:
         """The committed offset; None if there is none, or it cannot be read. Later writes build on this version."""
-        znode = self._zk.get(self.paths.offset(where))
-        self._versions[where] = None if znode is None else znode.version
-        self._written.pop(where, None)
-        found = None if znode is None else read_offset(znode.data)
-        if not isinstance(found, int):
+        znode = self._zk.get(self.paths.offset(topic_partition))
+        self._versions[topic_partition] = None if znode is None else znode.version
+        self._written.pop(topic_partition, None)
+        offset = None if znode is None else read_offset(znode.data)
+        if not isinstance(offset, int):
             return None
-        self._written[where] = found
-        return found
+        self._written[topic_partition] = offset
+        return offset
 
-    def read_reset(self, where: TopicPartition) -> int | None:
+    def read_reset(self, topic_partition: TopicPartition) -> int | None:
         """The offset that an operator recorded; it counts until `forget_reset`. A value that is no offset is logged and ignored."""
-        znode = self._zk.get(self.paths.reset(where))
-        found = None if znode is None else read_offset(znode.data)
-        self._resets.pop(where, None)
-        if znode is None or not isinstance(found, int) or found < 0:
+        znode = self._zk.get(self.paths.reset(topic_partition))
+        offset = None if znode is None else read_offset(znode.data)
+        self._resets.pop(topic_partition, None)
+        if znode is None or not isinstance(offset, int) or offset < 0:
             if znode is not None:
-                _log.warning("%s holds no offset: ignoring it", self.paths.reset(where))
+                _log.warning("%s holds no offset: ignoring it", self.paths.reset(topic_partition))
             return None
-        self._resets[where] = znode.version
-        return found
+        self._resets[topic_partition] = znode.version
+        return offset
 
-    def forget_reset(self, where: TopicPartition) -> None:
+    def forget_reset(self, topic_partition: TopicPartition) -> None:
         """Delete only the one that was read: a later one is for the next holder."""
-        version = self._resets.get(where)
+        version = self._resets.get(topic_partition)
         if version is not None:
-            self._zk.delete(self.paths.reset(where), version)
-            self._resets.pop(where, None)
+            self._zk.delete(self.paths.reset(topic_partition), version)
+            self._resets.pop(topic_partition, None)
 
-    def write_offset(self, where: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
+    def write_offset(self, topic_partition: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
         """Commit by version; true once this or a higher offset is committed.
 
         A writer that ignores owners (a legacy consumer that woke too late, R14) is overwritten. If it wrote a higher offset, and
         no operator has reset it, only the next commit overwrites it.
         """
-        if self._written.get(where) == offset:
+        if self._written.get(topic_partition) == offset:
             return True
         for _ in range(3):
             if not still_ours():
                 return False
-            if self._write(where, offset):
+            if self._write_if_unchanged(topic_partition, offset):
                 return True
-            theirs = self.read_offset(where)
-            if theirs is not None and theirs >= offset and where not in self._resets:
+            committed_offset = self.read_offset(topic_partition)
+            if committed_offset is not None and committed_offset >= offset and topic_partition not in self._resets:
                 return True
             _log.warning(
-                "%s: a client that does not own it committed %s; overwriting it with %s", self.paths.offset(where), theirs, offset
+                "%s: a client that does not own it committed %s; overwriting it with %s",
+                self.paths.offset(topic_partition),
+                committed_offset,
+                offset,
             )
         return False
 
-    def _write(self, where: TopicPartition, offset: int) -> bool:
-        path, version = self.paths.offset(where), self._versions.get(where)
+    def _write_if_unchanged(self, topic_partition: TopicPartition, offset: int) -> bool:
+        path, version = self.paths.offset(topic_partition), self._versions.get(topic_partition)
         if version is None:
-            new = 0 if self._zk.make(path, write_offset(offset)) else None
+            new = 0 if self._zk.create(path, write_offset(offset)) else None
         else:
             new = self._zk.write(path, write_offset(offset), version)
         if new is None:
             return False
-        self._versions[where], self._written[where] = new, offset
+        self._versions[topic_partition], self._written[topic_partition] = new, offset
         return True
 
 
@@ -451,20 +454,20 @@ def wanted_topics(registrations: Registrations, existing: Callable[[], Iterable[
     """The topics that any of the members wants; all names are read only if a member has a wildcard."""
     readable = [entry for entry in registrations.values() if isinstance(entry, Registration)]
     names = tuple(existing()) if any(entry.wildcard is not None for entry in readable) else ()
-    amounts = [topics_of(entry, names, internal=internal) for entry in readable]
-    return frozenset(topic for topics in amounts if not isinstance(topics, Unreadable) for topic in topics)
+    selections = [topics_of(entry, names, internal=internal) for entry in readable]
+    return frozenset(topic for topics in selections if not isinstance(topics, Unreadable) for topic in topics)
 
 
 def partitions_in(topic: str, data: bytes) -> Collection[int]:
     """A topic's partitions. Raises `Failed` for an unreadable znode: taken for none, the member would release all its partitions."""
-    found = znodes.topic(topic, data)
-    if isinstance(found, Malformed):
+    topic_state = znodes.parse_topic(topic, data)
+    if isinstance(topic_state, Malformed):
         raise Failed(
-            f"{found.path} holds {found.content}: no member can assign the partitions of {topic}; find out which client wrote it"
+            f"{topic_state.path} holds {topic_state.content}: no member can assign the partitions of {topic}; find out which client wrote it"
         )
-    return tuple(sorted(found.partitions))
+    return tuple(sorted(topic_state.partitions))
 
 
-def _sent(result: Any, _client: KazooClient) -> Any:
+def _return_sent(result: Any, _client: KazooClient) -> Any:
     """A request that was sent already."""
     return result

@@ -15,36 +15,36 @@ from airflow_provider_kmigrate.audit.report import labels, pictures
 from airflow_provider_kmigrate.audit.report.pictures import Axis
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
-from airflow_provider_kmigrate.core.text import safe
+from airflow_provider_kmigrate.core.shared.text import escape_html
 
 HTML, JSON = "report.html", "report.json"
 
 
-def render(facts: ReportFacts) -> str:
+def render_page(facts: ReportFacts) -> str:
     """The page; it names the file with the same facts, in the same folder."""
     axis = Axis(facts.window)
     body = "\n".join(
         (
-            labels.header(facts),
-            labels.evidence(facts),
-            labels.findings(facts),
-            pictures.canary(facts.verdict.canary),
-            pictures.run(facts, axis),
-            pictures.owners(facts),
-            pictures.offsets(facts.offsets),
-            labels.figures(facts),
-            labels.about(facts, JSON),
+            labels.render_header(facts),
+            labels.render_evidence(facts),
+            labels.render_findings(facts),
+            pictures.render_canary(facts.verdict.canary),
+            pictures.render_run(facts, axis),
+            pictures.render_owners(facts),
+            pictures.render_offsets(facts.offsets),
+            labels.render_figures(facts),
+            labels.render_about(facts, JSON),
         )
     )
     title = f"{facts.verdict.outcome}: audit of {facts.subject.cluster}"
     template = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
-    guides = axis.guides(phase.from_ms for phase in facts.phases[1:])
-    return template.substitute(title=safe(title), body=body, guides=guides)
+    guides = axis.render_guides(phase.from_ms for phase in facts.phases[1:])
+    return template.substitute(title=escape_html(title), body=body, guides=guides)
 
 
 def write(facts: ReportFacts, folder: Path) -> None:
     """Write both files into `folder`, made if missing; each is whole or as before. Raises `Failed`."""
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
     atomic.make_folder(folder)
-    for name, text in ((HTML, render(facts)), (JSON, document)):
+    for name, text in ((HTML, render_page(facts)), (JSON, document)):
         atomic.replace(folder / name, text.encode(), mode=atomic.ALL_USERS)

@@ -10,7 +10,14 @@ from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFact
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, AuditOutcome, AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.text import date, duration, moment, number, prose, safe
+from airflow_provider_kmigrate.core.shared.text import (
+    escape_html,
+    format_date,
+    format_duration,
+    format_number,
+    format_time,
+    prose_to_html,
+)
 
 _MARKS = {AuditOutcome.PASS: "\N{CHECK MARK}", AuditOutcome.FAIL: "\N{MULTIPLICATION X}", AuditOutcome.INCONCLUSIVE: "?"}
 _MEANING = {
@@ -28,91 +35,96 @@ _FINDING_TEXTS = {AuditOutcome.FAIL: "broken", AuditOutcome.INCONCLUSIVE: "not k
 MAX_FINDINGS = 60
 
 
-def header(facts: ReportFacts) -> str:
+def render_header(facts: ReportFacts) -> str:
     """The verdict in words, and its subject."""
     outcome, subject = facts.verdict.outcome, facts.subject
     about = {
         "Cluster": f"{subject.cluster} ({subject.cluster_id})",
         "Run": subject.run,
-        "Window": f"{date(facts.window.from_ms)}, {duration(facts.window.to_ms - facts.window.from_ms)}",
-        "Report made": date(subject.made_ms),
+        "Window": f"{format_date(facts.window.from_ms)}, {format_duration(facts.window.to_ms - facts.window.from_ms)}",
+        "Report made": format_date(subject.made_ms),
     }
     return (
-        f'<header class="verdict {outcome.lower()}"><h1>Audit of {safe(subject.cluster)}</h1>'
+        f'<header class="verdict {outcome.lower()}"><h1>Audit of {escape_html(subject.cluster)}</h1>'
         f'<p class="outcome"><span aria-hidden="true">{_MARKS[outcome]}</span> {outcome}</p>'
-        f'<p class="headline">{safe(_headline(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
-        f"{_described('facts', about)}</header>"
+        f'<p class="headline">{escape_html(_headline_sentence(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
+        f"{_render_pairs('facts', about)}</header>"
     )
 
 
-def _described(css: str, values: Mapping[str, str]) -> str:
-    pairs = (f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in values.items())
+def _render_pairs(css: str, values: Mapping[str, str]) -> str:
+    pairs = (f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in values.items())
     return f'<dl class="{css}">{"".join(pairs)}</dl>'
 
 
-def _headline(verdict: AuditVerdict) -> str:
+def _headline_sentence(verdict: AuditVerdict) -> str:
     """The headline without the outcome in front, as a sentence."""
     text = verdict.headline.removeprefix(f"{verdict.outcome}: ")
     return text[:1].upper() + text[1:]
 
 
-def mark(outcome: AuditOutcome | None, words: str = "") -> str:
+def render_outcome(outcome: AuditOutcome | None, words: str = "") -> str:
     """An outcome as sign and word, so that no colour is needed to read it."""
     if outcome is None:
         return '<span class="mark none">not measured</span>'
     return f'<span class="mark {outcome.lower()}"><span aria-hidden="true">{_MARKS[outcome]}</span> {words or outcome}</span>'
 
 
-def evidence(facts: ReportFacts) -> str:
+def render_evidence(facts: ReportFacts) -> str:
     """Each level of evidence: what it can show, and its outcome."""
-    found = facts.verdict.levels
-    rows = ((level.label, mark(found.get(level)), safe(CLAIMS[level]), safe(_NAMES[level])) for level in Level)
-    table = scrolling("Levels of evidence", {"Level": "th", "Says": "", "What it can show": "", "Made of": ""}, rows)
+    outcomes = facts.verdict.levels
+    rows = (
+        (level.label, render_outcome(outcomes.get(level)), escape_html(CLAIMS[level]), escape_html(_NAMES[level]))
+        for level in Level
+    )
+    table = render_table("Levels of evidence", {"Level": "th", "Says": "", "What it can show": "", "Made of": ""}, rows)
     return f'<section id="evidence"><h2>What the verdict rests on</h2>{table}</section>'
 
 
-def scrolling(caption: str, columns: Mapping[str, str], rows: Iterable[Sequence[str]], *, show_caption: bool = False) -> str:
+def render_table(caption: str, columns: Mapping[str, str], rows: Iterable[Sequence[str]], *, show_caption: bool = False) -> str:
     """A table that may be wider than the screen; the keyboard can move it.
 
     `columns`: each title with the class of its cells, or `th` for what a row is about. Cells are HTML.
     """
-    head = "".join(f"<th scope=col>{safe(name)}</th>" for name in columns)
-    lines = (f"<tr>{''.join(starmap(_cell, zip(columns.values(), cells, strict=True)))}</tr>" for cells in rows)
-    title = f"<caption>{safe(caption)}</caption>" if show_caption else ""
+    head = "".join(f"<th scope=col>{escape_html(name)}</th>" for name in columns)
+    lines = (f"<tr>{''.join(starmap(_render_cell, zip(columns.values(), cells, strict=True)))}</tr>" for cells in rows)
+    title = f"<caption>{escape_html(caption)}</caption>" if show_caption else ""
     body = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div class="scroll" role="region" aria-label="{safe(caption)}" tabindex="0">{body}</div>'
+    return f'<div class="scroll" role="region" aria-label="{escape_html(caption)}" tabindex="0">{body}</div>'
 
 
-def _cell(kind: str, html: str) -> str:
+def _render_cell(kind: str, html: str) -> str:
     if kind == "th":
         return f"<th scope=row>{html}</th>"
     return f'<td class="{kind}">{html}</td>' if kind else f"<td>{html}</td>"
 
 
-def findings(facts: ReportFacts) -> str:
+def render_findings(facts: ReportFacts) -> str:
     """All grounds of the verdict, worst first, each with its counter-examples."""
-    found = facts.verdict.findings
-    if not found:
+    all_findings = facts.verdict.findings
+    if not all_findings:
         return '<section id="findings"><h2>Findings</h2><p>None.</p></section>'
-    left = len(found) - MAX_FINDINGS
-    more = f'<p class="soft">{left} more are in the JSON file.</p>' if left > 0 else ""
-    return f'<section id="findings"><h2>Findings</h2>{"".join(map(_finding, found[:MAX_FINDINGS]))}{more}</section>'
+    not_shown = len(all_findings) - MAX_FINDINGS
+    more = f'<p class="soft">{not_shown} more are in the JSON file.</p>' if not_shown > 0 else ""
+    return f'<section id="findings"><h2>Findings</h2>{"".join(map(_render_finding, all_findings[:MAX_FINDINGS]))}{more}</section>'
 
 
-def _finding(finding: AuditFinding) -> str:
+def _render_finding(finding: AuditFinding) -> str:
     reason, level = finding.reason, f" &middot; {finding.level.label}" if finding.level is not None else ""
-    why = f"<p>{prose(reason.meaning)}</p>" if reason.meaning else ""
+    why = f"<p>{prose_to_html(reason.meaning)}</p>" if reason.meaning else ""
     acts = reason.next_step and finding.outcome is not AuditOutcome.PASS
-    remedy = f"<p><strong>Next:</strong> {prose(reason.next_step)}</p>" if acts else ""
-    first = f"<p>{mark(finding.outcome, _FINDING_TEXTS[finding.outcome])} <strong>{safe(reason.text)}</strong></p>"
-    source = f'<span class="soft"><code>{safe(reason.code)}</code>{level}</span>'
-    return f'<article class="finding">{first}{why}{remedy}{source}{_examples(finding)}</article>'
+    remedy = f"<p><strong>Next:</strong> {prose_to_html(reason.next_step)}</p>" if acts else ""
+    first = (
+        f"<p>{render_outcome(finding.outcome, _FINDING_TEXTS[finding.outcome])} <strong>{escape_html(reason.text)}</strong></p>"
+    )
+    source = f'<span class="soft"><code>{escape_html(reason.code)}</code>{level}</span>'
+    return f'<article class="finding">{first}{why}{remedy}{source}{_render_examples(finding)}</article>'
 
 
 _MILLISECONDS: Final = {AuditCause.DOUBLE_OWNED, AuditCause.UNOWNED}  # other findings count records
 
 
-def _examples(finding: AuditFinding) -> str:
+def _render_examples(finding: AuditFinding) -> str:
     if not finding.examples:
         return ""
     title = f"{finding.reason.code}: the first {len(finding.examples)} of the places where it can be looked up"
@@ -127,44 +139,46 @@ def _examples(finding: AuditFinding) -> str:
         "To (UTC)": "keep",
         "Note": "",
     }
-    rows = [_example(case, duration(case.count) if lasts else number(case.count)) for case in finding.examples]
+    rows = [
+        _example_cells(case, format_duration(case.count) if lasts else format_number(case.count)) for case in finding.examples
+    ]
     if finding.outcome is AuditOutcome.PASS:  # self-explanatory only
-        return f"<details><summary>{safe(title)}</summary>{scrolling(title, columns, rows)}</details>"
-    return scrolling(title, columns, rows, show_caption=True)
+        return f"<details><summary>{escape_html(title)}</summary>{render_table(title, columns, rows)}</details>"
+    return render_table(title, columns, rows, show_caption=True)
 
 
-def _example(case: Case, count: str) -> list[str]:
-    who = ", ".join((*case.members, *([case.producer] if case.producer else [])))
-    cells = (f"{case.topic}-{case.partition}", offsets(case), count, case.group or "", who)
-    return list(map(safe, (*cells, moment(case.from_ms), moment(case.to_ms), case.note)))
+def _example_cells(case: Case, count: str) -> list[str]:
+    clients = ", ".join((*case.members, *([case.producer] if case.producer else [])))
+    cells = (f"{case.topic}-{case.partition}", format_offsets(case), count, case.group or "", clients)
+    return list(map(escape_html, (*cells, format_time(case.from_ms), format_time(case.to_ms), case.note)))
 
 
-def figures(facts: ReportFacts) -> str:
+def render_figures(facts: ReportFacts) -> str:
     """The totals of every ledger."""
     if not facts.ledgers:
         return ""
-    parts = "".join(_totals(ledger) for ledger in facts.ledgers)
+    parts = "".join(_render_totals(ledger) for ledger in facts.ledgers)
     return f'<section id="figures"><h2>Figures</h2>{parts}</section>'
 
 
-def _totals(ledger: Ledger) -> str:
-    return f"<h3>{ledger.level.label}: {safe(_NAMES[ledger.level])}</h3>{_described('numbers', _figures(ledger.facts))}"
+def _render_totals(ledger: Ledger) -> str:
+    return f"<h3>{ledger.level.label}: {escape_html(_NAMES[ledger.level])}</h3>{_render_pairs('numbers', _format_figures(ledger.facts))}"
 
 
-def _figures(found: Facts) -> dict[str, str]:
-    values = {"acknowledged": number(found.acked)}
-    values |= {f"delivered to {group}": number(count) for group, count in sorted(found.delivered.items())}
-    values |= {"lost": number(found.lost.count), "not observed": number(found.unseen.count)}
-    values |= {"duplicated": number(found.duplicated), "out of order": number(found.reordered.count)}
-    values["two owners at once"] = duration(found.double_owned.count)
-    if found.longest_stall_ms is not None:
-        values["longest produce stall"] = duration(found.longest_stall_ms)
-    if found.longest_gap:
-        values["longest delivery gap"] = duration(found.longest_gap.ms)
+def _format_figures(facts: Facts) -> dict[str, str]:
+    values = {"acknowledged": format_number(facts.acked)}
+    values |= {f"delivered to {group}": format_number(count) for group, count in sorted(facts.delivered.items())}
+    values |= {"lost": format_number(facts.lost.count), "not observed": format_number(facts.unseen.count)}
+    values |= {"duplicated": format_number(facts.duplicated), "out of order": format_number(facts.reordered.count)}
+    values["two owners at once"] = format_duration(facts.double_owned.count)
+    if facts.longest_stall_ms is not None:
+        values["longest produce stall"] = format_duration(facts.longest_stall_ms)
+    if facts.longest_gap:
+        values["longest delivery gap"] = format_duration(facts.longest_gap.ms)
     return values
 
 
-def about(facts: ReportFacts, json_name: str) -> str:
+def render_about(facts: ReportFacts, json_name: str) -> str:
     """Hints on reading the page, and the place of the same facts for programs."""
     unreadable = f"{facts.unreadable} lines of the journal could not be read. " if facts.unreadable else ""
     return (
@@ -174,21 +188,21 @@ def about(facts: ReportFacts, json_name: str) -> str:
         "so that any of them can be looked up with Kafka's own tools.</p>"
         "<p>Times are UTC, from the clocks of the machines that wrote them. Who owned a partition is decided by the order of the "
         "entries in one log where the clients keep one, not by clocks.</p>"
-        f'<p class="soft">{unreadable}The same facts for programs: <a href="{safe(json_name)}"><code>{safe(json_name)}</code></a>.'
+        f'<p class="soft">{unreadable}The same facts for programs: <a href="{escape_html(json_name)}"><code>{escape_html(json_name)}</code></a>.'
         "</p></section>"
     )
 
 
-def offsets(case: Case) -> str:
+def format_offsets(case: Case) -> str:
     """The offsets of a counter-example, or the producer's numbers if no broker gave an offset."""
     if case.first >= 0:
-        return _span(case.first, case.last)
+        return _format_span(case.first, case.last)
     if case.seq_first is None:
         return ""
-    return f"no. {_span(case.seq_first, case.seq_last if case.seq_last is not None else case.seq_first)}"
+    return f"no. {_format_span(case.seq_first, case.seq_last if case.seq_last is not None else case.seq_first)}"
 
 
-def _span(first: int, last: int) -> str:
+def _format_span(first: int, last: int) -> str:
     if last < 0:
-        return f"from {number(first)}"
-    return number(first) if first == last else f"{number(first)}\N{EN DASH}{number(last)}"
+        return f"from {format_number(first)}"
+    return format_number(first) if first == last else f"{format_number(first)}\N{EN DASH}{format_number(last)}"

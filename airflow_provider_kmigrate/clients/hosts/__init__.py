@@ -10,8 +10,8 @@ from math import inf
 from typing import Never, Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -37,10 +37,10 @@ class Host(Protocol):
     def start(self, node: NodeSpec, token: int) -> None:
         """Start the process unless it runs; returns once it exists, which does not mean that it serves."""
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, unresponsive_after: float = inf) -> float:
         """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead.
 
-        Raises `Unreachable` some 10 s after the machine's last answer, or `silent` seconds if that is less: the stop may yet happen.
+        Raises `Unreachable` some 10 s after the machine's last answer, or `unresponsive_after` seconds if that is less: the stop may yet happen.
         `say`: hears what is waited for.
         """
 
@@ -66,7 +66,7 @@ class Host(Protocol):
         """Move a stopped controller's own directories away; they are kept under another name."""
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
-        """What migrations and rollbacks have left on the machine: (kind, path), as `core.leftovers` names the kinds."""
+        """What migrations and rollbacks have left on the machine: (kind, path), as `core.migration.leftovers` names the kinds."""
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""

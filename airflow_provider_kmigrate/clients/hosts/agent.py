@@ -25,18 +25,21 @@ from typing import IO, Any, Protocol, cast
 
 from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
 from airflow_provider_kmigrate.clients.hosts import answers, files
-from airflow_provider_kmigrate.clients.znodes import outdated
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
-from airflow_provider_kmigrate.core.text import printable, systemd_seconds
+from airflow_provider_kmigrate.clients.znodes import outdated_token
+from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Process, ProcessState, Reason, ServiceUnit, Software
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files import properties
+from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
 
 PROTOCOL = 1
 _TIMEOUT = 30.0  # seconds for an answer; the agent's own programs end within that time
 _JOB_WAIT = 1.0  # seconds for which one request waits for a job
 _JOB_ANSWER = 5.0  # seconds beyond that for the answer: the agent only reads a file and tries a lock
-_SILENT = 10.0  # seconds without an answer after which a stop or a start is given up: its machine is dead, or cut off
+_UNRESPONSIVE_AFTER = (
+    10.0  # seconds without an answer after which a stop or a start is given up: its machine is dead, or isolated
+)
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
 _SAY_EVERY = 20.0
 _TRIES = 3  # of a job that was killed on its machine
@@ -137,11 +140,11 @@ class Program:
         """The program's exit code and the end of its error output; the code is None if the connection was lost."""
         deadline = time.monotonic() + timeout
         while self._child.poll() is None and time.monotonic() < deadline:  # it may wait until its errors are read
-            self._listen()
+            self._read_stderr()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(min(_STEP, max(0.0, deadline - time.monotonic())))
         for _ in range(_FLOOD):
-            if not self._listen():
+            if not self._read_stderr():
                 break
         code = self._child.returncode
         lost = code is None or code < 0 or code == BROKEN_CONNECTION
@@ -152,7 +155,7 @@ class Program:
         with self._child:  # its output is not read to the end: what the program left behind may keep it open
             self._child.kill()
 
-    def _listen(self) -> bool:
+    def _read_stderr(self) -> bool:
         """Read a part of its error output, and keep its end; false if there is none now."""
         try:
             chunk = os.read(cast(IO[bytes], self._child.stderr).fileno(), _CHUNK)
@@ -170,7 +173,7 @@ class Program:
                 selector.register(errors, selectors.EVENT_READ)
             while True:
                 ready = [key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
-                if errors in ready and not self._listen() and not self._speaks:
+                if errors in ready and not self._read_stderr() and not self._speaks:
                     selector.unregister(errors)
                 if pipe in ready:
                     return
@@ -194,13 +197,13 @@ class Connection:
 
     def facts(self, who: str, role: str) -> dict[str, Any]:
         """The agent's facts of a role, with its file's text; as `ask`. Raises `Failed` if they are not those of this protocol."""
-        known = self._texts.get(role, {})
-        facts = self.ask("facts", who=who, role=role, known=known.get("sha256"))
+        known_file = self._texts.get(role, {})
+        facts = self.ask("facts", who=who, role=role, known=known_file.get("sha256"))
         file = facts["file"]
         if file is not None and file["text"] is None:
-            if file["sha256"] != known.get("sha256"):
+            if file["sha256"] != known_file.get("sha256"):
                 answers.refuse(f"{who}: kmigrate-node's facts miss the text of a file that is new")
-            file["text"] = known["text"]
+            file["text"] = known_file["text"]
         elif file is not None and files.sha256(file["text"]) != file["sha256"]:
             answers.refuse(f"{who}: kmigrate-node's facts have a text of another hash than they say")
         self._texts[role] = file or {}
@@ -213,16 +216,16 @@ class Connection:
             self._number += 1
             request = json.dumps({"v": PROTOCOL, "id": self._number, "verb": verb, **fields}).encode() + b"\n"
             try:
-                answer = self._answer(name, request, timeout)
+                answer = self._exchange(name, request, timeout)
             except BaseException:
-                self._end()  # the next answer would be the one to this request
+                self._close_pipe()  # the next answer would be the one to this request
                 raise
         if "error" in answer:
             error = answer["error"]
-            raise self._of_protocol(name, answer, error) if error["code"] == "protocol" else _error_of(name, error)
-        return answers.checked(name, verb, answer.get("ok"))
+            raise self._protocol_mismatch(name, answer, error) if error["code"] == "protocol" else _error_of(name, error)
+        return answers.check_answer(name, verb, answer.get("ok"))
 
-    def _of_protocol(self, name: str, answer: Mapping[str, Any], error: Mapping[str, str]) -> Refused:
+    def _protocol_mismatch(self, name: str, answer: Mapping[str, Any], error: Mapping[str, str]) -> Refused:
         """M03: the agent is of another kmigrate. The older of the two is to be updated."""
         newer = answer.get("v", 0) > PROTOCOL
         update = "`pip install --upgrade airflow-provider-kmigrate` on each worker and the triggerer" if newer else f"`{INSTALL}`"
@@ -230,24 +233,24 @@ class Connection:
         text = f"{name}: kmigrate-node on {self._host} is {what}: {update}. It said: {answers.text_of(error)}"
         return Refused.because(Reason("M03", text))
 
-    def _answer(self, name: str, request: bytes, timeout: float) -> dict[str, Any]:
-        pipe = self._opened()
+    def _exchange(self, name: str, request: bytes, timeout: float) -> dict[str, Any]:
+        pipe = self._ensure_pipe()
         deadline = time.monotonic() + timeout  # opening it has time limits of its own
         with contextlib.suppress(OSError):  # the agent may have refused its configuration: read why
             pipe.write(request, timeout)
-        line = _line(name, pipe, deadline)
+        line = _read_line(name, pipe, deadline)
         answer = answers.read(name, line)
         if answer["id"] not in (self._number, None):
             answers.refuse(f"{name}: kmigrate-node answered another request: {line[:200]!r}")
         return answer
 
-    def _opened(self) -> Pipe:
+    def _ensure_pipe(self) -> Pipe:
         if self._pipe is None or not self._pipe.is_open():
-            self._end()
+            self._close_pipe()
             self._pipe = self._opens()
         return self._pipe
 
-    def _end(self) -> None:
+    def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             pipe.close()
@@ -255,42 +258,42 @@ class Connection:
     def close(self) -> None:
         """End the pipe."""
         with self._lock:
-            self._end()
+            self._close_pipe()
 
 
-def _line(name: str, pipe: Pipe, deadline: float) -> bytes:
+def _read_line(name: str, pipe: Pipe, deadline: float) -> bytes:
     """One line, whole before the deadline: an answer that comes byte by byte has no more time than another."""
     data = bytearray()
     while not data.endswith(b"\n"):
-        left = deadline - time.monotonic()
+        seconds_left = deadline - time.monotonic()
         try:
-            chunk = pipe.read(left) if left > 0 else None
+            chunk = pipe.read(seconds_left) if seconds_left > 0 else None
         except TimeoutError:
             chunk = None
         if chunk is None:
             raise TimedOut(f"{name}: kmigrate-node did not answer in time")
         data += chunk
         if not chunk:
-            raise _ended(name, pipe, min(_END, max(_LATE, deadline - time.monotonic())))
+            raise _error_of_ended_pipe(name, pipe, min(_END, max(_LATE, deadline - time.monotonic())))
         if len(data) > answers.LARGEST:
             answers.refuse(f"{name}: what answers is no kmigrate-node: it said more than {answers.LARGEST} bytes")
     return bytes(data)
 
 
-def _ended(name: str, pipe: Pipe, timeout: float) -> KMigrateError:
+def _error_of_ended_pipe(name: str, pipe: Pipe, timeout: float) -> KMigrateError:
     code, text = pipe.ending(timeout)
-    said = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
+    stderr = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
     if not code:
-        return Unreachable(f"{name}: the connection to kmigrate-node ended: {said}")
-    text = f"{name}: `{pipe.command}` ended with exit code {code}: {said}{_advice(said)}"
+        return Unreachable(f"{name}: the connection to kmigrate-node ended: {stderr}")
+    text = f"{name}: `{pipe.command}` ended with exit code {code}: {stderr}{_remedy_for_stderr(stderr)}"
     return Refused.because(Reason("M03", text))
 
 
-def _advice(said: str) -> str:
+def _remedy_for_stderr(stderr: str) -> str:
     """What to do about a program that ended before it answered; empty if its words are not known."""
-    if "not found" in said or "No such file" in said:
+    if "not found" in stderr or "No such file" in stderr:
         return f"; install the agent there: `{INSTALL}`."
-    if "sudo: " in said:
+    if "sudo: " in stderr:
         return f"; sudo needs this line, with the user of the connection: `{SUDOERS}`."
     return ""
 
@@ -298,7 +301,7 @@ def _advice(said: str) -> str:
 def _error_of(name: str, error: Mapping[str, str]) -> KMigrateError:
     code, text = error["code"], f"{name}: {answers.text_of(error)}"
     if code == "fenced":
-        return Fenced.because(outdated(text))
+        return Fenced.because(outdated_token(text))
     if code in _UNKNOWN:
         return Unavailable(text)
     if code == "restarted":  # most likely with its machine: as if that had not answered, a new observation decides
@@ -310,7 +313,7 @@ def _error_of(name: str, error: Mapping[str, str]) -> KMigrateError:
     return Refused.because(Reason("M03", text)) if code in _WRONG_SETUP else Failed(f"{text} ({printable(code)})")
 
 
-def no_ssh(conn_id: str) -> Refused:
+def ssh_needs_airflow(conn_id: str) -> Refused:
     """The refusal of a program without Airflow, which alone reads its connections."""
     text = f"The nodes are reached through Airflow's connection {conn_id}, and this program runs without Airflow."
     return Refused.because(Reason("N03", f"{text} Run the DAG that does the same, or write `connect` in the cluster file."))
@@ -325,12 +328,12 @@ class Agents:
 
     def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
         """Raises `Refused` for a node behind an SSH connection if there is no `ssh`."""
-        key, opens = self._way(node, env)
+        key, opens = self._plan_connection(node, env)
         return self._connections.get(key) or self._connections.setdefault(key, Connection(node.host, opens))
 
-    def _way(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
+    def _plan_connection(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
         if node.hosts.ssh_conn_id and self._ssh is None:
-            raise no_ssh(node.hosts.ssh_conn_id)
+            raise ssh_needs_airflow(node.hosts.ssh_conn_id)
         if node.hosts.ssh_conn_id and self._ssh is not None:
             return (node.hosts.ssh_conn_id, node.host), partial(self._ssh, node)
         argv = connect_command(node)
@@ -350,18 +353,33 @@ class AgentObservation:
 
     def process(self) -> Process:
         """The service manager's process, and what it would do with it."""
-        found = self.facts["process"]
+        process_facts = self.facts["process"]
         return Process(
-            ProcessState(found["state"]),
-            found["pid"] or None,
-            found["since"] or None,
+            ProcessState(process_facts["state"]),
+            process_facts["pid"] or None,
+            process_facts["since"] or None,
             systemd_seconds(self.facts["unit"].get("TimeoutStopUSec", "")),
             self.facts["boot_enabled"],
-            _restart_loop(self.facts),
-            tuple(map(printable, found.get("named", ()))),
+            _restart_loop_log(self.facts),
+            tuple(map(printable, process_facts.get("named", ()))),
             bool(self.facts["unit"].get("ExecStartPre")),
             self.clock_ahead,
+            self._unit(),
+            self._software(),
         )
+
+    def _unit(self) -> ServiceUnit | None:
+        """None if the agent starts and stops the node without systemd, or is of an older kmigrate."""
+        if "Id" not in self.facts["unit"]:
+            return None
+        shown = {name: printable(value, "\n") for name, value in self.facts["unit"].items()}
+        starts = tuple(map(printable, self.facts.get("starts", ())))
+        return ServiceUnit(shown, starts, self.facts.get("beside", 0), self.facts.get("behind", False))
+
+    def _software(self) -> Software | None:
+        """None if the agent is of an older kmigrate."""
+        software = self.facts.get("software")
+        return software and Software(**{name: printable(text) for name, text in software.items()})
 
     def text(self) -> str | None:
         """The properties file, None if there is none."""
@@ -370,26 +388,26 @@ class AgentObservation:
     def files(self) -> NodeFiles:
         """Raises `Refused` (M03) for a directory that the properties file names and node.json does not."""
         text = self.text()
-        keys = None if text is None else properties.parse(text)
-        seen = [(path, self._folder(path)) for path in files.log_dirs(self._node, keys)]
+        keys = None if text is None else properties.parse_properties(text)
+        folders = [(path, self._folder_facts(path)) for path in files.log_dirs(self._node, keys)]
         return NodeFiles(
             properties=keys,
             sha256=None if text is None else self.facts["file"]["sha256"],
-            meta={path: properties.parse(folder["meta"] or "") for path, folder in seen} if seen else None,
-            kept_by=None if text is None else properties.kept_by(text),
-            has_metadata_log=any(folder["has_metadata_log"] for _, folder in seen) if seen else None,
+            meta={path: properties.parse_properties(folder["meta"] or "") for path, folder in folders} if folders else None,
+            kept_by=None if text is None else properties.find_managing_tool(text),
+            has_metadata_log=any(folder["has_metadata_log"] for _, folder in folders) if folders else None,
             written_at=None if text is None else self.facts["file"].get("written"),
             unreadable=tuple(map(printable, self.facts.get("unreadable") or ())),
-            free=self._free([folder for _, folder in seen]),
+            free=self._fewest_free_bytes([folder for _, folder in folders]),
         )
 
-    def _free(self, folders: Sequence[Mapping[str, Any]]) -> int | None:
+    def _fewest_free_bytes(self, folders: Sequence[Mapping[str, Any]]) -> int | None:
         """The fewest free bytes beside the properties file and in these directories; None if one is not known."""
-        found = [place.get("free") if place else None for place in (self.facts["file"], *folders)]
-        known = [free for free in found if free is not None]
-        return min(known) if len(known) == len(found) else None
+        free_bytes = [file_or_folder.get("free") if file_or_folder else None for file_or_folder in (self.facts["file"], *folders)]
+        known_free_bytes = [free for free in free_bytes if free is not None]
+        return min(known_free_bytes) if len(known_free_bytes) == len(free_bytes) else None
 
-    def _folder(self, path: str) -> Mapping[str, Any]:
+    def _folder_facts(self, path: str) -> Mapping[str, Any]:
         node = self._node
         if path not in self.facts["log_dirs"]:
             text = f"{node.name}: its properties name the directory {path}, /etc/kmigrate/node.json on {node.host} does not."
@@ -397,24 +415,24 @@ class AgentObservation:
         return cast(Mapping[str, Any], self.facts["log_dirs"][path])
 
 
-def _clock_ahead(facts: Mapping[str, Any], asked: float, answered: float) -> float | None:
+def _clock_ahead(facts: Mapping[str, Any], asked_at: float, answered_at: float) -> float | None:
     """The seconds by which the machine's clock is surely ahead, as near to 0 as the time of the answer allows; None: it does not say."""
     now = facts.get("clock")
     if not isinstance(now, int | float):
         return None
-    ahead, behind = now - answered, now - asked
+    ahead, behind = now - answered_at, now - asked_at
     return ahead if ahead > 0 else min(behind, 0.0)
 
 
-def _restart_loop(facts: Mapping[str, Any]) -> str | None:
+def _restart_loop_log(facts: Mapping[str, Any]) -> str | None:
     """The last lines of the log of a unit that systemd starts again and again; None for one that it does not.
 
     Between two starts systemd says so; right after one, the number of restarts and the young process do.
     """
     unit, since = facts["unit"], facts["process"]["since"]
     is_young = 0 <= facts.get("clock", 0.0) - since < _YOUNG
-    again = is_young and int(unit.get("NRestarts") or 0) >= _RESTARTS
-    if not again and not unit.get("SubState", "").startswith("auto-restart"):
+    is_restarting = is_young and int(unit.get("NRestarts") or 0) >= _RESTARTS
+    if not is_restarting and not unit.get("SubState", "").startswith("auto-restart"):
         return None
     lines = [line for line in (facts.get("failing") or "").splitlines() if line.strip() and " systemd[1]: " not in line]
     return printable(" / ".join(lines[-_LAST:])[-_SHOWN:])
@@ -428,9 +446,9 @@ class AgentHost:
 
     def observe(self, node: NodeSpec) -> AgentObservation:
         """The node's process and files, by one request to the agent, and its machine's clock."""
-        asked = self._clock()
+        asked_at = self._clock()
         facts = self._connection.facts(node.name, node.role)
-        return AgentObservation(node, facts, _clock_ahead(facts, asked, self._clock()))
+        return AgentObservation(node, facts, _clock_ahead(facts, asked_at, self._clock()))
 
     def files(self, node: NodeSpec) -> NodeFiles:
         """The node's files."""
@@ -438,18 +456,29 @@ class AgentHost:
 
     def start(self, node: NodeSpec, token: int) -> None:
         """As `Host.start`; lets a restart continue that waits for a worker which died."""
-        left = self.observe(node).facts.get("job", {})
-        if left.get("state") == "running" and _act(left) == "pause":  # of a worker that died: nothing else ends it
-            self._connection.ask("go_on", who=node.name, role=node.role, job=left["id"])
+        unfinished_job = self.observe(node).facts.get("job", {})
+        if (
+            unfinished_job.get("state") == "running" and _last_act(unfinished_job) == "pause"
+        ):  # of a worker that died: nothing else ends it
+            self._connection.ask("go_on", who=node.name, role=node.role, job=unfinished_job["id"])
         with self._start_at_boot(node, token, enabled=True):
             self._carry_out(node, "start", f"start-{uuid.uuid4()}", token)
 
-    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, silent: float = inf) -> float:
+    def stop(self, node: NodeSpec, token: int, say: Callable[[str], object] = str, unresponsive_after: float = inf) -> float:
         """As `Host.stop`; seconds by the machine's clock. A controller will not start at boot afterwards."""
-        within = 3 * _TIMEOUT if silent == inf else _SILENT  # a machine that is silent already does not answer this either
+        within = (
+            3 * _TIMEOUT if unresponsive_after == inf else _UNRESPONSIVE_AFTER
+        )  # a machine that is unresponsive already does not answer this either
         with self._start_at_boot(node, token, enabled=False, within=within):
-            return _seconds(
-                self._carry_out(node, "stop", f"stop-{self._process_id(node)}", token, say=say, silent=min(silent, _SILENT)),
+            return _seconds_of_act(
+                self._carry_out(
+                    node,
+                    "stop",
+                    f"stop-{self._process_id(node)}",
+                    token,
+                    say=say,
+                    unresponsive_after=min(unresponsive_after, _UNRESPONSIVE_AFTER),
+                ),
                 "stop",
             )
 
@@ -459,7 +488,7 @@ class AgentHost:
         A node that was killed in its stop is named (R14) and started anyway.
         """
         inputs = {
-            "metas": {folder: _content(text) for folder, text in how.metas.items()},
+            "metas": {folder: _content_with_hash(text) for folder, text in how.metas.items()},
             "pause": _PAUSE,
             "pause_after": how.slow,
         }
@@ -467,26 +496,26 @@ class AgentHost:
         if how.metas:  # a job that is continued keeps the ones that it began with
             job += f"-{files.sha256(json.dumps(sorted(how.metas.items())))[:16]}"
         for _ in range(_TRIES):  # a job that was killed before its pause has not stopped the node yet
-            self._change(node, "restart", token, {"job": job} | inputs)
-            record = self._ended(node, job, until="pause", say=how.say)
+            self._request_change(node, "restart", token, {"job": job} | inputs)
+            record = self._wait_for_job(node, job, until="pause", say=how.say)
             if record["state"] == "failed":  # asked for once more, it would stop the node once more
                 raise _error_of(node.name, record["error"])
             if record["state"] == "done" or _has_begun(record, "pause"):
                 break
-        if (result := _of(record, "stop").get("result")) in _KILLED:
-            text = f"{node.name} did not stop by itself: it was killed after {_seconds(record, 'stop'):.0f} s (systemd's result: {result})."
+        if (result := _act_entry(record, "stop").get("result")) in _KILLED:
+            text = f"{node.name} did not stop by itself: it was killed after {_seconds_of_act(record, 'stop'):.0f} s (systemd's result: {result})."
             how.say(f"ATTENTION: {Reason('R14', text)}")
         try:
-            paused = record["state"] == "running" and _act(record) == "pause"
-            if paused or _seconds(record, "stop") < how.slow:
-                how.while_down(_seconds(record, "stop"))
+            paused = record["state"] == "running" and _last_act(record) == "pause"
+            if paused or _seconds_of_act(record, "stop") < how.slow:
+                how.while_down(_seconds_of_act(record, "stop"))
         finally:
             with contextlib.suppress(Unavailable):  # the job continues by itself after the pause
                 self._connection.ask("go_on", who=node.name, role=node.role, job=job)
-        record = self._ended(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
+        record = self._wait_for_job(node, job, say=how.say)  # a start may take longer than a request waits for the job's lock
         if record["state"] != "done":
-            record = self._carry_out(node, "restart", job, token, say=how.say, silent=inf, **inputs)
-        return _seconds(record, "stop")
+            record = self._carry_out(node, "restart", job, token, say=how.say, unresponsive_after=inf, **inputs)
+        return _seconds_of_act(record, "stop")
 
     def read_properties(self, node: NodeSpec) -> str:
         """As `Host.read_properties`, from one observation."""
@@ -498,7 +527,7 @@ class AgentHost:
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
         """As `Host.put_properties`; the agent checks length and SHA-256 of what arrived."""
         digest = files.sha256(text)
-        self._change(node, "install_file", token, _content(text))
+        self._request_change(node, "install_file", token, _content_with_hash(text))
         return digest
 
     def kept_as(self, node: NodeSpec, text: str) -> str:
@@ -507,16 +536,20 @@ class AgentHost:
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         """Format the node's directories by the agent."""
-        self._change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
+        self._request_change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
+
+    def try_tool(self, node: NodeSpec) -> None:
+        """Run the node's storage tool without any effect; raises `Failed` with what it said."""
+        self._connection.ask("try_tool", 3 * _TIMEOUT, node.name, role=node.role)
 
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
         """Replace the meta.properties of one log directory by the agent."""
-        self._change(node, "write_meta", token, {"folder": folder} | _content(text))
+        self._request_change(node, "write_meta", token, {"folder": folder} | _content_with_hash(text))
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         """As `Host.wipe_storage`; the controller will not start at boot afterwards."""
         with self._start_at_boot(node, token, enabled=False):  # one that was down when the others were stopped
-            self._change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
+            self._request_change(node, "set_aside", token, {"cluster": cluster_id, "node": node.id})
 
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path)."""
@@ -525,7 +558,7 @@ class AgentHost:
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """As `Host.remove`."""
-        self._change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
+        self._request_change(node, "remove", token, {"kinds": list(kinds), "listed": files.sha256(json.dumps(left))})
 
     def log_tail(self, node: NodeSpec) -> str:
         """The last lines of the node's log."""
@@ -540,7 +573,7 @@ class AgentHost:
         failed: Failed | None = None
         try:
             if node.role is NodeRole.CONTROLLER:
-                self._change(node, "boot", token, {"enabled": enabled}, within)
+                self._request_change(node, "boot", token, {"enabled": enabled}, within)
         except Failed as error:
             failed = error
         yield
@@ -552,11 +585,11 @@ class AgentHost:
         birth = self.observe(node).facts["process"]["birth"]
         return files.sha256(birth)[:16] if birth else str(uuid.uuid4())
 
-    def _change(
+    def _request_change(
         self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object], within: float = 3 * _TIMEOUT
     ) -> dict[str, Any]:
-        named = {"cluster": self._cluster_id, "role": node.role, "token": token}
-        return self._connection.ask(verb, within, node.name, **(named | dict(fields)))
+        common_fields = {"cluster": self._cluster_id, "role": node.role, "token": token}
+        return self._connection.ask(verb, within, node.name, **(common_fields | dict(fields)))
 
     def _carry_out(
         self,
@@ -566,78 +599,86 @@ class AgentHost:
         token: int,
         *,
         say: Callable[[str], object] = str,
-        silent: float = _SILENT,
+        unresponsive_after: float = _UNRESPONSIVE_AFTER,
         **inputs: object,
     ) -> dict[str, Any]:
         """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
         for _ in range(_TRIES):
-            self._change(node, verb, token, {"job": job} | inputs)
-            record = self._ended(node, job, say=say, silent=silent)
+            self._request_change(node, verb, token, {"job": job} | inputs)
+            record = self._wait_for_job(node, job, say=say, unresponsive_after=unresponsive_after)
             if record.get("state") == "done":
                 return record
             if record.get("state") == "failed":
                 raise _error_of(node.name, record["error"])
         raise TimedOut(f"{node.name}: its {verb} was killed on its machine {_TRIES} times")
 
-    def _ended(
-        self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str, silent: float = inf
+    def _wait_for_job(
+        self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str, unresponsive_after: float = inf
     ) -> dict[str, Any]:
         """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again.
 
-        Raises `Unreachable` once the machine has not answered for `silent` seconds. A restart, which ends what it began, waits longer.
+        Raises `Unreachable` once the machine has not answered for `unresponsive_after` seconds. A restart, which ends what it began, waits longer.
         """
-        began = said = answered = time.monotonic()
+        began = last_said = answered_at = time.monotonic()
         deadline = began + node.stop_timeout + 2 * _TIMEOUT
         lost: Unavailable | None = None
         while (now := time.monotonic()) < deadline:
-            soon = min(_JOB_ANSWER, silent)
-            again = max(soon, min(_TIMEOUT, silent) - (now - answered))  # a connection that is opened needs longer
-            timeout = _JOB_WAIT + (soon if lost is None else again)
+            answer_timeout = min(_JOB_ANSWER, unresponsive_after)
+            reconnect_timeout = max(
+                answer_timeout, min(_TIMEOUT, unresponsive_after) - (now - answered_at)
+            )  # a connection that is opened needs longer
+            timeout = _JOB_WAIT + (answer_timeout if lost is None else reconnect_timeout)
             try:
                 record = self._connection.ask("job", timeout, node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
                 now = time.monotonic()
-                away = f"{node.name}: its machine has not answered for {now - answered:.0f} s"
-                if now - answered >= silent:
-                    text = f"{away}: it is dead or cut off. If it lives, the job that was begun there goes on. {error}"
+                no_answer_text = f"{node.name}: its machine has not answered for {now - answered_at:.0f} s"
+                if now - answered_at >= unresponsive_after:
+                    text = f"{no_answer_text}: it is dead or isolated. If it lives, the job that was begun there goes on. {error}"
                     raise Unreachable(text, error.reasons) from error
-                if lost is None or now - said >= _SAY_EVERY:
-                    said, left = now, min(deadline - now, answered + silent - now)
-                    say(f"{away}. What was begun continues there; its answer is waited for, {left:.0f} s more. {error}")
+                if lost is None or now - last_said >= _SAY_EVERY:
+                    last_said, seconds_left = now, min(deadline - now, answered_at + unresponsive_after - now)
+                    say(
+                        f"{no_answer_text}. What was begun continues there; its answer is waited for, {seconds_left:.0f} s more. {error}"
+                    )
                 lost = error
-                time.sleep(min(1.0, max(0.0, answered + silent - now)))
+                time.sleep(min(1.0, max(0.0, answered_at + unresponsive_after - now)))
                 continue
-            lost, answered = None, time.monotonic()
+            lost, answered_at = None, time.monotonic()
             if record.get("id") != job:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
             if not record["busy"] or _has_begun(record, until):
                 return record
-            if answered - said >= _SAY_EVERY:
-                said, left = answered, deadline - answered
-                say(f"{node.name}: {_act(record) or 'begins'}, {said - began:.0f} s so far; it is waited for, {left:.0f} s more.")
+            if answered_at - last_said >= _SAY_EVERY:
+                last_said, seconds_left = answered_at, deadline - answered_at
+                say(
+                    f"{node.name}: {_last_act(record) or 'begins'}, {last_said - began:.0f} s so far; it is waited for, {seconds_left:.0f} s more."
+                )
         if lost is not None:
-            raise TimedOut(f"{node.name}: its machine has not answered for {now - answered:.0f} s; {_CONTINUES} {lost}") from lost
+            raise TimedOut(
+                f"{node.name}: its machine has not answered for {now - answered_at:.0f} s; {_CONTINUES} {lost}"
+            ) from lost
         raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
 
 
-def _act(record: Mapping[str, Any]) -> str:
+def _last_act(record: Mapping[str, Any]) -> str:
     """The last act that a job began, empty if it has begun none."""
     return str(record["done"][-1]["act"]) if record["done"] else ""
 
 
 def _has_begun(record: Mapping[str, Any], act: str) -> bool:
-    return bool(_of(record, act))
+    return bool(_act_entry(record, act))
 
 
-def _of(record: Mapping[str, Any], act: str) -> Mapping[str, Any]:
+def _act_entry(record: Mapping[str, Any], act: str) -> Mapping[str, Any]:
     """The entry of an act, empty if it has not begun."""
     return next((entry for entry in record["done"] if entry["act"] == act), {})
 
 
-def _seconds(record: Mapping[str, Any], act: str) -> float:
-    entry = _of(record, act)
+def _seconds_of_act(record: Mapping[str, Any], act: str) -> float:
+    entry = _act_entry(record, act)
     return float(entry["ended"] - entry["began"]) if "ended" in entry else 0.0
 
 
-def _content(text: str) -> dict[str, object]:
+def _content_with_hash(text: str) -> dict[str, object]:
     return {"content": text, "length": len(text), "sha256": files.sha256(text)}

@@ -13,16 +13,16 @@ from typing import Annotated, Any, Final, Literal, NoReturn, NotRequired
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict  # pydantic's own need: before Python 3.12 it takes no other
 
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.text import printable
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed
 
 LARGEST: Final = 8 << 20  # bytes of an answer: a properties file has 1 MiB at most, and a byte of it six characters
 _VALUES: Final = 250_000  # of an answer: of the shortest ones, 8 MiB would take 300 MiB of memory
 _PLAIN: Final = 1 << 20  # bytes of an answer with any characters
 _WIDE: Final = re.compile(rb"\\u[dD][89abAB]")  # the first half of a character beyond the first 65,536
-_SHOWN, _NAMED, _ERROR = 200, 3, 8_000  # characters, of an error's text too; wrong fields that are named
+_SHOWN, _FIELDS, _ERROR = 200, 3, 8_000  # characters, of an error's text too; wrong fields that are named
 _YEAR_9999: Final = 253_402_300_800
 
 _Form = with_config(ConfigDict(strict=True, extra="ignore"))
@@ -96,7 +96,7 @@ class JobFacts(TypedDict, total=False):
     busy: bool
 
 
-def _whole(job: JobFacts) -> JobFacts:
+def _require_state(job: JobFacts) -> JobFacts:
     if "id" in job and not {"state", "done"} <= job.keys():
         raise ValueError("a job has a state and acts that are done")
     if job.get("state") == "failed" and not job.get("error"):
@@ -104,16 +104,16 @@ def _whole(job: JobFacts) -> JobFacts:
     return job
 
 
-def _told(job: JobFacts) -> JobFacts:
+def _require_busy(job: JobFacts) -> JobFacts:
     if "busy" not in job:
         raise ValueError("whether the job is busy is missing")
     return job
 
 
-_Job = Annotated[JobFacts, AfterValidator(_whole)]
+_Job = Annotated[JobFacts, AfterValidator(_require_state)]
 
 
-def _counted(unit: dict[str, str]) -> dict[str, str]:
+def _check_restarts(unit: dict[str, str]) -> dict[str, str]:
     restarts = unit.get("NRestarts", "")
     if not (restarts.isascii() and restarts.isdigit() and len(restarts) <= 10) and restarts:
         raise ValueError("NRestarts is no number")
@@ -121,11 +121,22 @@ def _counted(unit: dict[str, str]) -> dict[str, str]:
 
 
 @_Form
+class SoftwareFacts(TypedDict):
+    """Kafka's release and the path of Java that run, and those that the next start would load; empty for what is not known."""
+
+    release: _Word
+    java: _Path
+    disk_release: _Word
+    disk_java: _Path
+    disk_java_version: _Word
+
+
+@_Form
 class NodeFacts(TypedDict):
     """All that the agent reports of a role."""
 
     process: ProcessFacts
-    unit: Annotated[dict[_Word, str], Field(max_length=100), AfterValidator(_counted)]
+    unit: Annotated[dict[_Word, str], Field(max_length=100), AfterValidator(_check_restarts)]
     boot_enabled: bool | None
     file: FileFacts | None
     log_dirs: Annotated[dict[_Path, FolderFacts], Field(max_length=1_000)]
@@ -134,6 +145,10 @@ class NodeFacts(TypedDict):
     job: NotRequired[_Job]
     failing: NotRequired[str | None]
     unreadable: NotRequired[_Paths | None]
+    starts: NotRequired[_Paths]
+    beside: NotRequired[_Size]
+    behind: NotRequired[bool]
+    software: NotRequired[SoftwareFacts]
 
 
 @_Form
@@ -162,7 +177,7 @@ class Hello(TypedDict):
 
 
 @_Form
-class _Log(TypedDict):
+class _LogAnswer(TypedDict):
     log: str
 
 
@@ -192,11 +207,11 @@ _ENVELOPE: Final[TypeAdapter[Any]] = TypeAdapter(_Answer)
 ANSWERS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "hello": TypeAdapter(Hello),
     "facts": TypeAdapter(NodeFacts),
-    "job": TypeAdapter(Annotated[JobFacts, AfterValidator(_whole), AfterValidator(_told)]),
-    "read_log": TypeAdapter(_Log),
+    "job": TypeAdapter(Annotated[JobFacts, AfterValidator(_require_state), AfterValidator(_require_busy)]),
+    "read_log": TypeAdapter(_LogAnswer),
     "leftovers": TypeAdapter(_Leftovers),
     **dict.fromkeys(("start", "stop", "restart"), _STARTED),
-    **dict.fromkeys(("go_on", "install_file", "write_meta", "format", "set_aside", "remove", "boot"), _DONE),
+    **dict.fromkeys(("go_on", "install_file", "write_meta", "format", "set_aside", "remove", "boot", "try_tool"), _DONE),
 }
 """The form of the answer to each verb."""
 
@@ -209,7 +224,7 @@ def read(name: str, line: bytes) -> dict[str, Any]:
         answer = None
     if answer is None:
         refuse(f"{name}: what answers is no kmigrate-node: {printable(repr(line[:_SHOWN]))}")
-    return _checked(_ENVELOPE, f"{name}: what answers is no kmigrate-node", answer)
+    return _validate(_ENVELOPE, f"{name}: what answers is no kmigrate-node", answer)
 
 
 def _is_wide(line: bytes) -> bool:
@@ -217,21 +232,22 @@ def _is_wide(line: bytes) -> bool:
     return len(line) > _PLAIN and _WIDE.search(line) is not None
 
 
-def checked(name: str, verb: str, answer: Any) -> dict[str, Any]:
+def check_answer(name: str, verb: str, answer: Any) -> dict[str, Any]:
     """What a verb's answer holds, of its declared types. Raises `Failed` (M09)."""
-    return _checked(ANSWERS.get(verb, _DONE), f"{name}: kmigrate-node's answer to {verb} has not its form", answer)
+    return _validate(ANSWERS.get(verb, _DONE), f"{name}: kmigrate-node's answer to {verb} has not its form", answer)
 
 
-def _checked(form: TypeAdapter[Any], what: str, answer: Any) -> dict[str, Any]:
+def _validate(form: TypeAdapter[Any], what: str, answer: Any) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = form.validate_python(answer)
+        fields: dict[str, Any] = form.validate_python(answer)
     except ValidationError as error:
         wrong = [
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False, include_input=False)
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
         ]
-        named = "; ".join(printable(text[:_SHOWN]) for text in wrong[:_NAMED])
-        refuse(f"{what}: {named}{f' and {len(wrong) - _NAMED} more' if len(wrong) > _NAMED else ''}")
-    return found
+        shown_problems = "; ".join(printable(text[:_SHOWN]) for text in wrong[:_FIELDS])
+        refuse(f"{what}: {shown_problems}{f' and {len(wrong) - _FIELDS} more' if len(wrong) > _FIELDS else ''}")
+    return fields
 
 
 def text_of(error: Mapping[str, str]) -> str:

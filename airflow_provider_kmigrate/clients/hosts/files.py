@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.foreign_json import read_json
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, simplify_path
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed
 
 ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a character, so nothing is lost
@@ -35,13 +35,14 @@ def read(path: str) -> str | None:
 def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     """The directories that hold a meta.properties, as Kafka finds them (`log.dirs`, else `log.dir`, else /tmp/kafka-logs).
 
-    A controller without properties has the directory that the cluster file names.
+    A controller without properties has the directory that the cluster file names. As `kmigrate-node` names them: without what does not
+    change where a path leads.
     """
     if keys is None:
         return (node.log_dir,) if node.log_dir else ()
     data = keys.get("log.dirs") or keys.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108  # Kafka's default
     dirs = [part.strip() for part in data.split(",")] + [keys.get("metadata.log.dir", "").strip()]
-    return tuple(dict.fromkeys(part for part in dirs if part))
+    return tuple(dict.fromkeys(simplify_path(part) for part in dirs if part))
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -29,8 +29,8 @@ from math import erf, exp, inf, isfinite, log, nan, sqrt
 from statistics import NormalDist, fmean, median
 from typing import Final
 
-from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst
-from airflow_provider_kmigrate.core.cluster import instance_called
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst_outcome
+from airflow_provider_kmigrate.core.cluster_state.spec import match_instance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
@@ -54,11 +54,11 @@ class RankTest:
     high: float
     smallest: float
 
-    def worse(self, margin: float) -> bool:
+    def is_worse(self, margin: float) -> bool:
         """True if the values are certainly larger, and by more than half the margin (its square root)."""
         return self.p_value < ALPHA and self.estimate > sqrt(margin)
 
-    def within(self, margin: float) -> bool:
+    def is_within(self, margin: float) -> bool:
         """True if the values are certainly less than `margin` times as large, and the test could have detected that much."""
         return self.high < margin and self.smallest <= margin
 
@@ -72,16 +72,16 @@ def rank_test(member: Sequence[float], others: Sequence[Sequence[float]], margin
     pooled = sorted(value for row in others for value in row)
     if not member or not pooled:
         raise ValueError("A rank test needs values of both sides.")
-    error = sqrt(max(_variance(member, pooled) * inflation, _variance_among(others)))
-    share = _share(member, pooled, 0.0)
-    estimate = _factor(member, pooled, 0.5)
-    detected = _factor(member, pooled, 0.5 - (_Z_ALPHA + _Z_POWER) * error) - estimate
-    large = log(margin) / 2 + _factor(member, pooled, 0.5 - _Z_POWER * error) - estimate
+    error = sqrt(max(_null_variance(member, pooled) * inflation, _variance_among_others(others)))
+    share = _share_of_larger_after_shift(member, pooled, shift=0.0)
+    estimate = _shift_for_share(member, pooled, 0.5)
+    detected = _shift_for_share(member, pooled, 0.5 - (_Z_ALPHA + _Z_POWER) * error) - estimate
+    large = log(margin) / 2 + _shift_for_share(member, pooled, 0.5 - _Z_POWER * error) - estimate
     return RankTest(
         p_value=_p_value(share - 0.5, error),
         estimate=exp(estimate),
-        low=exp(_factor(member, pooled, 0.5 + _Z_ALPHA * error)),
-        high=exp(_factor(member, pooled, 0.5 - _Z_ALPHA * error)),
+        low=exp(_shift_for_share(member, pooled, 0.5 + _Z_ALPHA * error)),
+        high=exp(_shift_for_share(member, pooled, 0.5 - _Z_ALPHA * error)),
         smallest=exp(max(detected, large)),
     )
 
@@ -95,32 +95,32 @@ def autocorrelation(rows: Sequence[Sequence[float]]) -> float:
     whole = sum(value * value for row in centred for value in row)
     if not whole:
         return 0.0
-    found = sum(one * other for row in centred for one, other in pairwise(row)) / whole
+    correlation = sum(earlier * later for row in centred for earlier, later in pairwise(row)) / whole
     length = fmean(map(len, centred))
-    return min(max((found + 1 / length) / (1 - 4 / length), 0.0), _MOST_ALIKE)
+    return min(max((correlation + 1 / length) / (1 - 4 / length), 0.0), _MOST_ALIKE)
 
 
-def _share(member: Sequence[float], pooled: Sequence[float], shift: float) -> float:
+def _share_of_larger_after_shift(member: Sequence[float], pooled: Sequence[float], *, shift: float) -> float:
     """U / (m n) after `shift` is taken from the member's values; `pooled` is sorted."""
     below = sum(bisect_left(pooled, value - shift) + bisect_right(pooled, value - shift) for value in member)
     return below / (2 * len(member) * len(pooled))
 
 
-def _factor(member: Sequence[float], pooled: Sequence[float], share: float) -> float:
+def _shift_for_share(member: Sequence[float], pooled: Sequence[float], share: float) -> float:
     """The shift after which U / (m n) is `share`; unbounded outside of (0, 1)."""
     if not 0 < share < 1:
         return inf if share <= 0 else -inf
     low, high = min(member) - pooled[-1] - 1, max(member) - pooled[0] + 1
     while high - low > 1e-6:
         middle = (low + high) / 2
-        above = _share(member, pooled, middle) - share
+        above = _share_of_larger_after_shift(member, pooled, shift=middle) - share
         if above == 0 or middle in (low, high):
             return middle
         low, high = (middle, high) if above > 0 else (low, middle)
     return (low + high) / 2
 
 
-def _variance(member: Sequence[float], pooled: Sequence[float]) -> float:
+def _null_variance(member: Sequence[float], pooled: Sequence[float]) -> float:
     """The variance of U / (m n) without a difference, corrected for ties."""
     m, n = len(member), len(pooled)
     size = m + n
@@ -128,20 +128,20 @@ def _variance(member: Sequence[float], pooled: Sequence[float]) -> float:
     return (size + 1 - ties / (size * (size - 1))) / (12 * m * n)
 
 
-def _variance_among(others: Sequence[Sequence[float]]) -> float:
+def _variance_among_others(others: Sequence[Sequence[float]]) -> float:
     """The variance of U / (m n) among the others, each compared with the rest of them; a member is no better known than this.
 
     Without it, members with lasting differences would be called worse, or within the margin, far too often: minutes of one member
     do not replace more members.
     """
-    known = [row for row in others if row]
-    k = len(known)
+    rows_with_values = [row for row in others if row]
+    k = len(rows_with_values)
     if k < 3:
         return 0.0
     shares = []
-    for at, row in enumerate(known):
-        rest = sorted(value for other in (*known[:at], *known[at + 1 :]) for value in other)
-        shares.append(_share(row, rest, 0.0))
+    for at, row in enumerate(rows_with_values):
+        rest = sorted(value for other in (*rows_with_values[:at], *rows_with_values[at + 1 :]) for value in other)
+        shares.append(_share_of_larger_after_shift(row, rest, shift=0.0))
     # Against k - 1 members each share differs by k / (k - 1) too much, which is kept: few members show little of their
     # differences.
     return sum((share - 0.5) ** 2 for share in shares) / (k - 1) * (1 + 1 / k)
@@ -191,9 +191,9 @@ class CanaryPlan:
         """The instances that are compared, the canary first."""
         return (self.canary, *self.baseline)
 
-    def instance(self, writer: str) -> str | None:
+    def instance_of(self, writer: str) -> str | None:
         """The instance whose process wrote the event."""
-        return instance_called(writer, self.group, self.members)
+        return match_instance(writer, self.group, self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +221,18 @@ class CanaryTimes:
     after: int
 
     @property
-    def _ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _periods(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """The time before and the time after, from .. before."""
         first, last = self.left_ms - self.before * self.interval_ms, self.settled_ms + self.after * self.interval_ms
         return (first, self.left_ms), (self.settled_ms, last)
 
-    def spans(self) -> tuple[range, ...]:
+    def interval_starts(self) -> tuple[range, ...]:
         """The starts of the intervals before and after."""
-        return tuple(range(begin, end, self.interval_ms) for begin, end in self._ends)
+        return tuple(range(begin, end, self.interval_ms) for begin, end in self._periods)
 
-    def begin_of(self, t_ms: int) -> int | None:
+    def interval_start(self, t_ms: int) -> int | None:
         """The start of the interval that holds this time; None: no interval holds it."""
-        for begin, end in self._ends:
+        for begin, end in self._periods:
             if begin <= t_ms < end:
                 return begin + (t_ms - begin) // self.interval_ms * self.interval_ms
         return None
@@ -242,34 +242,37 @@ Measured = Mapping[tuple[str, int], tuple[int, float | None]]
 """The data delivered to an instance in the interval with this start: records, and the metric's value."""
 
 
-def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> CanaryTimes | None:
+def find_canary_times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> CanaryTimes | None:
     """The times to compare; None if the canary was not observed both before and after its change, which came after `since`.
 
     They begin when all members are there, and end with the last event of the slowest member that still writes: an interval that a
     client has not reported yet is not an interval without records.
     """
-    own = {name: sorted((span.start_ms, span.last_ms) for span in _of(processes, plan, name)) for name in plan.members}
-    change = _change(own[plan.canary], since)
+    member_spans = {
+        name: sorted((span.start_ms, span.last_ms) for span in _processes_of_instance(processes, plan, name))
+        for name in plan.members
+    }
+    change = _find_change(member_spans[plan.canary], since)
     if change is None:
         return None
     began, ended, restarted = change
     settled = restarted + plan.settle_ms
-    newest = [max(last for _, last in found) for found in own.values() if found]
+    newest = [max(last for _, last in spans) for spans in member_spans.values() if spans]
     reported = min(last for last in newest if last >= max(newest) - _NOT_WAITED_FOR_MS)
-    first = max(began + plan.settle_ms, *(found[0][0] for found in own.values() if found))
+    first = max(began + plan.settle_ms, *(spans[0][0] for spans in member_spans.values() if spans))
     before = min(HISTORY * plan.window, max(0, ended - first) // plan.interval_ms)
     after = min(plan.window, max(0, reported - settled) // plan.interval_ms)
     return CanaryTimes(plan.interval_ms, min(ended, restarted), settled, before, after)
 
 
-def _change(spans: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int, int] | None:
+def _find_change(spans: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int, int] | None:
     """When the process before the change began and ended, and when the one after it began."""
     at = next((at for at, (start, _) in enumerate(spans) if since is not None and start >= since), len(spans) - 1)
     return (*spans[at - 1], spans[at][0]) if at > 0 else None
 
 
-def _of(processes: Collection[ProcessSpan], plan: CanaryPlan, instance: str) -> list[ProcessSpan]:
-    return [span for span in processes if plan.instance(span.writer) == instance]
+def _processes_of_instance(processes: Collection[ProcessSpan], plan: CanaryPlan, instance: str) -> list[ProcessSpan]:
+    return [span for span in processes if plan.instance_of(span.writer) == instance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,33 +286,36 @@ class MemberWindow:
     values: tuple[float | None, ...]
     records: tuple[int | None, ...]
 
-    def logs(self) -> list[float]:
+    def logarithms(self) -> list[float]:
         """The values as logarithms; NaN: unknown."""
-        return [nan if records is None else _log(value) for value, records in zip(self.values, self.records, strict=True)]
+        return [
+            nan if records is None else _floored_logarithm(value)
+            for value, records in zip(self.values, self.records, strict=True)
+        ]
 
     @property
-    def measured(self) -> int:
+    def measured_count(self) -> int:
         """The number of intervals with a value that counts."""
-        return sum(map(isfinite, self.logs()))
+        return sum(map(isfinite, self.logarithms()))
 
     @property
-    def unaccounted(self) -> float:
+    def unaccounted_share(self) -> float:
         """Share of the intervals that the audit cannot account for; 1 for an empty window."""
         return self.records.count(None) / len(self.records) if self.records else 1.0
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if nothing was delivered in any known interval."""
         return not any(self.records)
 
     @property
-    def quiet(self) -> float:
+    def quiet_share(self) -> float:
         """Share of the known intervals in which nothing was delivered; 0 if there are none."""
-        known = [records for records in self.records if records is not None]
-        return known.count(0) / len(known) if known else 0.0
+        known_counts = [records for records in self.records if records is not None]
+        return known_counts.count(0) / len(known_counts) if known_counts else 0.0
 
 
-def _log(value: float | None) -> float:
+def _floored_logarithm(value: float | None) -> float:
     return nan if value is None or not isfinite(value) else log(max(value, RESOLUTION))
 
 
@@ -322,169 +328,181 @@ class MemberSeries:
     after: MemberWindow
 
     @property
-    def unaccounted(self) -> float:
+    def unaccounted_share(self) -> float:
         """The larger of both windows' shares."""
-        return max(self.before.unaccounted, self.after.unaccounted)
+        return max(self.before.unaccounted_share, self.after.unaccounted_share)
 
     @property
-    def quieter(self) -> float:
+    def quiet_share_growth(self) -> float:
         """The growth of the share of its quiet intervals."""
-        return self.after.quiet - self.before.quiet
+        return self.after.quiet_share - self.before.quiet_share
 
     @property
-    def measured(self) -> int:
+    def measured_count(self) -> int:
         """The number of intervals with a value, in the window that has fewer."""
-        return min(self.before.measured, self.after.measured)
+        return min(self.before.measured_count, self.after.measured_count)
 
 
-def series(
-    processes: Collection[ProcessSpan], measured: Measured, found: CanaryTimes, plan: CanaryPlan
+def build_series(
+    processes: Collection[ProcessSpan], measured: Measured, canary_times: CanaryTimes, plan: CanaryPlan
 ) -> tuple[MemberSeries, ...]:
     """Each member over these times, the canary first. An interval that no process of a member covers is unaccounted for."""
 
-    def window(name: str, own: Sequence[ProcessSpan], begins: Sequence[int]) -> MemberWindow:
-        covered = [any(span.covers(begin, begin + found.interval_ms) for span in own) for begin in begins]
+    def build_window(name: str, own_processes: Sequence[ProcessSpan], begins: Sequence[int]) -> MemberWindow:
+        covered = [any(span.covers(begin, begin + canary_times.interval_ms) for span in own_processes) for begin in begins]
         cells = [measured.get((name, begin)) for begin in begins]
-        records = tuple((cell[0] if cell else 0) if known else None for known, cell in zip(covered, cells, strict=True))
+        records = tuple((cell[0] if cell else 0) if is_covered else None for is_covered, cell in zip(covered, cells, strict=True))
         return MemberWindow(tuple(cell[1] if cell else None for cell in cells), records)
 
-    def member(name: str) -> MemberSeries:
-        own = _of(processes, plan, name)
-        return MemberSeries(name, *(window(name, own, begins) for begins in found.spans()))
+    def build_member(name: str) -> MemberSeries:
+        own_spans = _processes_of_instance(processes, plan, name)
+        return MemberSeries(name, *(build_window(name, own_spans, begins) for begins in canary_times.interval_starts()))
 
-    return tuple(map(member, plan.members))
+    return tuple(map(build_member, plan.members))
 
 
-def unseen(plan: CanaryPlan, invariants: Iterable[AuditFinding]) -> CanaryVerdict:
+def judge_unobserved_canary(plan: CanaryPlan, invariants: Iterable[AuditFinding]) -> CanaryVerdict:
     """The verdict if there are no `times`."""
     text = f"{plan.canary} of group {plan.group} did not write events both before and after a restart."
-    return _verdict(plan, 0, [*invariants, _doubt(AuditCause.CANARY_UNSEEN, text)])
+    return _build_verdict(plan, 0, [*invariants, _inconclusive_finding(AuditCause.CANARY_UNSEEN, text)])
 
 
-def judge(members: Sequence[MemberSeries], invariants: Iterable[AuditFinding], plan: CanaryPlan) -> CanaryVerdict:
+def judge_canary(members: Sequence[MemberSeries], invariants: Iterable[AuditFinding], plan: CanaryPlan) -> CanaryVerdict:
     """The verdict over these series, the canary's first. `invariants`: the audit's findings on it; a FAIL among them decides."""
-    reached = min((len(each.after.values) for each in members), default=0)
+    reached = min((len(member.after.values) for member in members), default=0)
     if reached < plan.window:
         text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
-        return _verdict(plan, reached, [*invariants, _doubt(AuditCause.WINDOW_OPEN, text)])
-    kept, findings = _comparable(members)
-    old = len(kept) - (members[0] in kept)
+        return _build_verdict(plan, reached, [*invariants, _inconclusive_finding(AuditCause.WINDOW_OPEN, text)])
+    comparable_members, findings = _select_comparable(members)
+    baseline_count = len(comparable_members) - (members[0] in comparable_members)
     if any(finding.outcome is AuditOutcome.INCONCLUSIVE for finding in findings):
-        return _verdict(plan, reached, [*invariants, *findings], baseline=old)
-    test = _test(kept, plan.margin)
-    return _verdict(plan, reached, [*invariants, *findings, *_gone_quiet(kept), _conclusion(test, plan)], old, test)
+        return _build_verdict(plan, reached, [*invariants, *findings], baseline=baseline_count)
+    test = _run_rank_test(comparable_members, plan.margin)
+    return _build_verdict(
+        plan,
+        reached,
+        [*invariants, *findings, *_check_gone_quiet(comparable_members), _conclude(test, plan)],
+        baseline_count,
+        test,
+    )
 
 
-def _verdict(
+def _build_verdict(
     plan: CanaryPlan, reached: int, findings: Sequence[AuditFinding], baseline: int = 0, test: RankTest | None = None
 ) -> CanaryVerdict:
-    outcome = worst(finding.outcome for finding in findings)
+    outcome = worst_outcome(finding.outcome for finding in findings)
     verdict = CanaryVerdict(outcome, METRIC, plan.margin, plan.window, reached, baseline, findings=tuple(findings))
     return replace(verdict, **asdict(test)) if test else verdict
 
 
-def _test(kept: Sequence[MemberSeries], margin: float) -> RankTest:
+def _run_rank_test(comparable_members: Sequence[MemberSeries], margin: float) -> RankTest:
     """The rank test over the values without load and lasting differences."""
-    before = [_known(row) for row in _without_load([each.before for each in kept])]
-    after = [_known(row) for row in _without_load([each.after for each in kept])]
+    before = [_finite_only(row) for row in _log_ratios_to_median([member.before for member in comparable_members])]
+    after = [_finite_only(row) for row in _log_ratios_to_median([member.after for member in comparable_members])]
     level = [median(row) for row in before]
     canary, *others = ([value - own for value in row] for row, own in zip(after, level, strict=True))
     # Neighbouring intervals are alike and count for less than as many independent ones; the median before is not exact either.
-    alike, compared = autocorrelation([*before, *after]), min(map(len, after)) / min(map(len, before))
-    return rank_test(canary, others, margin, (1 + alike) / (1 - alike) * (1 + compared))
+    correlation, length_ratio = autocorrelation([*before, *after]), min(map(len, after)) / min(map(len, before))
+    return rank_test(canary, others, margin, (1 + correlation) / (1 - correlation) * (1 + length_ratio))
 
 
-def _without_load(windows: Sequence[MemberWindow]) -> list[list[float]]:
+def _log_ratios_to_median(windows: Sequence[MemberWindow]) -> list[list[float]]:
     """Logarithms of each member's values, less their median over the members in each interval."""
-    rows = [window.logs() for window in windows]
-    common = [median(_known(column) or [0.0]) for column in zip(*rows, strict=True)]
+    rows = [window.logarithms() for window in windows]
+    common = [median(_finite_only(column) or [0.0]) for column in zip(*rows, strict=True)]
     return [[value - usual for value, usual in zip(row, common, strict=True)] for row in rows]
 
 
-def _known(values: Iterable[float]) -> list[float]:
+def _finite_only(values: Iterable[float]) -> list[float]:
     return [value for value in values if isfinite(value)]
 
 
-def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[AuditFinding]]:
+def _select_comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[AuditFinding]]:
     """The members that can be compared, and what prevents it; an INCONCLUSIVE among the grounds forbids the comparison."""
-    blind = [each for each in members if each.unaccounted > _MAX_UNACCOUNTED]
-    quiet = [each for each in members if each not in blind and each.measured < MIN_POINTS]
-    kept = [each for each in members if each not in blind and each not in quiet]
-    return kept, [*_blind(members, blind), *_quiet(members, quiet), *_few(members, kept)]
+    unaccounted_members = [member for member in members if member.unaccounted_share > _MAX_UNACCOUNTED]
+    quiet_members = [member for member in members if member not in unaccounted_members and member.measured_count < MIN_POINTS]
+    comparable_members = [member for member in members if member not in unaccounted_members and member not in quiet_members]
+    return comparable_members, [
+        *_check_missing_events(members, unaccounted_members),
+        *_check_few_values(members, quiet_members),
+        *_check_member_count(members, comparable_members),
+    ]
 
 
-def _spare(left_out: Sequence[MemberSeries], members: Sequence[MemberSeries]) -> bool:
+def _can_leave_out(left_out: Sequence[MemberSeries], members: Sequence[MemberSeries]) -> bool:
     """True if the comparison can do without these members; never without the canary."""
     return members[0] not in left_out and len(left_out) <= _MAX_LEFT_OUT * (len(members) - 1)
 
 
-def _named(members: Iterable[MemberSeries]) -> str:
+def _join_member_names(members: Iterable[MemberSeries]) -> str:
     return ", ".join(sorted(member.member for member in members))
 
 
-def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
-    if not blind:
+def _check_missing_events(members: Sequence[MemberSeries], unaccounted_members: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
+    if not unaccounted_members:
         return
-    text = f"{METRIC}: audit events are missing for {_named(blind)}"
-    if _spare(blind, members):
-        yield _note(AuditCause.LEFT_OUT, f"{text}; left out of the baseline.")
+    text = f"{METRIC}: audit events are missing for {_join_member_names(unaccounted_members)}"
+    if _can_leave_out(unaccounted_members, members):
+        yield _passing_finding(AuditCause.LEFT_OUT, f"{text}; left out of the baseline.")
     else:
-        yield _doubt(AuditCause.MEMBER_EVENTS_LOST, f"{text}.")
+        yield _inconclusive_finding(AuditCause.MEMBER_EVENTS_LOST, f"{text}.")
 
 
-def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
+def _check_few_values(members: Sequence[MemberSeries], quiet_members: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     """Members with too few values: no member had traffic, the canary had none, or the windows are short."""
-    if not quiet:
+    if not quiet_members:
         return
     canary = members[0]
-    if all(each.after.idle for each in members):
-        yield _doubt(AuditCause.NO_TRAFFIC, f"{METRIC}: nothing was delivered to any member.")
-    elif canary in quiet and canary.after.idle:
+    if all(member.after.is_idle for member in members):
+        yield _inconclusive_finding(AuditCause.NO_TRAFFIC, f"{METRIC}: nothing was delivered to any member.")
+    elif canary in quiet_members and canary.after.is_idle:
         text = f"{METRIC}: nothing was delivered to {canary.member}, while others had traffic."
-        yield _doubt(AuditCause.CANARY_IDLE, text)
-    elif _spare(quiet, members):
-        yield _note(AuditCause.LEFT_OUT, f"{METRIC}: too few values from {_named(quiet)}; left out of the baseline.")
+        yield _inconclusive_finding(AuditCause.CANARY_IDLE, text)
+    elif _can_leave_out(quiet_members, members):
+        yield _passing_finding(
+            AuditCause.LEFT_OUT, f"{METRIC}: too few values from {_join_member_names(quiet_members)}; left out of the baseline."
+        )
     else:
-        text = f"{METRIC}: fewer than {MIN_POINTS} values, before or after the change, from {_named(quiet)}."
-        yield _doubt(AuditCause.FEW_VALUES, text)
+        text = f"{METRIC}: fewer than {MIN_POINTS} values, before or after the change, from {_join_member_names(quiet_members)}."
+        yield _inconclusive_finding(AuditCause.FEW_VALUES, text)
 
 
-def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
+def _check_gone_quiet(comparable_members: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
     """A canary that was delivered records, then none while others were: its good intervals do not show that."""
-    canary, *others = kept
-    if canary.quieter > sum(each.quieter for each in others) / len(others) + _MAX_QUIETER:
+    canary, *others = comparable_members
+    if canary.quiet_share_growth > sum(other.quiet_share_growth for other in others) / len(others) + _MAX_QUIETER:
         text = (
-            f"{METRIC}: in {canary.after.quiet:.0%} of the intervals ({canary.before.quiet:.0%} before) nothing was delivered to "
+            f"{METRIC}: in {canary.after.quiet_share:.0%} of the intervals ({canary.before.quiet_share:.0%} before) nothing was delivered to "
             f"{canary.member}, while others had traffic."
         )
-        yield _doubt(AuditCause.CANARY_IDLE, text)
+        yield _inconclusive_finding(AuditCause.CANARY_IDLE, text)
 
 
-def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
-    there = members[0] in kept
-    old = len(kept) - there
-    if old < MIN_BASELINE or not there:
-        text = f"{METRIC}: {'the canary' if there else 'no canary'} and {old} baseline members can be compared."
-        yield _doubt(AuditCause.FEW_MEMBERS, text)
+def _check_member_count(members: Sequence[MemberSeries], comparable_members: Sequence[MemberSeries]) -> Iterator[AuditFinding]:
+    has_canary = members[0] in comparable_members
+    baseline_count = len(comparable_members) - has_canary
+    if baseline_count < MIN_BASELINE or not has_canary:
+        text = f"{METRIC}: {'the canary' if has_canary else 'no canary'} and {baseline_count} baseline members can be compared."
+        yield _inconclusive_finding(AuditCause.FEW_MEMBERS, text)
 
 
-def _conclusion(test: RankTest, plan: CanaryPlan) -> AuditFinding:
+def _conclude(test: RankTest, plan: CanaryPlan) -> AuditFinding:
     text = (
         f"{METRIC}: {plan.canary} is {test.estimate:.3g} times as late as the others (between {test.low:.3g} and {test.high:.3g}), "
         f"the margin is {plan.margin:.3g}"
     )
-    if test.worse(plan.margin):
+    if test.is_worse(plan.margin):
         text += f": worse, and more than such members differ by themselves (p = {test.p_value:.2g})."
         return AuditFinding.of(AuditOutcome.FAIL, AuditCause.CANARY_WORSE, text)
     smallest = f"The smallest effect that this window could have detected is {test.smallest:.3g} (with probability {POWER:.0%})."
-    if test.within(plan.margin):
-        return _note(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
-    return _doubt(AuditCause.CANARY_UNCLEAR, f"{text}: it could be either. {smallest}")
+    if test.is_within(plan.margin):
+        return _passing_finding(AuditCause.CANARY_WITHIN, f"{text}: within the margin. {smallest}")
+    return _inconclusive_finding(AuditCause.CANARY_UNCLEAR, f"{text}: it could be either. {smallest}")
 
 
-def _doubt(cause: AuditCause, text: str) -> AuditFinding:
+def _inconclusive_finding(cause: AuditCause, text: str) -> AuditFinding:
     return AuditFinding.of(AuditOutcome.INCONCLUSIVE, cause, text)
 
 
-def _note(cause: AuditCause, text: str) -> AuditFinding:
+def _passing_finding(cause: AuditCause, text: str) -> AuditFinding:
     return AuditFinding.of(AuditOutcome.PASS, cause, text)

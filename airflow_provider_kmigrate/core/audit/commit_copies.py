@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.audit.commit_tracks import unreadable_records
+from airflow_provider_kmigrate.core.audit.commit_tracks import check_unreadable_records
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
 from airflow_provider_kmigrate.core.ledger.facts import Case
-from airflow_provider_kmigrate.core.offsets_repair import CopyState, JudgedCopies, StoredCommit
+from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import CopyState, JudgedCopies, StoredCommit
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.text import join_ids, number, summarize
+from airflow_provider_kmigrate.core.shared.text import format_number, join_ids, summarize
 
 _CASES: Final = 20
 
@@ -54,14 +54,14 @@ class OffsetsFacts:
         return {
             **plain,
             "totals": {state.name: count for state, count in self.totals.items()},
-            "shown": list(map(_as_dict, self.shown)),
+            "shown": list(map(_copies_as_dict, self.shown)),
         }
 
 
-def _as_dict(shown: ShownCopies) -> dict[str, Any]:
+def _copies_as_dict(shown: ShownCopies) -> dict[str, Any]:
     judged, course = shown.judged, [commit.as_dict() for commit in shown.course]
-    known = {**judged.key._asdict(), "home": judged.home, "state": judged.state.name, "doubts": list(judged.doubts)}
-    return {**known, "copies": [copy.as_dict() for copy in judged.values], "course": course}
+    commit_fields = {**judged.key._asdict(), "home": judged.home, "state": judged.state.name, "doubts": list(judged.doubts)}
+    return {**commit_fields, "copies": [copy.as_dict() for copy in judged.values], "course": course}
 
 
 _FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {
@@ -84,39 +84,44 @@ _FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {
 }
 
 
-def findings(facts: OffsetsFacts) -> list[AuditFinding]:
+def check_commits(facts: OffsetsFacts) -> list[AuditFinding]:
     """The findings about all commits, at level L0; each that is not where it belongs fails the audit."""
-    return [*_wrong(facts), *_states(facts), *unreadable_records(facts.unreadable), _read(facts)]
+    return [
+        *_check_copy_states(facts),
+        *_check_group_states(facts),
+        *check_unreadable_records(facts.unreadable),
+        _report_read_commits(facts),
+    ]
 
 
-def _wrong(facts: OffsetsFacts) -> Iterator[AuditFinding]:
+def _check_copy_states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
     for state, (cause, text) in _FOUND.items():
         if many := facts.totals.get(state, 0):
-            cases = [_case(one.judged) for one in facts.shown if one.judged.state is state]
-            words = f"{text.format(number(many))}{_of_count(facts)}"
+            cases = [_case_of_copies(shown.judged) for shown in facts.shown if shown.judged.state is state]
+            words = f"{text.format(format_number(many))}{_describe_partition_count(facts)}"
             yield AuditFinding.of(AuditOutcome.FAIL, cause, words, Level.LOG, many, tuple(cases[:_CASES]))
 
 
-def _of_count(facts: OffsetsFacts) -> str:
-    was = f", and had {join_ids(facts.earlier)} when they were written" if len(facts.earlier) == 1 else ""
-    return f" __consumer_offsets has {facts.count} partitions{was}."
+def _describe_partition_count(facts: OffsetsFacts) -> str:
+    earlier_count = f", and had {join_ids(facts.earlier)} when they were written" if len(facts.earlier) == 1 else ""
+    return f" __consumer_offsets has {facts.count} partitions{earlier_count}."
 
 
-def _states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
+def _check_group_states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
     if facts.states:
-        text = f"{number(facts.states)} groups have a state of their own in another partition too, which can hide their offsets."
+        text = f"{format_number(facts.states)} groups have a state of their own in another partition too, which can hide their offsets."
         yield AuditFinding.of(AuditOutcome.FAIL, AuditCause.COPIES_LEFT, text, Level.LOG, facts.states)
 
 
-def _read(facts: OffsetsFacts) -> AuditFinding:
+def _report_read_commits(facts: OffsetsFacts) -> AuditFinding:
     if not facts.count:
         text = "There is no __consumer_offsets: no group has ever committed."
     else:
-        text = f"{number(facts.commits)} commits of {number(facts.groups)} groups in {facts.count} partitions of __consumer_offsets were read."
+        text = f"{format_number(facts.commits)} commits of {format_number(facts.groups)} groups in {facts.count} partitions of __consumer_offsets were read."
     return AuditFinding.of(AuditOutcome.PASS, AuditCause.COMMITS_READ, text, Level.LOG, facts.commits)
 
 
-def _case(judged: JudgedCopies) -> Case:
+def _case_of_copies(judged: JudgedCopies) -> Case:
     offsets = [copy.offset or 0 for copy in judged.copies]
     note = summarize([copy.text for copy in judged.values], apart="; ")
     first, last, key = min(offsets), max(offsets), judged.key

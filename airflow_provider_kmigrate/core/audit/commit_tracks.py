@@ -15,8 +15,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
-from airflow_provider_kmigrate.core.audit.offsets_records import (
+from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other_version
+from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.migration.coordinator import hash_group
+from airflow_provider_kmigrate.core.offsets_topic.offsets_records import (
     BadRecord,
     ConsumerMember,
     GroupRemoved,
@@ -25,14 +31,8 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     OffsetRemoved,
     RawRecord,
     Record,
-    decode,
+    decode_record,
 )
-from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level
-from airflow_provider_kmigrate.core.coordination.registration import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.coordinator import magnitude
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _KEPT: Final = 20  # steps kept of a track
@@ -55,7 +55,7 @@ class OffsetStep(NamedTuple):
     at: int = 0
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """True if it is not below the offsets committed a few commits, and at most a minute, before.
 
         A commit that was sent earlier and retried when the coordinator moved looks so (librdkafka; observed at a broker's
@@ -64,7 +64,7 @@ class OffsetStep(NamedTuple):
         lately = [offset for offset, t_ms in self.prior if self.t_ms - t_ms <= _LATE_MS]
         return min(lately, default=self.before) <= self.after < self.before
 
-    def after_track(self, earlier: Track) -> OffsetStep:
+    def with_earlier_track(self, earlier: Track) -> OffsetStep:
         """The same, with what came earlier too."""
         return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :], at=earlier.count + self.at)
 
@@ -110,43 +110,43 @@ class Track:
         opening, recent = Opening(offset, t_ms, place), ((offset, t_ms),)
         return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=recent)
 
-    def then(self, later: Track) -> Track:
+    def joined_with(self, later: Track) -> Track:
         """Joins this stretch with `later`, the next one."""
-        back, again = self.back_to(later), self.again_in(later)
+        steps_back, steps_over_removal = self.find_step_back(later), self.find_step_over_removal(later)
         return Track(
             self.first,
             later.last,
             self.first_ms,
             later.last_ms,
             self.count + later.count,
-            (*self.backs, *back, *(step.after_track(self) for step in later.backs))[:_KEPT],
-            self.back_count + len(back) + later.back_count,
-            (*self.agains, *again, *(step.after_track(self) for step in later.agains))[:_KEPT],
+            (*self.backs, *steps_back, *(step.with_earlier_track(self) for step in later.backs))[:_KEPT],
+            self.back_count + len(steps_back) + later.back_count,
+            (*self.agains, *steps_over_removal, *(step.with_earlier_track(self) for step in later.agains))[:_KEPT],
             self.opening or (later.opening and later.opening._replace(at=self.count + later.opening.at)),
             self.closing if later.closing is None else later.closing,
-            self._moved_ms(later),
+            self._joined_moved_ms(later),
             max(self.pause, later.pause, later.first_ms - self.last_ms),
             (*self.recent, *later.recent)[-_RECENT:],
         )
 
-    def _moved_ms(self, later: Track) -> int:
+    def _joined_moved_ms(self, later: Track) -> int:
         if later.opening is None:
             return self.moved_ms
         stays = later.opening.offset == self.closing and later.moved_ms == later.opening.t_ms
         return self.moved_ms if stays else later.moved_ms
 
-    def back_to(self, later: Track) -> tuple[OffsetStep, ...]:
+    def find_step_back(self, later: Track) -> tuple[OffsetStep, ...]:
         """The step between this stretch and the next one, if it goes back, with a removal between them or not."""
-        step = self._step(later)
+        step = self._step_to(later)
         return (step,) if step and step.after < step.before else ()
 
-    def again_in(self, later: Track) -> tuple[OffsetStep, ...]:
+    def find_step_over_removal(self, later: Track) -> tuple[OffsetStep, ...]:
         """That step, if it goes forward over a removal: the offsets between certainly had no reader."""
-        step = self._step(later)
+        step = self._step_to(later)
         removed = self.last is None or later.first is None
         return (step,) if step and removed and step.after > step.before else ()
 
-    def _step(self, later: Track) -> OffsetStep | None:
+    def _step_to(self, later: Track) -> OffsetStep | None:
         if self.closing is None or later.opening is None:
             return None
         offset, t_ms, place, at = later.opening
@@ -167,10 +167,10 @@ class Tracks:
     left_ms: dict[str, int] = field(default_factory=dict)
     refused: int = 0  # records that could not be read: what they say of their groups is unknown
 
-    def read(self, raw: RawRecord) -> None:
+    def add_raw(self, raw: RawRecord) -> None:
         """Decode one record and add it, or count it as refused."""
         try:
-            self.add(raw, decode(raw.key, raw.value))
+            self.add(raw, decode_record(raw.key, raw.value))
         except BadRecord:
             self.refused += 1
 
@@ -178,9 +178,9 @@ class Tracks:
         """Add one record, in the order of its partition of the topic."""
         match record:
             case OffsetCommitted():
-                self._append(_key(record), Track.of(record.offset, record.commit_ms, raw.offset))
+                self._append(_group_partition(record), Track.of(record.offset, record.commit_ms, raw.offset))
             case OffsetRemoved():
-                self._append(_key(record), Track.of(None, raw.t_ms))
+                self._append(_group_partition(record), Track.of(None, raw.t_ms))
             case GroupState():
                 self.members[record.group] = record.members
                 if not record.members:
@@ -193,8 +193,8 @@ class Tracks:
                     self.left_ms[group] = raw.t_ms
 
     def _append(self, key: GroupPartition, track: Track) -> None:
-        known = self.found.get(key)
-        self.found[key] = track if known is None else known.then(track)
+        earlier = self.found.get(key)
+        self.found[key] = track if earlier is None else earlier.joined_with(track)
 
     def join(self, later: Tracks) -> None:
         """Add the tracks of the stretch that follows."""
@@ -207,7 +207,7 @@ class Tracks:
             self.consumers.setdefault(group, {}).update(consumers)
 
 
-def _key(record: OffsetCommitted | OffsetRemoved) -> GroupPartition:
+def _group_partition(record: OffsetCommitted | OffsetRemoved) -> GroupPartition:
     return GroupPartition(record.group, record.topic, record.partition)
 
 
@@ -236,15 +236,15 @@ class CommitSnapshot:
     marks: Mapping[TopicPartition, LogMark] = field(default_factory=dict)
     left_ms: Mapping[str, int] = field(default_factory=dict)  # when members last left a group; is not kept
 
-    def joined(self, later: CommitSnapshot) -> CommitSnapshot:
+    def joined_with(self, later: CommitSnapshot) -> CommitSnapshot:
         """Everything up to the later observation. Its unreadable records count; this one's were judged already."""
-        tracks = self.copied_tracks()
-        tracks.join(later.copied_tracks())
+        tracks = self.copy_tracks()
+        tracks.join(later.copy_tracks())
         return replace(later, tracks=tracks.found, members=tracks.members, consumers=tracks.consumers)
 
-    def copied_tracks(self) -> Tracks:
+    def copy_tracks(self) -> Tracks:
         """Its tracks, to be joined with later ones."""
-        consumers = {group: dict(found) for group, found in self.consumers.items()}
+        consumers = {group: dict(members) for group, members in self.consumers.items()}
         return Tracks(dict(self.tracks), dict(self.members), consumers)
 
     def has_members(self, group: str) -> bool:
@@ -293,21 +293,25 @@ def judge_commits(
     Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
     that is reported.
     """
-    change = _Change(before, after, before.joined(after), patience)
-    stalled = ((_Shown.STALLED, case) for case in change.stalled(ends, waiting))
+    change = _Change(before, after, before.joined_with(after), patience)
+    stalled = ((_Shown.STALLED, case) for case in change.find_stalled(ends, waiting))
     cases: dict[_Shown, list[Case]] = {shown: [] for shown in _Shown}
-    for shown, case in (*change.gone_back(resetting_groups), *change.removed(), *stalled):
+    for shown, case in (*change.find_steps_back(resetting_groups), *change.find_removals(), *stalled):
         cases[shown].append(case)
     dropped = Counter[_Shown]()  # steps back beyond those that a track keeps
     for key, track in after.tracks.items():
         dropped[_Shown.MEANT if key.group in resetting_groups else _Shown.BACK] += track.back_count - len(track.backs)
-    findings = [_finding(shown, found, len(found) + dropped[shown]) for shown, found in cases.items() if found]
-    return [*compare_marks(before.marks, after.marks), *findings, *unreadable_records(before.refused + after.refused)]
+    findings = [
+        _build_finding(shown, shown_cases, len(shown_cases) + dropped[shown])
+        for shown, shown_cases in cases.items()
+        if shown_cases
+    ]
+    return [*compare_marks(before.marks, after.marks), *findings, *check_unreadable_records(before.refused + after.refused)]
 
 
-def stalled_groups(before: CommitSnapshot, after: CommitSnapshot, ends: Ends, waiting: Waiting = _UNKNOWN) -> list[Case]:
+def find_stalled_groups(before: CommitSnapshot, after: CommitSnapshot, ends: Ends, waiting: Waiting = _UNKNOWN) -> list[Case]:
     """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
-    return _Change(before, after, before.joined(after), PATIENCE).stalled(ends, waiting)
+    return _Change(before, after, before.joined_with(after), PATIENCE).find_stalled(ends, waiting)
 
 
 def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
@@ -352,13 +356,13 @@ class _Shown(Enum):
     )
 
 
-def _finding(shown: _Shown, cases: Iterable[Case], count: int) -> AuditFinding:
+def _build_finding(shown: _Shown, cases: Iterable[Case], count: int) -> AuditFinding:
     outcome, cause, text = shown.value
-    examples = tuple(sorted(cases, key=lambda case: case.order)[:_CASES])
+    examples = tuple(sorted(cases, key=lambda case: case.sort_key)[:_CASES])
     return AuditFinding.of(outcome, cause, text.format(count), Level.LOG, count, examples)
 
 
-def unreadable_records(count: int) -> list[AuditFinding]:
+def check_unreadable_records(count: int) -> list[AuditFinding]:
     """The finding about records of `__consumer_offsets` in an unknown format; none if there are none."""
     text = f"{count} records of __consumer_offsets could not be read."
     return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.COMMITS_UNKNOWN, text, Level.LOG, count)] if count else []
@@ -373,31 +377,38 @@ class _Change:
     now: CommitSnapshot
     patience: CommitTimeouts
 
-    def gone_back(self, resetting_groups: Collection[str]) -> Iterator[tuple[_Shown, Case]]:
+    def find_steps_back(self, resetting_groups: Collection[str]) -> Iterator[tuple[_Shown, Case]]:
         """Steps back. A late commit that a newer one has replaced is reported by itself; the effect of any other is still unknown."""
         for key, track in self.after.tracks.items():
-            known, terms = self._known(key), 1 + _moves(key.group, self.before.marks, self.after.marks)
-            steps = [*known.back_to(track), *(step.after_track(known) for step in track.backs)] if known else track.backs
-            often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
-            meant = key.group in resetting_groups
+            earlier, terms = self._earlier_track(key), 1 + _count_leader_elections(key.group, self.before.marks, self.after.marks)
+            steps = (
+                [*earlier.find_step_back(track), *(step.with_earlier_track(earlier) for step in track.backs)]
+                if earlier
+                else track.backs
+            )
+            too_frequent = _exceed_retries([step.at for step in steps], terms) or track.back_count > len(track.backs)
+            is_expected = key.group in resetting_groups
             for step in steps:
-                yield _Shown.MEANT if meant else _Shown.BACK if often else _kind(step, track), _case(key, step)
+                yield (
+                    _Shown.MEANT if is_expected else _Shown.BACK if too_frequent else _classify_step(step, track),
+                    _case_of_step(key, step),
+                )
 
-    def removed(self) -> Iterator[tuple[_Shown, Case]]:
+    def find_removals(self) -> Iterator[tuple[_Shown, Case]]:
         """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
         for key, track in self.after.tracks.items():
-            known, offset = self._known(key), self.now.tracks[key].closing
-            for step in (*(known.again_in(track) if known else ()), *track.agains):
-                yield _Shown.AGAIN, _case(key, step)
-            if track.last is None and offset is not None and (known or track.opening):
+            earlier, offset = self._earlier_track(key), self.now.tracks[key].closing
+            for step in (*(earlier.find_step_over_removal(track) if earlier else ()), *track.agains):
+                yield _Shown.AGAIN, _case_of_step(key, step)
+            if track.last is None and offset is not None and (earlier or track.opening):
                 case = Case(*key.where, offset, offset, 1, group=key.group, to_ms=track.last_ms, note="removed")
                 yield _Shown.REMOVED if self._was_used(key) else _Shown.EXPIRED, case
 
-    def stalled(self, ends: Ends, waiting: Waiting) -> list[Case]:
+    def find_stalled(self, ends: Ends, waiting: Waiting) -> list[Case]:
         """Partitions whose group does not move, or has stopped."""
-        return [*self._unmoved(ends), *self._stopped(waiting)]
+        return [*self._find_unmoved(ends), *self._find_stopped(waiting)]
 
-    def _unmoved(self, ends: Ends) -> Iterator[Case]:
+    def _find_unmoved(self, ends: Ends) -> Iterator[Case]:
         """Groups without any moved commit since the last observation."""
         if self.after.taken_ms - self.before.taken_ms < self.patience.stalled:
             return
@@ -406,36 +417,36 @@ class _Change:
                 (offset := track.last) is not None
                 and (end := ends.get(key.where, 0)) > offset
                 and self._has_members(key.group)
-                and self._lately(track)
+                and self._was_alive(track)
                 and self.now.tracks[key].last == offset
             ):
                 yield Case(*key.where, offset, end - 1, end - offset, group=key.group, from_ms=track.last_ms)
 
-    def _stopped(self, waiting: Waiting) -> Iterator[Case]:
+    def _find_stopped(self, waiting: Waiting) -> Iterator[Case]:
         """Groups whose commits moved after the last observation and then stopped, while records wait longer than ever since.
 
         The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
         """
         note = "it moved after the observation before the step, and then stopped"
         for key, track in self.after.tracks.items():
-            whole = self.now.tracks[key]
-            longest = min(self.patience.fresh, max(self.patience.stalled, 2 * whole.pause))
+            full_track = self.now.tracks[key]
+            longest = min(self.patience.fresh, max(self.patience.stalled, 2 * full_track.pause))
             if (
                 (offset := track.last) is not None
                 and (end := waiting.since.get(key.where, 0)) > offset
-                and track.moved_ms == whole.moved_ms  # else it has not moved since
+                and track.moved_ms == full_track.moved_ms  # else it has not moved since
                 and self.after.taken_ms - track.moved_ms > longest
-                and (self.now.has_members(key.group) or self._thrown_out(key.group))
-                and not self._seldom(key, waiting.before)
+                and (self.now.has_members(key.group) or self._members_vanished(key.group))
+                and not self._lets_records_wait(key, waiting.before)
             ):
                 yield Case(*key.where, offset, end - 1, end - offset, group=key.group, from_ms=track.moved_ms, note=note)
 
-    def _known(self, key: GroupPartition) -> Track | None:
+    def _earlier_track(self, key: GroupPartition) -> Track | None:
         """What the group had committed; an offset removed before the observation is no base for comparison."""
         track = self.before.tracks.get(key)
         return None if track is None or track.last is None else track
 
-    def _lately(self, track: Track | None) -> bool:
+    def _was_alive(self, track: Track | None) -> bool:
         """True for a track of `before` whose group was alive then."""
         return track is not None and track.last_ms >= self.before.taken_ms - self.patience.fresh
 
@@ -444,43 +455,45 @@ class _Change:
 
     def _was_used(self, key: GroupPartition) -> bool:
         set_since = self.after.tracks[key].opening is not None
-        return self._lately(self._known(key)) or set_since or self._has_members(key.group)
+        return self._was_alive(self._earlier_track(key)) or set_since or self._has_members(key.group)
 
-    def _thrown_out(self, group: str) -> bool:
+    def _members_vanished(self, group: str) -> bool:
         """The earlier members are gone without leaving: a member that leaves has committed shortly before."""
         newest = max((track.last_ms for key, track in self.after.tracks.items() if key.group == group), default=0)
-        left = self.after.left_ms.get(group, self.after.taken_ms)
-        return self.before.has_members(group) and left - newest >= self.patience.leave
+        left_ms = self.after.left_ms.get(group, self.after.taken_ms)
+        return self.before.has_members(group) and left_ms - newest >= self.patience.leave
 
-    def _seldom(self, key: GroupPartition, ends: Ends) -> bool:
+    def _lets_records_wait(self, key: GroupPartition, ends: Ends) -> bool:
         """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
-        known = self._known(key)
-        return known is not None and ends.get(key.where, 0) > (known.last or 0) and not self._lately(known)
+        earlier = self._earlier_track(key)
+        return earlier is not None and ends.get(key.where, 0) > (earlier.last or 0) and not self._was_alive(earlier)
 
 
-def _often(places: Sequence[int], terms: int) -> bool:
+def _exceed_retries(positions: Sequence[int], terms: int) -> bool:
     """True for more late commits than a client causes that retries when its coordinator moves.
 
     Two owners alternate: their commits are close together, however seldom both commit, and continue while no coordinator moves.
     """
-    close = any(later - one < _CLOSE for one, later in zip(places, places[_FEW:], strict=False))
-    return close or len(places) > _FEW * terms
+    close = any(later - earlier < _CLOSE for earlier, later in zip(positions, positions[_FEW:], strict=False))
+    return close or len(positions) > _FEW * terms
 
 
-def _moves(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> int:
+def _count_leader_elections(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> int:
     """How often a new leader was elected for the group's partition of `__consumer_offsets`; 0 if that is unknown."""
-    where = TopicPartition(OFFSETS_TOPIC, magnitude(group) % max(1, len(after)))
-    was, now = (marks[where].leader_epoch if where in marks else None for marks in (before, after))
-    return max(0, now - was) if was is not None and now is not None else 0
+    offsets_partition = TopicPartition(OFFSETS_TOPIC, hash_group(group) % max(1, len(after)))
+    old_epoch, new_epoch = (
+        marks[offsets_partition].leader_epoch if offsets_partition in marks else None for marks in (before, after)
+    )
+    return max(0, new_epoch - old_epoch) if old_epoch is not None and new_epoch is not None else 0
 
 
-def _kind(step: OffsetStep, track: Track) -> _Shown:
-    if not step.late:
+def _classify_step(step: OffsetStep, track: Track) -> _Shown:
+    if not step.is_late:
         return _Shown.BACK
     return _Shown.OVERTAKEN if (track.closing or 0) >= step.before else _Shown.LATE
 
 
-def _case(key: GroupPartition, step: OffsetStep) -> Case:
+def _case_of_step(key: GroupPartition, step: OffsetStep) -> Case:
     note = f"committed {step.after} after {step.before}, record {step.place} of __consumer_offsets"
     first, end = sorted((step.before, step.after))
     return Case(*key.where, first, end - 1, end - first, group=key.group, to_ms=step.t_ms, note=note)
@@ -495,14 +508,14 @@ def as_dict(snapshot: CommitSnapshot) -> dict[str, Any]:
         "members": dict(snapshot.members),
         "refused": snapshot.refused,
         "ends": {str(partition): end for partition, end in snapshot.ends.items()},
-        "consumers": {group: dict(found) for group, found in snapshot.consumers.items()},
+        "consumers": {group: dict(members) for group, members in snapshot.consumers.items()},
         "marks": marks_as_list(snapshot.marks),
     }
 
 
 def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
     """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
-    refuse_other(document.get("version"), VERSION)
+    refuse_other_version(document.get("version"), VERSION)
     return CommitSnapshot(
         document["taken_ms"],
         {GroupPartition(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]},

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -15,13 +15,13 @@ Marks = Mapping[TopicPartition, LogMark]
 _COMPACT: Final = ".compact"  # of every tenth file of what Spark's file sink keeps of its batches
 
 
-def newest_written(names: Iterable[str]) -> int | None:
+def newest_batch(names: Iterable[str]) -> int | None:
     """The last batch in an output or a checkpoint, by the files of its `_spark_metadata`, `offsets` or `commits`."""
     bare = (name.removesuffix(_COMPACT) for name in names)
     return max((int(name) for name in bare if name.isdigit()), default=None)
 
 
-def misfit(begun: int | None, done: int | None, written: int | None) -> str:
+def explain_mismatch(begun: int | None, done: int | None, written: int | None) -> str:
     """Why a checkpoint does not belong to an output; empty if it may. Numbers of last batches, None: there was none.
 
     A batch is begun in the checkpoint, then written to the output, then done in the checkpoint. Spark's sink skips every batch
@@ -36,25 +36,33 @@ def misfit(begun: int | None, done: int | None, written: int | None) -> str:
     return ""
 
 
-def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
+def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, int]) -> None:
     """Raises `Refused` (X12) if a log begins after the offset up to which it was read."""
-    gone = [(where, marks[where].start, at) for where, at in sorted(place.items()) if where in marks and marks[where].start > at]
-    if gone:
-        (where, start, at), more = gone[0], f", and {len(gone) - 1} more partitions" if len(gone) > 1 else ""
-        text = (
-            f"Events were removed before an audit ingested them: {where.name} begins at {start}, and was read up to {at}{more}."
+    removed = [
+        (topic_partition, marks[topic_partition].start, offset)
+        for topic_partition, offset in sorted(read_offsets.items())
+        if topic_partition in marks and marks[topic_partition].start > offset
+    ]
+    if removed:
+        (topic_partition, start, offset), more = (
+            removed[0],
+            f", and {len(removed) - 1} more partitions" if len(removed) > 1 else "",
         )
+        text = f"Events were removed before an audit ingested them: {topic_partition.name} begins at {start}, and was read up to {offset}{more}."
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
 
 
-def limits(topic: str, marks: Marks) -> list[AuditFinding]:
+def check_retention(topic: str, marks: Marks) -> list[AuditFinding]:
     """What the topic's own settings will remove, or may have removed."""
     if any(mark.compacted for mark in marks.values()):
         text = f"The events topic {topic} is compacted: of each writer only the last event remains."
         return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.EVENTS_EXPIRE, text)]
-    kept = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {(-1, -1), (None, None)}
-    if not kept:
+    retention_limits = {(mark.retention_ms, mark.retention_bytes) for mark in marks.values() if not mark.unread} - {
+        (-1, -1),
+        (None, None),
+    }
+    if not retention_limits:
         return []
-    ms, size = min(kept, key=str)
+    ms, size = min(retention_limits, key=str)
     text = f"The events topic {topic} keeps events for a limited time or size: retention.ms {ms}, retention.bytes {size}."
     return [AuditFinding.of(AuditOutcome.PASS, AuditCause.EVENTS_EXPIRE, text)]

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, Level, LevelHealth
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -65,10 +65,10 @@ class Fingerprint:
     @property
     def records(self) -> int:
         """How many records were hashed, over all partitions."""
-        return sum(found.records for blocks in self.prints.values() for found in blocks.values())
+        return sum(block_print.records for blocks in self.prints.values() for block_print in blocks.values())
 
 
-def stretches(mark: LogMark, sample: LogSample, block: int) -> list[tuple[int, int]]:
+def select_stretches(mark: LogMark, sample: LogSample, block: int) -> list[tuple[int, int]]:
     """The stretches of a log to hash, ascending, as from .. before. Each begins at the log's start or at a block's start."""
     if mark.start >= mark.end:
         return []
@@ -76,31 +76,33 @@ def stretches(mark: LogMark, sample: LogSample, block: int) -> list[tuple[int, i
         return [(mark.start, mark.end)]
     tail = max(mark.start, (mark.end - sample.tail) // block * block)
     size = round((tail - mark.start) * sample.share / sample.pieces)
-    found = [(tail, mark.end)]
+    selected = [(tail, mark.end)]
     for piece in reversed(range(sample.pieces)) if size else ():
         begin = max(mark.start, (mark.start + piece * (tail - mark.start) // sample.pieces) // block * block)
-        found.append((begin, min(-(-(begin + size) // block) * block, found[-1][0])))
-    return [(begin, end) for begin, end in reversed(found) if begin < end]
+        selected.append((begin, min(-(-(begin + size) // block) * block, selected[-1][0])))
+    return [(begin, end) for begin, end in reversed(selected) if begin < end]
 
 
-def covered(mark: LogMark, blocks: Iterable[int], block: int) -> Iterator[tuple[int, int]]:
+def block_spans(mark: LogMark, blocks: Iterable[int], block: int) -> Iterator[tuple[int, int]]:
     """The offsets from .. before of each of the blocks, as far as they lay within the log."""
     for number in sorted(blocks):
         yield max(mark.start, number * block), min(mark.end, (number + 1) * block)
 
 
-def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> dict[TopicPartition, list[tuple[int, int]]]:
+def spans_to_hash_again(
+    before: Fingerprint, marks: Mapping[TopicPartition, LogMark]
+) -> dict[TopicPartition, list[tuple[int, int]]]:
     """What to hash again, by the current logs: the blocks of `before` that begin within them; cut where they end."""
-    found: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for where, blocks in before.prints.items():
-        mark, now = before.marks[where], marks.get(where, LogMark())
-        for begin, end in covered(mark, blocks, before.block):
+    spans: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for topic_partition, block_prints in before.prints.items():
+        mark, now = before.marks[topic_partition], marks.get(topic_partition, LogMark())
+        for begin, end in block_spans(mark, block_prints, before.block):
             if now.start <= begin < now.end:
-                _append(found.setdefault(where, []), (begin, min(end, now.end)))
-    return found
+                _append_span(spans.setdefault(topic_partition, []), (begin, min(end, now.end)))
+    return spans
 
 
-def renewal(
+def plan_renewal(
     before: Fingerprint, after: Fingerprint, sample: LogSample
 ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, dict[int, Print]]]:
     """A complete observation by the marks of `after`, so that the next one compares what came since `before`.
@@ -108,25 +110,25 @@ def renewal(
     Returns what is left to hash for it, and the prints of those blocks that `after` has hashed as they are now.
     """
     spans: dict[TopicPartition, list[tuple[int, int]]] = {}
-    kept: dict[TopicPartition, dict[int, Print]] = {}
-    for where, mark in after.marks.items():
-        was = before.marks.get(where, LogMark())
-        known = after.prints.get(where, {}) if where in before.marks else {}
-        for number in _blocks(stretches(mark, sample, after.block), after.block):
-            (span,) = covered(mark, (number,), after.block)
-            if number in known and span == next(covered(was, (number,), after.block)):
-                kept.setdefault(where, {})[number] = known[number]
+    reusable_prints: dict[TopicPartition, dict[int, Print]] = {}
+    for topic_partition, mark in after.marks.items():
+        old_mark = before.marks.get(topic_partition, LogMark())
+        new_prints = after.prints.get(topic_partition, {}) if topic_partition in before.marks else {}
+        for number in _block_numbers(select_stretches(mark, sample, after.block), after.block):
+            (span,) = block_spans(mark, (number,), after.block)
+            if number in new_prints and span == next(block_spans(old_mark, (number,), after.block)):
+                reusable_prints.setdefault(topic_partition, {})[number] = new_prints[number]
             else:
-                _append(spans.setdefault(where, []), span)
-    return spans, kept
+                _append_span(spans.setdefault(topic_partition, []), span)
+    return spans, reusable_prints
 
 
-def _blocks(spans: Iterable[tuple[int, int]], block: int) -> Iterator[int]:
+def _block_numbers(spans: Iterable[tuple[int, int]], block: int) -> Iterator[int]:
     for begin, end in spans:
         yield from range(begin // block, -(-end // block))
 
 
-def _append(spans: list[tuple[int, int]], span: tuple[int, int]) -> None:
+def _append_span(spans: list[tuple[int, int]], span: tuple[int, int]) -> None:
     if spans and spans[-1][1] == span[0]:
         spans[-1] = (spans[-1][0], span[1])
     else:
@@ -146,32 +148,36 @@ def compare(
     `Refused` if the two cannot be compared.
     """
     if (before.cluster_id, before.block) != (after.cluster_id, after.block):
-        one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
-        text = f"Fingerprints of {one} and of {other} cannot be compared."
+        before_text, after_text = (
+            f"{fingerprint.cluster_id} in blocks of {fingerprint.block}" for fingerprint in (before, after)
+        )
+        text = f"Fingerprints of {before_text} and of {after_text} cannot be compared."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOTS_DIFFER, text))
-    found = _Findings(then_ms=before.taken_ms, now_ms=after.taken_ms)
-    for where, mark in before.marks.items():
-        if topics is not None and where.topic not in topics:
-            found.add(AuditCause.NOT_REQUESTED, where, (mark.start, mark.end), "not asked for any more")
-    before = _only(before, {case.topic for case in found.cases.get(AuditCause.NOT_REQUESTED, ())})
-    for where, mark in sorted(before.marks.items()):
-        if _compare_marks(where, mark, after.marks.get(where), found):
-            _compare_blocks(where, before, after, found)
-    return (*found.findings(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
+    log_findings = _Findings(then_ms=before.taken_ms, now_ms=after.taken_ms)
+    for topic_partition, mark in before.marks.items():
+        if topics is not None and topic_partition.topic not in topics:
+            log_findings.add(AuditCause.NOT_REQUESTED, topic_partition, (mark.start, mark.end), "not asked for any more")
+    before = _without_topics(before, {case.topic for case in log_findings.cases.get(AuditCause.NOT_REQUESTED, ())})
+    for topic_partition, mark in sorted(before.marks.items()):
+        if _compare_marks(topic_partition, mark, after.marks.get(topic_partition), log_findings):
+            _compare_blocks(topic_partition, before, after, log_findings)
+    return (*log_findings.build_findings(), *log_findings.report_compared(before)), LevelHealth(Level.LOG, log_findings.equal)
 
 
-def _only(fingerprint: Fingerprint, left_out: Collection[str]) -> Fingerprint:
-    marks = {where: mark for where, mark in fingerprint.marks.items() if where.topic not in left_out}
-    prints = {where: blocks for where, blocks in fingerprint.prints.items() if where in marks}
+def _without_topics(fingerprint: Fingerprint, left_out: Collection[str]) -> Fingerprint:
+    marks = {
+        topic_partition: mark for topic_partition, mark in fingerprint.marks.items() if topic_partition.topic not in left_out
+    }
+    prints = {topic_partition: blocks for topic_partition, blocks in fingerprint.prints.items() if topic_partition in marks}
     return replace(fingerprint, marks=marks, prints=prints)
 
 
 def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[AuditFinding]:
     """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, recreated, truncated."""
-    found = _Findings()
-    for where, mark in sorted(before.items()):
-        _compare_marks(where, mark, after.get(where), found)
-    return list(found.findings())
+    log_findings = _Findings()
+    for topic_partition, mark in sorted(before.items()):
+        _compare_marks(topic_partition, mark, after.get(topic_partition), log_findings)
+    return list(log_findings.build_findings())
 
 
 @dataclass(slots=True)
@@ -183,42 +189,44 @@ class _Findings:
     then_ms: int | None = None  # when the two observations were made
     now_ms: int | None = None
 
-    def add(self, cause: AuditCause, where: TopicPartition, span: tuple[int, int], note: str, count: int | None = None) -> None:
+    def add(
+        self, cause: AuditCause, topic_partition: TopicPartition, span: tuple[int, int], note: str, count: int | None = None
+    ) -> None:
         """`span` is from .. before; `count`: of records, if it is not that of the offsets."""
         begin, end = span
-        case = Case(*where, begin, max(begin, end - 1), end - begin if count is None else count, note=note)
+        case = Case(*topic_partition, begin, max(begin, end - 1), end - begin if count is None else count, note=note)
         self.cases.setdefault(cause, []).append(case)
 
-    def findings(self) -> Iterator[AuditFinding]:
+    def build_findings(self) -> Iterator[AuditFinding]:
         """One finding for each cause that has cases."""
         for outcome, texts in _TEXTS.items():
             for cause, text in texts.items():
-                if found := self.cases.get(cause):
-                    yield _finding(outcome, cause, text, found)
+                if cases := self.cases.get(cause):
+                    yield _build_finding(outcome, cause, text, cases)
 
-    def compared(self, before: Fingerprint) -> Iterator[AuditFinding]:
+    def report_compared(self, before: Fingerprint) -> Iterator[AuditFinding]:
         """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
         if self.equal:
-            yield self._unchanged(before)
+            yield self._report_unchanged(before)
         elif self.cases.keys() & {AuditCause.RETENTION, AuditCause.START_UNEXPLAINED}:
             text = "Retention removed everything that the fingerprint before the step had hashed; nothing was compared."
             yield AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.NOTHING_TO_COMPARE, text, Level.LOG)
 
-    def _unchanged(self, before: Fingerprint) -> AuditFinding:
+    def _report_unchanged(self, before: Fingerprint) -> AuditFinding:
         offsets = sum(mark.end - mark.start for mark in before.marks.values())
         hashed = sum(
             end - begin
-            for where, blocks in before.prints.items()
-            for begin, end in covered(before.marks[where], blocks, before.block)
+            for topic_partition, blocks in before.prints.items()
+            for begin, end in block_spans(before.marks[topic_partition], blocks, before.block)
         ) - sum(case.last - case.first + 1 for case in self.cases.get(AuditCause.COMPACTED, ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
         text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
         return AuditFinding.of(AuditOutcome.PASS, AuditCause.UNCHANGED, text, Level.LOG, self.equal)
 
 
-def _finding(outcome: AuditOutcome, cause: AuditCause, text: str, cases: Sequence[Case]) -> AuditFinding:
+def _build_finding(outcome: AuditOutcome, cause: AuditCause, text: str, cases: Sequence[Case]) -> AuditFinding:
     total, partitions = sum(case.count for case in cases), len({(case.topic, case.partition) for case in cases})
-    examples = tuple(sorted(cases, key=lambda case: case.order)[:_CASES])
+    examples = tuple(sorted(cases, key=lambda case: case.sort_key)[:_CASES])
     return AuditFinding.of(outcome, cause, text.format(total=total, partitions=partitions), Level.LOG, total, examples)
 
 
@@ -244,50 +252,60 @@ _TEXTS: Final = {
 }
 
 
-def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> bool:
+def _compare_marks(topic_partition: TopicPartition, mark: LogMark, now: LogMark | None, log_findings: _Findings) -> bool:
     """Returns whether it is the same log, read both times, so that its blocks can be compared too."""
     whole = mark.start, mark.end
     if mark.unread or (now and now.unread):
-        found.add(AuditCause.LOG_UNREAD, where, whole, mark.unread or (now.unread if now else ""))
+        log_findings.add(AuditCause.LOG_UNREAD, topic_partition, whole, mark.unread or (now.unread if now else ""))
     elif now is None:
-        found.add(AuditCause.PARTITIONS_GONE, where, whole, "no such partition")
+        log_findings.add(AuditCause.PARTITIONS_GONE, topic_partition, whole, "no such partition")
     elif mark.topic_id and now.topic_id and mark.topic_id != now.topic_id:
-        found.add(AuditCause.TOPIC_RECREATED, where, whole, f"topic id {now.topic_id} instead of {mark.topic_id}")
+        log_findings.add(
+            AuditCause.TOPIC_RECREATED, topic_partition, whole, f"topic id {now.topic_id} instead of {mark.topic_id}"
+        )
     else:
-        _compare_ends(where, mark, now, found)
+        _compare_ends(topic_partition, mark, now, log_findings)
         return True
     return False
 
 
-def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Findings) -> None:
+def _compare_ends(topic_partition: TopicPartition, mark: LogMark, now: LogMark, log_findings: _Findings) -> None:
     if now.end < mark.end:
-        found.add(AuditCause.LOG_TRUNCATED, where, (now.end, mark.end), f"ends at {now.end}, ended at {mark.end}")
+        log_findings.add(
+            AuditCause.LOG_TRUNCATED, topic_partition, (now.end, mark.end), f"ends at {now.end}, ended at {mark.end}"
+        )
     if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
-        found.add(AuditCause.EPOCH_WENT_BACK, where, (now.end, now.end), f"epoch {now.leader_epoch} after {mark.leader_epoch}", 1)
+        log_findings.add(
+            AuditCause.EPOCH_WENT_BACK,
+            topic_partition,
+            (now.end, now.end),
+            f"epoch {now.leader_epoch} after {mark.leader_epoch}",
+            1,
+        )
     if now.start > mark.start:
-        doubt = _unexplained(mark, now, _age_ms(mark, found))
+        doubt = _explain_not_retention(mark, now, _newest_record_age_ms(mark, log_findings))
         cause = AuditCause.START_UNEXPLAINED if doubt else AuditCause.RETENTION
         note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
-        found.add(cause, where, (mark.start, min(now.start, mark.end)), note)
+        log_findings.add(cause, topic_partition, (mark.start, min(now.start, mark.end)), note)
 
 
-def _age_ms(mark: LogMark, found: _Findings) -> int | None:
+def _newest_record_age_ms(mark: LogMark, log_findings: _Findings) -> int | None:
     """Age now of the then newest record; if its time was not reported, as if it had been written just then."""
-    newest = found.then_ms if mark.newest_ms is None else mark.newest_ms
-    return None if newest is None or found.now_ms is None else found.now_ms - newest
+    newest = log_findings.then_ms if mark.newest_ms is None else mark.newest_ms
+    return None if newest is None or log_findings.now_ms is None else log_findings.now_ms - newest
 
 
-def _unexplained(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
+def _explain_not_retention(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
     """Why retention cannot have removed that; empty if it can.
 
     Old records are removed at any time, so time speaks only against the removal of everything, the newest record with it. The
     number of bytes is unknown.
     """
-    was, limits = ((each.retention_ms, each.retention_bytes) for each in (mark, now))
-    if None in {*was, *limits}:
+    old_limits, limits = ((log_mark.retention_ms, log_mark.retention_bytes) for log_mark in (mark, now))
+    if None in {*old_limits, *limits}:
         return ""
-    if was != limits:
-        return f"; retention was {was[0]} ms, {was[1]} bytes and is {limits[0]} ms, {limits[1]} bytes"
+    if old_limits != limits:
+        return f"; retention was {old_limits[0]} ms, {old_limits[1]} bytes and is {limits[0]} ms, {limits[1]} bytes"
     limit_ms, limit_bytes = limits
     if limit_ms == limit_bytes == -1:
         return "; its retention has no limit"
@@ -297,21 +315,27 @@ def _unexplained(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
     return ""
 
 
-def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerprint, found: _Findings) -> None:
-    mark, now = before.marks[where], after.marks[where]
+def _compare_blocks(topic_partition: TopicPartition, before: Fingerprint, after: Fingerprint, log_findings: _Findings) -> None:
+    mark, now = before.marks[topic_partition], after.marks[topic_partition]
     fewer = _FEWER.get((mark.compacted, now.compacted), AuditCause.POLICY_CHANGED)
-    for number, was in sorted(before.prints.get(where, {}).items()):
-        span = next(covered(mark, (number,), before.block))
-        is_now = after.prints.get(where, {}).get(number, Print(0))
+    for number, old_print in sorted(before.prints.get(topic_partition, {}).items()):
+        span = next(block_spans(mark, (number,), before.block))
+        new_print = after.prints.get(topic_partition, {}).get(number, Print(0))
         if now.start > span[0]:
             continue
-        if was == is_now:
-            found.equal += was.records
-        elif is_now.records >= was.records:
-            note = f"{was.records} records before, {is_now.records} now, with other contents"
-            found.add(AuditCause.LOG_CHANGED, where, span, note, was.records)
+        if old_print == new_print:
+            log_findings.equal += old_print.records
+        elif new_print.records >= old_print.records:
+            note = f"{old_print.records} records before, {new_print.records} now, with other contents"
+            log_findings.add(AuditCause.LOG_CHANGED, topic_partition, span, note, old_print.records)
         elif fewer is not AuditCause.LOG_SHRUNK or now.end >= span[1]:  # what follows the log's end is reported as truncated
-            found.add(fewer, where, span, f"{is_now.records} records of {was.records}", was.records - is_now.records)
+            log_findings.add(
+                fewer,
+                topic_partition,
+                span,
+                f"{new_print.records} records of {old_print.records}",
+                old_print.records - new_print.records,
+            )
 
 
 # The cause of records that are missing in a block: compacted then, and now.
@@ -327,15 +351,15 @@ def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:
         "block": fingerprint.block,
         "marks": marks_as_list(fingerprint.marks),
         "prints": [
-            [*where, {str(number): list(found) for number, found in blocks.items()}]
-            for where, blocks in sorted(fingerprint.prints.items())
+            [*topic_partition, {str(number): list(block_print) for number, block_print in blocks.items()}]
+            for topic_partition, blocks in sorted(fingerprint.prints.items())
         ],
     }
 
 
 def marks_as_list(marks: Mapping[TopicPartition, LogMark]) -> list[Any]:
     """For JSON; `marks_from_list` reads it."""
-    return [[*where, asdict(mark)] for where, mark in sorted(marks.items())]
+    return [[*topic_partition, asdict(mark)] for topic_partition, mark in sorted(marks.items())]
 
 
 def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
@@ -343,18 +367,18 @@ def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
     return {TopicPartition(topic, partition): LogMark(**mark) for topic, partition, mark in rows}
 
 
-def refuse_other(version: object, known: int) -> None:
+def refuse_other_version(version: object, supported_version: int) -> None:
     """Raises `Refused` (X04) for a stored observation of another version."""
-    if version != known:
-        text = f"A stored fingerprint has version {version!r}; this release reads version {known}."
+    if version != supported_version:
+        text = f"A stored fingerprint has version {version!r}; this release reads version {supported_version}."
         raise Refused.because(Reason.of(AuditCause.SNAPSHOTS_DIFFER, text))
 
 
 def from_dict(document: Mapping[str, Any]) -> Fingerprint:
     """What `as_dict` made. Raises `Refused` (X04) for another version; KeyError, TypeError or ValueError for anything else."""
-    refuse_other(document.get("version"), VERSION)
+    refuse_other_version(document.get("version"), VERSION)
     prints = {
-        TopicPartition(topic, partition): {int(number): Print(*found) for number, found in blocks.items()}
+        TopicPartition(topic, partition): {int(number): Print(*print_fields) for number, print_fields in blocks.items()}
         for topic, partition, blocks in document["prints"]
     }
     marks = marks_from_list(document["marks"])

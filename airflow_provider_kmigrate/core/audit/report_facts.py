@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
-from airflow_provider_kmigrate.core.events import Event
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
 from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, CheckContext, Limits
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
 
 BINS = 240
 
@@ -40,7 +39,7 @@ class ReportWindow:
         """At least 1 ms."""
         return max(1, self.to_ms - self.from_ms)
 
-    def bins(self) -> list[int]:
+    def bin_ends(self) -> list[int]:
         """The ends of `BINS` equal parts."""
         return [self.from_ms + self.length * (number + 1) // BINS for number in range(BINS)]
 
@@ -73,7 +72,7 @@ class LagTrack:
     points: tuple[tuple[int, int], ...]
 
     @property
-    def largest(self) -> int:
+    def largest_lag(self) -> int:
         """The largest lag in records; 0 without any point."""
         return max((records for _, records in self.points), default=0)
 
@@ -87,7 +86,7 @@ class Stall:
     ms: float
 
 
-def owners(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
+def build_owner_tracks(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
     """Every partition's owners. Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count."""
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     ends: dict[str, int] = {}
@@ -99,64 +98,92 @@ def owners(book: Book, skew_ms: int = SKEW_MS) -> tuple[OwnerTrack, ...]:
     )
 
 
-def lag_track(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
+def build_lag_tracks(book: Book, window: ReportWindow) -> tuple[LagTrack, ...]:
     """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
-    bins, behind = window.bins(), defaultdict[str, list[list[int]]](list)
+    bins, lags_by_group = window.bin_ends(), defaultdict[str, list[list[int]]](list)
     context = CheckContext.of(book, Limits(skew_ms=0, max_cases=0, times=EvidenceTimes()))
-    for part in book.parts():
-        ends = [(ack.t_acked_ms, ack.last + 1) for ack in part.acks if ack.located]
-        for group in context.readers(part) if ends else ():
-            behind[group].append(_behind(ends, _positions(part, group), bins))
+    for part in book.partition_events():
+        ends = [(ack.t_acked_ms, ack.last + 1) for ack in part.acks if ack.has_offsets]
+        for group in context.reading_groups(part) if ends else ():
+            lags_by_group[group].append(_lag_at(ends, _group_positions(part, group), bins))
     return tuple(
-        LagTrack(group, tuple(zip(bins, map(sum, zip(*found, strict=True)), strict=True)))
-        for group, found in sorted(behind.items())
+        LagTrack(group, tuple(zip(bins, map(sum, zip(*partition_lags, strict=True)), strict=True)))
+        for group, partition_lags in sorted(lags_by_group.items())
     )
 
 
-def _positions(part: PartitionEvents, group: str) -> list[tuple[int, int]]:
+def _group_positions(part: PartitionEvents, group: str) -> list[tuple[int, int]]:
     """(time, next offset); the first one is where the group, or the log, began."""
     runs = part.runs.get(group, [])
-    first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.located))
+    first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.has_offsets))
     return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
 
 
-def _behind(ends: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]], bins: Sequence[int]) -> list[int]:
-    pairs = zip(_highest(ends, bins), _highest(positions, bins), strict=True)
+def _lag_at(ends: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]], bins: Sequence[int]) -> list[int]:
+    pairs = zip(_highest_so_far(ends, bins), _highest_so_far(positions, bins), strict=True)
     return [max(0, end - position) for end, position in pairs]
 
 
-def _highest(points: Iterable[tuple[int, int]], bins: Sequence[int]) -> list[int]:
+def _highest_so_far(points: Iterable[tuple[int, int]], bins: Sequence[int]) -> list[int]:
     """The highest value so far at each of these times; 0 before the first."""
     steps: list[tuple[int, int]] = []
     for t_ms, value in sorted(points):
         if not steps or value > steps[-1][1]:
             steps.append((t_ms, value))
     times = [t_ms for t_ms, _ in steps]
-    at = (bisect_right(times, t_ms) for t_ms in bins)
-    return [steps[place - 1][1] if place else 0 for place in at]
+    indexes = (bisect_right(times, t_ms) for t_ms in bins)
+    return [steps[index - 1][1] if index else 0 for index in indexes]
 
 
-def stalls(book: Book, window: ReportWindow) -> tuple[Stall, ...]:
+def find_stalls(book: Book, window: ReportWindow) -> tuple[Stall, ...]:
     """The longest wait for an acknowledgement, for each part of the window with any acknowledgement."""
-    bins = window.bins()
+    return build_stalls(find_worst_waits(_ack_latencies(book), window), window)
+
+
+def find_worst_waits(latencies: Iterable[tuple[int, float]], window: ReportWindow) -> dict[int, float]:
+    """The longest of these waits (time of the acknowledgement, ms) for each part of the window, by its index."""
+    bins = window.bin_ends()
     worst: dict[int, float] = {}
-    for t_ms, value in _latencies(book):
-        place = bisect_right(bins, t_ms)
-        if window.from_ms <= t_ms and place < len(bins):
-            worst[place] = max(worst.get(place, 0.0), value)
-    starts = [window.from_ms, *bins]
-    return tuple(Stall(starts[place], bins[place], value) for place, value in sorted(worst.items()))
+    for t_ms, value in latencies:
+        bin_index = bisect_right(bins, t_ms)
+        if window.from_ms <= t_ms and bin_index < len(bins):
+            worst[bin_index] = max(worst.get(bin_index, 0.0), value)
+    return worst
 
 
-def _latencies(book: Book) -> Iterator[tuple[int, float]]:
+def build_stalls(worst: Mapping[int, float], window: ReportWindow) -> tuple[Stall, ...]:
+    """The stalls of `find_worst_waits`."""
+    starts = [window.from_ms, *window.bin_ends()]
+    return tuple(Stall(starts[bin_index], starts[bin_index + 1], value) for bin_index, value in sorted(worst.items()))
+
+
+def _ack_latencies(book: Book) -> Iterator[tuple[int, float]]:
     """(time of the acknowledgement, its latency in ms)."""
     for acks in book.acks.values():
         for ack in acks:
             if ack.latency_max_us is not None:
                 yield ack.t_acked_ms, ack.latency_max_us / 1000
+    yield from list_slow_waits(book)
+
+
+def list_slow_waits(book: Book) -> Iterator[tuple[int, float]]:
+    """(time of the acknowledgement, its latency in ms) of the records that producers reported one by one."""
     for slow in book.slow:
         for record in slow.records:
             yield record.t_sent_ms + record.latency_us // 1000, record.latency_us / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCurves:
+    """What a report draws of a run's records."""
+
+    lag: tuple[LagTrack, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+
+
+def measure_book(book: Book, window: ReportWindow) -> LoadCurves:
+    """The curves of a book that holds all events."""
+    return LoadCurves(build_lag_tracks(book, window), find_stalls(book, window))
 
 
 VERSION: Final = 3
@@ -210,40 +237,42 @@ class ReportFacts:
         return {"version": VERSION, **plain}
 
 
-def collect(
+def collect_report_facts(
     subject: Subject,
     verdict: AuditVerdict,
     *,
     ledgers: Sequence[Ledger] = (),
     journal: JournalLines | None = None,
-    events: Iterable[Event] = (),
+    book: Book | None = None,
+    measure: Callable[[Book, ReportWindow], LoadCurves] = measure_book,
     offsets: OffsetsFacts | None = None,
 ) -> ReportFacts:
     """Collects the facts of one run.
 
-    `events` are kept in memory, about 1 kB each: pass all of a run of ordinary size, and of a large one at least the ownership.
+    `book`: at least the writers and their ownership. `measure` finds the curves in a window, where the book has not all events.
     """
-    book, lines = Book.of(events), journal.lines if journal else ()
-    window = _window(book, lines)
+    book, lines = book or Book(), journal.lines if journal else ()
+    window = _facts_window(book, lines)
+    curves = measure(book, window)
     gaps = sorted((gap for ledger in ledgers for gap in ledger.facts.gaps), key=lambda gap: (-gap.ms, gap.group, gap.topic))
     return ReportFacts(
         subject=subject,
         window=window,
         verdict=verdict,
         ledgers=tuple(ledgers),
-        phases=journal_lines.phases(lines),
-        acts=journal_lines.acts(lines),
-        alarms=journal_lines.alarms(lines),
-        stalls=stalls(book, window),
+        phases=journal_lines.list_phases(lines),
+        acts=journal_lines.list_acts(lines),
+        alarms=journal_lines.list_alarms(lines),
+        stalls=curves.stalls,
         gaps=tuple(gaps),
-        owners=owners(book),
-        lag=lag_track(book, window),
+        owners=build_owner_tracks(book),
+        lag=curves.lag,
         unreadable=journal.unreadable if journal else 0,
         offsets=offsets,
     )
 
 
-def _window(book: Book, lines: Sequence[journal_lines.JournalLine]) -> ReportWindow:
+def _facts_window(book: Book, lines: Sequence[journal_lines.JournalLine]) -> ReportWindow:
     """From the first to the last time of any fact; a minute of 1970 if there is none."""
     times = [line.began_ms for line in lines] + [line.at_ms for line in lines]
     for writer in book.writers.values():

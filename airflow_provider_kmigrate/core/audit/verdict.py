@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION = 3
@@ -161,14 +161,14 @@ class AuditVerdict:
         if self.outcome is not AuditOutcome.PASS:
             return f"{self.outcome}: {self.findings[0].reason if self.findings else 'no evidence of any kind was given.'}"
         shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven] or [
-            one.reason.text.removesuffix(".") for one in self.findings[:1]
+            finding.reason.text.removesuffix(".") for finding in self.findings[:1]
         ]
         shown += ["the canary is no worse than the margin allows"] if self.canary else []
         shown += [f"not measured: {' and '.join(level.label for level in self.unmeasured)}"] if self.unmeasured else []
         return f"{self.outcome}: {'; '.join(shown)}."
 
 
-def worst(outcomes: Iterable[AuditOutcome]) -> AuditOutcome:
+def worst_outcome(outcomes: Iterable[AuditOutcome]) -> AuditOutcome:
     """The most severe outcome; INCONCLUSIVE if there is none."""
     return max(outcomes, key=lambda outcome: outcome.rank, default=AuditOutcome.INCONCLUSIVE)
 
@@ -179,11 +179,11 @@ def combine(findings: Iterable[AuditFinding], health: Iterable[LevelHealth], can
     A canary's verdict counts as a ground; None means that none was asked for.
     """
     accounts = tuple(health)
-    kept = [*findings, *(finding for account in accounts for finding in _reservations(account))]
-    levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
-    everything = dict.fromkeys([*kept, *(canary.findings if canary else ())])
+    grounds = [*findings, *(finding for account in accounts for finding in _check_completeness(account))]
+    levels = {level: _outcome_at(measuring, grounds) for level, measuring in _levels_with_evidence(accounts).items()}
+    everything = dict.fromkeys([*grounds, *(canary.findings if canary else ())])
     outcomes = [*(finding.outcome for finding in everything), *levels.values(), *([canary.outcome] if canary else [])]
-    return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
+    return AuditVerdict(worst_outcome(outcomes), levels, tuple(sorted(everything, key=_severity_key)), canary)
 
 
 BEFORE_THE_STEP: Final = "Before the step began, so not caused by it: "
@@ -198,7 +198,7 @@ VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
 }
 
 
-def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
+def findings_from_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[tuple[AuditFinding, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them, with what is worth showing and fails nothing.
 
     The ledger has already judged absences: nothing is invalidated again.
@@ -207,125 +207,131 @@ def of_facts(facts: Facts, level: Level, allow: Collection[str] = ()) -> tuple[t
     """
     now, then = facts.violations, facts.earlier
     broken = [
-        _violation(AuditOutcome.PASS if name in allow else AuditOutcome.FAIL, name, now[name], level)
+        _violation_finding(AuditOutcome.PASS if name in allow else AuditOutcome.FAIL, name, now[name], level)
         for name in VIOLATIONS
         if name in now
     ]
     earlier = [
-        _violation(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP) for name in VIOLATIONS if name in then
+        _violation_finding(AuditOutcome.PASS, name, then[name], level, before=BEFORE_THE_STEP)
+        for name in VIOLATIONS
+        if name in then
     ]
     doubts = [AuditFinding(AuditOutcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
     includes = (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()  # the same events prove it
     events = facts.acked + sum(facts.delivered.values())
     health = LevelHealth(level, events, owner_changes=facts.owner_changes, includes=includes)
-    return (*broken, *earlier, *_not_owned(facts, level), *doubts, *_notes(facts, level)), health
+    return (*broken, *earlier, *_check_not_owned(facts, level), *doubts, *_list_notes(facts, level)), health
 
 
-def _violation(outcome: AuditOutcome, name: str, found: LedgerFinding, level: Level, *, before: str = "") -> AuditFinding:
+def _violation_finding(
+    outcome: AuditOutcome, name: str, violation: LedgerFinding, level: Level, *, before: str = ""
+) -> AuditFinding:
     """`before`: the beginning of the sentence."""
     cause, text = VIOLATIONS[name]
-    return AuditFinding.of(outcome, cause, before + text.format(found.count), level, found.count, found.cases)
+    return AuditFinding.of(outcome, cause, before + text.format(violation.count), level, violation.count, violation.cases)
 
 
-def _not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
+def _check_not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
     """Deliveries outside their member's own intervals. A gap in the events may hide the acquisition."""
     earlier = facts.earlier.get("not_owned", LedgerFinding())
     now = AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE
-    for found, outcome, before in ((earlier, AuditOutcome.PASS, BEFORE_THE_STEP), (facts.not_owned, now, "")):
-        if found.count:
-            text = f"{before}{found.count} records were delivered to a member that did not own their partition."
-            yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, found.count, found.cases)
+    for deliveries, outcome, before in ((earlier, AuditOutcome.PASS, BEFORE_THE_STEP), (facts.not_owned, now, "")):
+        if deliveries.count:
+            text = f"{before}{deliveries.count} records were delivered to a member that did not own their partition."
+            yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, deliveries.count, deliveries.cases)
 
 
-def _notes(facts: Facts, level: Level) -> Iterator[AuditFinding]:
+def _list_notes(facts: Facts, level: Level) -> Iterator[AuditFinding]:
     """Facts worth showing that fail nothing."""
 
-    def note(cause: AuditCause, text: str, found: LedgerFinding) -> AuditFinding:
-        return AuditFinding.of(AuditOutcome.PASS, cause, text, level, found.count, found.cases)
+    def note_finding(cause: AuditCause, text: str, counted: LedgerFinding) -> AuditFinding:
+        return AuditFinding.of(AuditOutcome.PASS, cause, text, level, counted.count, counted.cases)
 
-    if free := facts.unowned.count:
+    if unowned_ms := facts.unowned.count:
         longest = "".join(f", {case.topic}-{case.partition} for {case.count} ms at once" for case in facts.unowned.cases[:1])
-        yield note(AuditCause.UNOWNED, f"Partitions had no owner for {free} ms in total{longest}.", facts.unowned)
+        yield note_finding(AuditCause.UNOWNED, f"Partitions had no owner for {unowned_ms} ms in total{longest}.", facts.unowned)
     if uneven := facts.uneven:
         text = f"{len(uneven)} generations shared their partitions unevenly, first {uneven[0]}."
-        yield note(AuditCause.UNEVEN, text, LedgerFinding(len(uneven)))
+        yield note_finding(AuditCause.UNEVEN, text, LedgerFinding(len(uneven)))
     if failed := facts.send_failures:
-        yield note(AuditCause.SENDS_GIVEN_UP, f"{failed} records were given up by their producers.", LedgerFinding(failed))
+        yield note_finding(
+            AuditCause.SENDS_GIVEN_UP, f"{failed} records were given up by their producers.", LedgerFinding(failed)
+        )
     if facts.of_others:
-        named = summarize([f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others])
-        text = f"Partitions that only members without events owned were not judged: {named}."
-        yield note(AuditCause.OWNER_WITHOUT_EVENTS, text, LedgerFinding(len(facts.of_others)))
+        partition_names = summarize([f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others])
+        text = f"Partitions that only members without events owned were not judged: {partition_names}."
+        yield note_finding(AuditCause.OWNER_WITHOUT_EVENTS, text, LedgerFinding(len(facts.of_others)))
     if skipped := facts.skipped.count:
         text = f"{skipped} offsets between deliveries were skipped, and no wrapped producer reported records there."
-        yield note(AuditCause.SKIPPED, text, facts.skipped)
+        yield note_finding(AuditCause.SKIPPED, text, facts.skipped)
     if repeats := facts.client_repeats.count:  # counted beside `redelivered`, and no fault of the group or the brokers
-        who = summarize(sorted({case.members[-1] for case in facts.client_repeats.cases}))
-        text = f"{repeats} records were handed out twice by the client itself, in consecutive polls of one generation: {who}."
-        yield note(AuditCause.CLIENT_REPEATED, text, facts.client_repeats)
+        clients = summarize(sorted({case.members[-1] for case in facts.client_repeats.cases}))
+        text = f"{repeats} records were handed out twice by the client itself, in consecutive polls of one generation: {clients}."
+        yield note_finding(AuditCause.CLIENT_REPEATED, text, facts.client_repeats)
 
 
-_ORDER: Final = {cause: place for place, cause in enumerate((*AuditCause, None))}
+_ORDER: Final = {cause: rank for rank, cause in enumerate((*AuditCause, None))}
 
 
-def _gravity(finding: AuditFinding) -> tuple[int, int, str]:
+def _severity_key(finding: AuditFinding) -> tuple[int, int, str]:
     cause = finding.reason.cause if isinstance(finding.reason.cause, AuditCause) else None
     return (-finding.outcome.rank, _ORDER[cause], finding.reason.text)
 
 
-def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
+def _levels_with_evidence(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
     """Each measured level, with those at which a finding speaks against it."""
-    found: dict[Level, set[Level]] = {}
+    measuring_levels: dict[Level, set[Level]] = {}
     for account in accounts:
         for level in (account.level, *account.includes):
-            found.setdefault(level, {level}).add(account.level)
-    return found
+            measuring_levels.setdefault(level, {level}).add(account.level)
+    return measuring_levels
 
 
-def _at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOutcome:
+def _outcome_at(levels: Collection[Level], findings: Iterable[AuditFinding]) -> AuditOutcome:
     """The outcome of these levels alone: PASS unless a ground at them says otherwise."""
-    return worst([AuditOutcome.PASS, *(finding.outcome for finding in findings if finding.level in levels)])
+    return worst_outcome([AuditOutcome.PASS, *(finding.outcome for finding in findings if finding.level in levels)])
 
 
-def _reservations(account: LevelHealth) -> list[AuditFinding]:
+def _check_completeness(account: LevelHealth) -> list[AuditFinding]:
     """The grounds that follow from the completeness of a level's own evidence."""
-    found, level = [], account.level
+    findings, level = [], account.level
     if account.events == 0:
         text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
-        found.append(AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level))
+        findings.append(AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level))
     if account.malformed:
         text = f"{account.malformed} events at {level.label} could not be read and were kept aside."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
+        findings.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
     if account.owner_changes:
-        bound = 100 * unseen_rate(account.owner_changes)
+        bound = 100 * undetected_fault_rate(account.owner_changes)
         text = f"{account.owner_changes} changes of owner were observed; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
-        found.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
-    return found
+        findings.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
+    return findings
 
 
-def unseen_rate(trials: int) -> float:
+def undetected_fault_rate(trials: int) -> float:
     """The largest fault rate that with 95 % confidence fits having observed none in `trials` independent trials; 1 without trials."""
     return 1.0 if trials <= 0 else 1.0 - 0.05 ** (1.0 / trials)
 
 
 def as_dict(verdict: AuditVerdict) -> dict[str, Any]:
     """The verdict as JSON takes it: levels by label, no NaN and no infinity (null: unbounded)."""
-    document = {"version": VERSION, "headline": verdict.headline, **_plain(verdict)}
+    document = {"version": VERSION, "headline": verdict.headline, **_to_plain(verdict)}
     document["levels"] = {level.label: outcome.value for level, outcome in sorted(verdict.levels.items())}
     document["proven"] = [level.label for level in verdict.proven]
     document["unmeasured"] = [level.label for level in verdict.unmeasured]
     return document
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Reason):
-        known = {"code": value.code, "cause": value.cause and value.cause.value, "text": value.text}
-        return {**known, "why": value.meaning, "remedy": value.next_step}
+        reason_fields = {"code": value.code, "cause": value.cause and value.cause.value, "text": value.text}
+        return {**reason_fields, "why": value.meaning, "remedy": value.next_step}
     if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {attribute.name: _to_plain(getattr(value, attribute.name)) for attribute in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, Level):
         return value.label
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,30 +13,31 @@ A group that was rolled back is migrated again only when the operator says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
 from airflow_provider_kmigrate.core.groups.members import (
     ABSENT,
     GroupObservations,
     InstanceMap,
-    flawed,
+    flaw_reasons,
+    instability_reasons,
     map_instances,
-    missing_instances,
-    rebalancing,
-    stopped,
-    unknown_members,
-    unread,
+    missing_instance_reasons,
+    no_member_reasons,
+    unknown_member_reasons,
+    unread_reasons,
 )
-from airflow_provider_kmigrate.core.groups.offsets import compared, resets_pending
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.groups.offsets import check_start_offsets, pending_reset_reasons
+from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Mode
 
-_NAMED: Final = {
+_KIND_WORDS: Final = {
     MemberKind.ZOOKEEPER: "a ZooKeeper consumer",
     MemberKind.MIGRATING: "a migrating consumer",
     MemberKind.KAFKA: "a Kafka consumer",
@@ -51,137 +52,143 @@ class Goal(StrEnum):
     KAFKA_MODE = "kafka_mode"  # every instance migrating, Kafka coordinates
 
 
-def switch(
+def decide_switch(
     observations: GroupObservations,
     group: GroupSpec,
     instance: str,
     target: MemberKind,
     *,
-    asked: bool = False,
+    restart_requested: bool = False,
     hurry: bool = False,
     former: Collection[str] = (),
 ) -> Decision:
     """Decides the switch of one instance to another kind of member.
 
-    `asked`: this life of the step has already requested the restart, and `former` are the lives that Kafka knew then: a killed
+    `restart_requested`: this life of the step has already requested the restart, and `former` are the lives that Kafka knew then: a killed
     member keeps its place there for a session and looks like a Kafka consumer. `hurry`: do not wait for the group to become
     stable, since its instability may be the reason for the switch.
 
     Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, if Kafka's are ahead: before it becomes a ZooKeeper
     consumer).
     """
-    seen = observations.now
-    missing = unread(seen, group.name)
-    if missing or seen is None:
+    observed = observations.now
+    missing = unread_reasons(observed, group.name)
+    if missing or observed is None:
         return Wait(missing)
-    members = map_instances(seen.members or (), group).instances[instance]
+    members = map_instances(observed.members or (), group).instances[instance]
     kinds = frozenset(member.kind for member in members if target is not MemberKind.KAFKA or member.incarnation not in former)
     if kinds == {target}:
-        there = f"{instance} of group {group.name} is {_NAMED[target]}."
-        return Done(there) if hurry else when_stable(seen, group, there)
-    if asked:
-        return Wait((_absent(group, instance, target, kinds),))
-    kept = _kept_from(observations, group, lambda one: _switch_forbidden(one, group, instance, target))
-    return kept or _switch_now(seen, observations, group, instance, target, hurry=hurry)
+        done_text = f"{instance} of group {group.name} is {_KIND_WORDS[target]}."
+        return Done(done_text) if hurry else done_when_stable(observed, group, done_text)
+    if restart_requested:
+        return Wait((_unfinished_switch_reason(group, instance, target, kinds),))
+    obstacle = _check_forbidden(
+        observations, group, lambda observation: _switch_forbidden_reasons(observation, group, instance, target)
+    )
+    return obstacle or _decide_switch_now(observed, observations, group, instance, target, hurry=hurry)
 
 
-def _kept_from(
+def _check_forbidden(
     observations: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]
 ) -> Decision | None:
     """Refuse what is forbidden in any case; wait if a dead member that Kafka still lists may be the cause, until that is known."""
-    if observations.now is None or not (never := forbids(observations.now)):
+    if observations.now is None or not (reasons := forbids(observations.now)):
         return None
     living = observations.without_expiring_members(group)
     if living is None or forbids(living):
-        return Refuse(never)
-    called = ", ".join(
-        member.name for member in observations.now.of_kind(MemberKind.KAFKA) if member not in living.of_kind(MemberKind.KAFKA)
+        return Refuse(reasons)
+    suspect_members = ", ".join(
+        member.name
+        for member in observations.now.members_of_kind(MemberKind.KAFKA)
+        if member not in living.members_of_kind(MemberKind.KAFKA)
     )
-    text = f"Group {group.name}: {called} is in the Kafka group like a Kafka consumer, but has the name of a migrating consumer."
-    return Wait((Reason("K66", f"{text} If it is alive: {never[0].text}"),))
+    text = f"Group {group.name}: {suspect_members} is in the Kafka group like a Kafka consumer, but has the name of a migrating consumer."
+    return Wait((Reason("K66", f"{text} If it is alive: {reasons[0].text}"),))
 
 
-def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
-    strange = unknown_members(seen, group) if target is not MemberKind.ZOOKEEPER else ()
-    return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
+def _switch_forbidden_reasons(observed: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
+    strange = unknown_member_reasons(observed, group) if target is not MemberKind.ZOOKEEPER else ()
+    return (*flaw_reasons(observed), *strange, *forbidden_kind_reasons(observed, group, instance, target))
 
 
-def _switch_now(
-    seen: GroupSeen, observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool
+def _decide_switch_now(
+    observed: GroupSeen, observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool
 ) -> Decision:
     """Nothing forbids the switch: decides whether it happens now."""
-    kinds = map_instances(seen.members or (), group).kinds(instance)
-    if not kinds and observations.missing_for(instance) < ABSENT:
-        return Wait((_absent(group, instance, target, kinds),))
-    waits = () if hurry else rebalancing(seen, group, but=[instance])
-    waits = waits or (() if hurry or target is MemberKind.MIGRATING else resets_pending(seen))
-    if waits:
-        return Wait(waits)
-    text = f"{instance} of group {group.name}, now {_words(kinds)}, becomes {_NAMED[target]}."
-    return compared(observations, group, target) or Act(Verb.SWITCH, text)
+    kinds = map_instances(observed.members or (), group).kinds_of(instance)
+    if not kinds and observations.seconds_missing(instance) < ABSENT:
+        return Wait((_unfinished_switch_reason(group, instance, target, kinds),))
+    wait_reasons = () if hurry else instability_reasons(observed, group, but=[instance])
+    wait_reasons = wait_reasons or (() if hurry or target is MemberKind.MIGRATING else pending_reset_reasons(observed))
+    if wait_reasons:
+        return Wait(wait_reasons)
+    text = f"{instance} of group {group.name}, now {_format_kinds(kinds)}, becomes {_KIND_WORDS[target]}."
+    return check_start_offsets(observations, group, target) or Act(Verb.SWITCH, text)
 
 
-def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
+def forbidden_kind_reasons(observed: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
     """Why the instance must not become that kind while the group is as it is."""
-    everyone, zk = map_instances(seen.members or (), group), seen.zk
-    if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.KAFKA}:
+    instance_map, zk = map_instances(observed.members or (), group), observed.zk
+    if target is MemberKind.MIGRATING and instance_map.kinds_of(instance) == {MemberKind.KAFKA}:
         return ()  # one Kafka consumer less is always better, and the only way out beside a ZooKeeper consumer
-    others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
+    other_kinds = frozenset(kind for name in instance_map.instances if name != instance for kind in instance_map.kinds_of(name))
     # Unknown members in ZooKeeper share with the ZooKeeper consumers there.
-    others |= {member.kind for member in everyone.unmapped} & {MemberKind.KAFKA}
-    own = everyone.kinds(instance)
-    if {MemberKind.ZOOKEEPER, MemberKind.KAFKA} <= others | own | {target}:
-        text = f"Group {group.name}: {instance} would become {_NAMED[target]} while others are {_words(others)}."
+    other_kinds |= {member.kind for member in instance_map.unmapped} & {MemberKind.KAFKA}
+    own_kinds = instance_map.kinds_of(instance)
+    if {MemberKind.ZOOKEEPER, MemberKind.KAFKA} <= other_kinds | own_kinds | {target}:
+        text = f"Group {group.name}: {instance} would become {_KIND_WORDS[target]} while others are {_format_kinds(other_kinds)}."
         return (Reason("K58", text),)
     needs = {MemberKind.ZOOKEEPER: Mode.ZOOKEEPER, MemberKind.KAFKA: Mode.KAFKA}
-    about = others | {target} | (own - {MemberKind.KAFKA})
-    wrong = [kind for kind in needs if kind in about and zk is not None and zk.requested_mode is not needs[kind]]
+    kinds_after_switch = other_kinds | {target} | (own_kinds - {MemberKind.KAFKA})
+    wrong = [kind for kind in needs if kind in kinds_after_switch and zk is not None and zk.requested_mode is not needs[kind]]
     if not wrong or zk is None:
         return ()
-    text = f"Group {group.name}: its mode is {zk.requested_mode}, but members are or would be {_words(frozenset(wrong))}."
+    text = f"Group {group.name}: its mode is {zk.requested_mode}, but members are or would be {_format_kinds(frozenset(wrong))}."
     text += f" Set the mode first (SetModeOperator): {needs[wrong[0]]}."
     return (Reason("K45", text),)
 
 
-def set_mode(observations: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
+def decide_set_mode(observations: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
     """Sets the group's migration/mode, and waits until every member is stable under it. Act: "set mode".
 
     `blind`: the operator accepts that the members in Kafka could not be read, or that those that may be dead are dead; the
     decision then says nothing about stability.
     """
-    seen = observations.now
-    missing = unread(seen, group.name, offsets=False, kafka=not blind)
-    if missing or seen is None or seen.zk is None:
+    observed = observations.now
+    missing = unread_reasons(observed, group.name, offsets=False, kafka=not blind)
+    if missing or observed is None or observed.zk is None:
         return Wait(missing)
-    if written(seen, mode):
-        return when_stable(seen, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
-    kept = _kept_from(observations, group, lambda one: _mode_forbidden(one, group, mode))
-    if kept and not (blind and isinstance(kept, Wait)):
-        return kept
-    back = mode is Mode.ZOOKEEPER
+    if is_mode_written(observed, mode):
+        return done_when_stable(observed, group, f"Group {group.name} is in {mode} mode, and all its members have settled in it.")
+    obstacle = _check_forbidden(observations, group, lambda observation: _mode_forbidden_reasons(observation, group, mode))
+    if obstacle and not (blind and isinstance(obstacle, Wait)):
+        return obstacle
+    to_zookeeper = mode is Mode.ZOOKEEPER
     # with Kafka consumers alone the mode is the first move of a rollback, which may be for one that died
-    waits = rebalancing(seen, group) if not back and not seen.of_kind(MemberKind.KAFKA) else ()
-    if waits:
-        return Wait(waits)
-    return Act(Verb.SET_MODE, f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {describe_position(seen)}.")
+    wait_reasons = (
+        instability_reasons(observed, group) if not to_zookeeper and not observed.members_of_kind(MemberKind.KAFKA) else ()
+    )
+    if wait_reasons:
+        return Wait(wait_reasons)
+    return Act(Verb.SET_MODE, f"Group {group.name}: mode {_format_mode(observed.zk)} -> {mode}; {describe_position(observed)}.")
 
 
-def written(seen: GroupSeen | None, mode: Mode) -> bool:
+def is_mode_written(observed: GroupSeen | None, mode: Mode) -> bool:
     """True if the znode holds the mode, byte for byte; False if it was not read. No znode, or an empty one, means zookeeper."""
-    if seen is None or seen.zk is None:
+    if observed is None or observed.zk is None:
         return False
-    return seen.zk.mode_data == str(mode).encode() or (mode is Mode.ZOOKEEPER and not seen.zk.mode_data)
+    return observed.zk.mode_data == str(mode).encode() or (mode is Mode.ZOOKEEPER and not observed.zk.mode_data)
 
 
-def _as_written(zk: ZkGroup) -> str:
+def _format_mode(zk: ZkGroup) -> str:
     return str(zk.requested_mode) if zk.mode_data in (None, b"", str(zk.requested_mode).encode()) else repr(zk.mode_data)
 
 
-def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
+def _mode_forbidden_reasons(observed: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
     """Why the mode must not be set; rollback is allowed for groups with unknown members, too."""
-    zookeeper, kafka = (_names(seen, kind) for kind in (MemberKind.ZOOKEEPER, MemberKind.KAFKA))
-    migrating = seen.of_kind(MemberKind.MIGRATING)
-    reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
+    zookeeper, kafka = (_names_of_kind(observed, kind) for kind in (MemberKind.ZOOKEEPER, MemberKind.KAFKA))
+    migrating = observed.members_of_kind(MemberKind.MIGRATING)
+    reasons = [] if mode is Mode.ZOOKEEPER else [*flaw_reasons(observed), *unknown_member_reasons(observed, group)]
     if zookeeper and mode is Mode.KAFKA:
         reasons.append(Reason("K58", f"Group {group.name} has members that do not migrate: {zookeeper}."))
     if kafka and (mode is Mode.ZOOKEEPER or migrating or zookeeper):
@@ -189,59 +196,59 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     return tuple(reasons)
 
 
-def next_rollback(observations: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+def next_rollback_move(observations: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
     """The next rollback move to `goal`: an instance and its new kind, or "" and the mode. None: nothing to do.
 
     Only what is beyond the goal is undone: a group that never came so far stays as it is.
     """
-    seen = observations.now
-    if seen is None or seen.zk is None or seen.members is None:
+    observed = observations.now
+    if observed is None or observed.zk is None or observed.members is None:
         return None
-    everyone = map_instances(seen.members, group)
-    kafka = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
+    instance_map = map_instances(observed.members, group)
+    kafka = [name for name in instance_map.instances if MemberKind.KAFKA in instance_map.kinds_of(name)]
     if kafka:
-        alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.ZOOKEEPER)
-        return ("", Mode.KAFKA) if alone and seen.zk.requested_mode is not Mode.KAFKA else (kafka[-1], MemberKind.MIGRATING)
-    if goal is not Goal.KAFKA_MODE and seen.zk.requested_mode is Mode.KAFKA:
+        alone = not observed.members_of_kind(MemberKind.MIGRATING) and not observed.members_of_kind(MemberKind.ZOOKEEPER)
+        return ("", Mode.KAFKA) if alone and observed.zk.requested_mode is not Mode.KAFKA else (kafka[-1], MemberKind.MIGRATING)
+    if goal is not Goal.KAFKA_MODE and observed.zk.requested_mode is Mode.KAFKA:
         return "", Mode.ZOOKEEPER
-    migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
-    missing = [name for name in everyone.instances if not everyone.kinds(name)]
+    migrating = [name for name in instance_map.instances if MemberKind.MIGRATING in instance_map.kinds_of(name)]
+    missing = [name for name in instance_map.instances if not instance_map.kinds_of(name)]
     # a missing instance may return as a Kafka consumer: the last migrating member keeps it out, and no other need wait for it
     if goal is Goal.ZOOKEEPER_CONSUMERS and len(migrating) > bool(missing):
         return migrating[-1], MemberKind.ZOOKEEPER
     if missing:
-        as_before = goal is Goal.ZOOKEEPER_CONSUMERS or seen.of_kind(MemberKind.ZOOKEEPER)
+        as_before = goal is Goal.ZOOKEEPER_CONSUMERS or observed.members_of_kind(MemberKind.ZOOKEEPER)
         return missing[0], MemberKind.ZOOKEEPER if as_before else MemberKind.MIGRATING
     return None
 
 
-def when_stable(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
+def done_when_stable(observed: GroupSeen, group: GroupSpec, text: str) -> Decision:
     """Done with `text`, once every instance is there and no rebalance is under way."""
-    waits = rebalancing(seen, group)
-    return Wait(waits) if waits else Done(text)
+    wait_reasons = instability_reasons(observed, group)
+    return Wait(wait_reasons) if wait_reasons else Done(text)
 
 
-def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
-    seen = f"is still {_words(kinds)}" if kinds else "is not present yet"
-    return Reason("K55", f"{instance} of group {group.name} {seen}; it must become {_NAMED[target]}.")
+def _unfinished_switch_reason(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
+    present_state = f"is still {_format_kinds(kinds)}" if kinds else "is not present yet"
+    return Reason("K55", f"{instance} of group {group.name} {present_state}; it must become {_KIND_WORDS[target]}.")
 
 
-def _names(seen: GroupSeen, kind: MemberKind) -> str:
-    return ", ".join(member.name for member in seen.of_kind(kind)[:8])
+def _names_of_kind(observed: GroupSeen, kind: MemberKind) -> str:
+    return ", ".join(member.name for member in observed.members_of_kind(kind)[:8])
 
 
-def _words(kinds: frozenset[MemberKind]) -> str:
+def _format_kinds(kinds: frozenset[MemberKind]) -> str:
     return " and ".join(sorted(kinds)) or "absent"
 
 
-def already_beyond(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
+def done_if_beyond(observed: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
     """During migration: an instance that is already beyond `target` stays as it is."""
-    if target is not MemberKind.MIGRATING or not further(seen, group, instance):
+    if target is not MemberKind.MIGRATING or not is_already_kafka_consumer(observed, group, instance):
         return None
     return Done(f"{instance} of group {group.name} is a Kafka consumer already.")
 
 
-def switch_blocked(
+def check_switch_order(
     observations: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
 ) -> Decision | None:
     """Why the migration must not switch this instance now, by the order of switches; None: it may.
@@ -250,115 +257,152 @@ def switch_blocked(
     with no leftovers looks like one that never began. Not so if its restart had `begun`: then it was stopped for this. The file's
     first instance is the canary: no other one goes before it.
     """
-    empty = stopped(observations.now, group.name)
-    if observations.now is None or (empty and not begun):
-        return Wait(empty)
+    no_members = no_member_reasons(observations.now, group.name)
+    if observations.now is None or (no_members and not begun):
+        return Wait(no_members)
     first = group.instances[0].name
-    kinds = map_instances(observations.now.members or (), group).kinds(first)
+    kinds = map_instances(observations.now.members or (), group).kinds_of(first)
     order = list(MemberKind)
     if first == instance or not kinds or min(map(order.index, kinds)) >= order.index(target):
         return None
-    text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_NAMED[target]} before it."
+    text = f"Group {group.name}: {first} is {_format_kinds(kinds)}, and {instance} would become {_KIND_WORDS[target]} before it."
     return Refuse((Reason("K58", text),))
 
 
-def mode_not_needed(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
+def done_if_mode_not_needed(observed: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
     """During migration: a group that no longer needs a mode is not given one again. A rollback may set it."""
-    if mode is not Mode.KAFKA or not all_kafka(seen, group):
+    if mode is not Mode.KAFKA or not has_only_kafka_consumers(observed, group):
         return None
     return Done(f"Every instance of group {group.name} is a Kafka consumer already: no mode is needed.")
 
 
-def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+def is_already_kafka_consumer(observed: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """True if an instance that is to become a migrating member is a Kafka consumer already.
 
     Only if the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
     """
-    if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.KAFKA}:
+    if (
+        observed is None
+        or observed.zk is None
+        or map_instances(observed.members or (), group).kinds_of(instance) != {MemberKind.KAFKA}
+    ):
         return False
-    return seen.zk.requested_mode is Mode.KAFKA or all_kafka(seen, group)
+    return observed.zk.requested_mode is Mode.KAFKA or has_only_kafka_consumers(observed, group)
 
 
-def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+def is_instance_absent(observed: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """True if no living member of an instance is observed; False if that is unknown."""
-    if seen is None or seen.members is None:
+    if observed is None or observed.members is None:
         return False
-    kinds = map_instances(seen.members, group).kinds(instance)
-    return not kinds or (kinds == {MemberKind.KAFKA} and not further(seen, group, instance))
+    kinds = map_instances(observed.members, group).kinds_of(instance)
+    return not kinds or (kinds == {MemberKind.KAFKA} and not is_already_kafka_consumer(observed, group, instance))
 
 
-def all_kafka(seen: GroupSeen | None, group: GroupSpec) -> bool:
+def has_only_kafka_consumers(observed: GroupSeen | None, group: GroupSpec) -> bool:
     """True if every instance is a Kafka consumer and ZooKeeper has no member; False if that is unknown."""
-    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
+    if unread_reasons(observed, group.name) or observed is None or observed.zk is None or observed.zk.registrations:
         return False
-    everyone = map_instances(seen.members or (), group)
-    return all(everyone.kinds(name) == {MemberKind.KAFKA} for name in everyone.instances)
+    instance_map = map_instances(observed.members or (), group)
+    return all(instance_map.kinds_of(name) == {MemberKind.KAFKA} for name in instance_map.instances)
 
 
-def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
+def has_left_zookeeper(observed: GroupSeen | None, group: GroupSpec) -> bool:
     """True if the group has left ZooKeeper with no leftovers; False if that is unknown.
 
     If the application is stopped, the offsets decide: Kafka has them, and none in ZooKeeper is ahead. Not so if the members'
     folder still exists: then they may have been copied while its ZooKeeper consumers were stopped, which return.
     """
-    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
+    if unread_reasons(observed, group.name) or observed is None or observed.zk is None or _has_notes(observed.zk):
         return False
-    ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in seen.in_zookeeper.items())
-    return all_kafka(seen, group) or (not seen.members and not seen.zk.joined and bool(seen.committed) and not ahead)
+    zookeeper_is_ahead = any(
+        offset > (observed.committed or {}).get(partition, offset) for partition, offset in observed.zookeeper_offsets.items()
+    )
+    return has_only_kafka_consumers(observed, group) or (
+        not observed.members and not observed.zk.joined and bool(observed.committed) and not zookeeper_is_ahead
+    )
 
 
-def describe_position(seen: GroupSeen) -> str:
+def _has_notes(zk: ZkGroup) -> bool:
+    """True if a migration or a cutover of the group has begun and was not cleaned up."""
+    return zk.mode_version >= 0 or zk.cutover is not None
+
+
+def describe_position(observed: GroupSeen) -> str:
     """The group's position on its path, in a few words."""
-    counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
+    counts = [(kind, len(observed.members_of_kind(kind))) for kind in MemberKind]
     members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "no member"
-    return f"{members}; mode {seen.zk.requested_mode if seen.zk else 'unknown'}"
+    return f"{members}; mode {observed.zk.requested_mode if observed.zk else 'unknown'}"
 
 
-def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
+def decide_clean_up(observed: GroupSeen | None, group: GroupSpec) -> Decision:
     """Removes the leftovers in ZooKeeper of a group that has left it. Act: "clean up"."""
-    missing = unread(seen, group.name)
-    if missing or seen is None or seen.zk is None:
+    missing = unread_reasons(observed, group.name)
+    if missing or observed is None or observed.zk is None:
         return Wait(missing)
-    if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
-        text = f"Group {group.name} still has members in ZooKeeper: {describe_position(seen)}."
-        return Refuse((Reason("K58", text),))
-    if unapplied := resets_pending(seen):
-        return Refuse(unapplied)
-    if seen.zk.mode_version >= 0:
-        if not all_kafka(seen, group):
-            return Wait(stopped(seen, group.name) or missing_instances(seen, group))
-        return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {describe_position(seen)}.")
+    if unfinished := _unfinished_move_reasons(observed, observed.zk, group):
+        return Refuse(unfinished)
+    if _has_notes(observed.zk):
+        if not has_only_kafka_consumers(observed, group):
+            return Wait(no_member_reasons(observed, group.name) or missing_instance_reasons(observed, group))
+        return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {describe_position(observed)}.")
     return Done(f"ZooKeeper holds only the last offsets of group {group.name}.")
 
 
-def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
+def _unfinished_move_reasons(observed: GroupSeen, zk: ZkGroup, group: GroupSpec) -> tuple[Reason, ...]:
+    """Why nothing of the group may be deleted in ZooKeeper."""
+    if zk.registrations or zk.progress or zk.owners:
+        return (Reason("K58", f"Group {group.name} still has members in ZooKeeper: {describe_position(observed)}."),)
+    if isinstance(zk.cutover, CutoverNote) and not zk.cutover.moved_ms:
+        return (Reason("K58", f"The cutover of group {group.name} has not ended: {describe_position(observed)}."),)
+    return pending_reset_reasons(observed)
+
+
+DOCUMENT_KIND = "group plan"
+
+
+def to_document(plans: Mapping[str, str], goal: Goal | None) -> dict[str, Any]:
+    """What `describe_plan` says of each group, as JSON values; `goal` None: migration."""
+    groups = [{"group": group, "plan": plan} for group, plan in plans.items()]
+    return {"kind": DOCUMENT_KIND, "version": 1, "goal": str(goal) if goal else None, "groups": groups}
+
+
+def render_document(document: Mapping[str, Any]) -> str:
+    """Plans of `to_document` as a list in Markdown."""
+    return "\n".join(f"* **{row['group']}**: {row['plan']}" for row in document["groups"])
+
+
+def describe_plan(observed: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     """Where a group stands and what remains to be done, as a sentence, from one observation; `goal` None: migration."""
-    everyone = map_instances(seen.members or (), group)
-    only_zookeeper = goal is not None and not everyone.of_kind(MemberKind.KAFKA)  # which unknown members do not keep it from
-    left = [*flawed(seen), *(() if only_zookeeper else unknown_members(seen, group))]
-    if left:
-        return f"{describe_position(seen)}. It cannot be moved: {' '.join(map(str, left))}"
-    steps = list(_forward(seen, everyone) if goal is None else _back(seen, everyone, goal))
-    kept = " ".join(map(str, held(seen))) if goal is None and steps else ""
-    return f"{describe_position(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {kept}".strip()
+    instance_map = map_instances(observed.members or (), group)
+    only_zookeeper = goal is not None and not instance_map.instances_of_kind(
+        MemberKind.KAFKA
+    )  # which unknown members do not keep it from
+    obstacles = [*flaw_reasons(observed), *(() if only_zookeeper else unknown_member_reasons(observed, group))]
+    if obstacles:
+        return f"{describe_position(observed)}. It cannot be moved: {' '.join(map(str, obstacles))}"
+    steps = list(
+        _describe_migration(observed, instance_map) if goal is None else _describe_rollback(observed, instance_map, goal)
+    )
+    hold_text = " ".join(map(str, hold_reasons(observed))) if goal is None and steps else ""
+    return f"{describe_position(observed)}. {'Then ' + ', '.join(steps) if steps else 'Nothing to do'}. {hold_text}".strip()
 
 
-def _forward(seen: GroupSeen, everyone: InstanceMap) -> Iterator[str]:
-    left = [name for name in everyone.instances if everyone.kinds(name) != {MemberKind.KAFKA}]
-    if unmigrated := [name for name in left if MemberKind.MIGRATING not in everyone.kinds(name)]:
+def _describe_migration(observed: GroupSeen, instance_map: InstanceMap) -> Iterator[str]:
+    remaining = [name for name in instance_map.instances if instance_map.kinds_of(name) != {MemberKind.KAFKA}]
+    if unmigrated := [name for name in remaining if MemberKind.MIGRATING not in instance_map.kinds_of(name)]:
         yield f"{', '.join(unmigrated)} become migrating consumers one by one"
-    if seen.zk is not None and seen.zk.requested_mode is not Mode.KAFKA and left:
+    if observed.zk is not None and observed.zk.requested_mode is not Mode.KAFKA and remaining:
         yield "mode kafka"
-    if left:
-        yield f"{', '.join(left)} become Kafka consumers one by one"
-    if left or (seen.zk and seen.zk.mode_version >= 0):
+    if remaining:
+        yield f"{', '.join(remaining)} become Kafka consumers one by one"
+    if remaining or (observed.zk and observed.zk.mode_version >= 0):
         yield "the leftovers in ZooKeeper are deleted"
 
 
-def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> Iterator[str]:
-    kafka = [name for name in everyone.instances if MemberKind.KAFKA in everyone.kinds(name)]
-    later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
-    in_kafka_mode = seen.zk is not None and seen.zk.requested_mode is Mode.KAFKA
+def _describe_rollback(observed: GroupSeen, instance_map: InstanceMap, goal: Goal) -> Iterator[str]:
+    kafka = [name for name in instance_map.instances if MemberKind.KAFKA in instance_map.kinds_of(name)]
+    later = [name for name in instance_map.instances if instance_map.kinds_of(name) & {MemberKind.KAFKA, MemberKind.MIGRATING}]
+    in_kafka_mode = observed.zk is not None and observed.zk.requested_mode is Mode.KAFKA
     if kafka and not in_kafka_mode:
         yield "mode kafka"
     if kafka:
@@ -369,25 +413,25 @@ def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> Iterator[str]:
         yield f"{', '.join(reversed(later))} become ZooKeeper consumers one by one"
 
 
-def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
+def hold_reasons(observed: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
     """Why this run may not migrate the group; empty if no other run rolled it back (this run's cleared task may continue)."""
-    hold = seen.zk.hold if seen is not None and seen.zk is not None else None
-    if seen is None or hold is None or (run and hold.run == run):
+    hold = observed.zk.hold if observed is not None and observed.zk is not None else None
+    if observed is None or hold is None or (run and hold.run == run):
         return ()
     by = hold.run or "an unknown run"
     text = (
-        f"Group {seen.name} was rolled back by {by}: {hold.why} To release it, start a run with conf "
-        f'{{"release_groups": ["{seen.name}"]}}, or run groups release --group {seen.name}.'
+        f"Group {observed.name} was rolled back by {by}: {hold.why} To release it, start a run with conf "
+        f'{{"release_groups": ["{observed.name}"]}}, or run groups release --group {observed.name}.'
     )
     return (Reason("K69", text),)
 
 
-def release(seen: GroupSeen | None, name: str) -> Decision:
+def decide_release(observed: GroupSeen | None, name: str) -> Decision:
     """Records that the operator allows the group's migration again. Act: "release"."""
-    missing = unread(seen, name, offsets=False, kafka=False)
-    if missing or seen is None or seen.zk is None:
+    missing = unread_reasons(observed, name, offsets=False, kafka=False)
+    if missing or observed is None or observed.zk is None:
         return Wait(missing)
-    hold = seen.zk.hold
+    hold = observed.zk.hold
     if hold is None:
         return Done(f"Group {name} was not rolled back: it may migrate.")
     return Act(Verb.RELEASE, f"Group {name} may migrate again. It was rolled back by {hold.run}: {hold.why}")

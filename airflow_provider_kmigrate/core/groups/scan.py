@@ -13,35 +13,39 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Frozen, Strategy, assign, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, Store, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import places, unowned, unread, unread_parts
-from airflow_provider_kmigrate.core.groups.offsets import beyond_logs, larger, pending, unreadable
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.groups.expiry import describe_expiry
+from airflow_provider_kmigrate.core.groups.members import format_partitions, unowned_partitions, unread_parts, unread_reasons
+from airflow_provider_kmigrate.core.groups.offsets import (
+    describe_offsets_beyond_logs,
+    describe_pending_resets,
+    partitions_with_larger_offset,
+    unreadable_offsets,
+)
+from airflow_provider_kmigrate.core.member.assignors import Assigned, Frozen, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, Store, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
-from airflow_provider_kmigrate.core.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 
-def other_wave(asked: object, wave: int) -> bool:
+def is_other_wave(requested_wave: object, wave: int) -> bool:
     """True if a run for one wave (None: for all) leaves out an item of `wave`; wave 0 belongs to every wave."""
-    return asked is not None and bool(wave) and str(asked) != str(wave)
+    return requested_wave is not None and bool(wave) and str(requested_wave) != str(wave)
 
 
-def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
+def not_in_file_reasons(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
     """F09 for groups and waves that a run names and the cluster file does not have: such a run would do nothing and succeed."""
     groups = tuple(groups)
-    waves, known = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
-    unknown = [f"group {name}" for name in sorted(set(names) - set(known))]
-    unknown += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
-    if not unknown:
+    waves, group_names = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
+    unknown_names = [f"group {name}" for name in sorted(set(names) - set(group_names))]
+    unknown_names += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
+    if not unknown_names:
         return ()
-    text = (
-        f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {join_ids(waves)}."
-    )
+    text = f"The cluster file has no {', no '.join(unknown_names)}; it has the groups {', '.join(group_names)} and the waves {join_ids(waves)}."
     return (Reason("F09", text),)
 
 
@@ -73,7 +77,8 @@ class TwoObservations:
     """An observation, and one `gap` seconds before it.
 
     `settings`: of topics, as from `clients.group_reads.topic_settings`; None: unread. `starts`: the first offsets of the logs
-    that the group reads; None: not asked for.
+    that the group reads; None: not asked for. `taken_at`: of `now`, in seconds since the epoch; `retention`: seconds for which brokers keep
+    offsets of groups without members; None: unread.
     """
 
     now: GroupSeen
@@ -81,6 +86,8 @@ class TwoObservations:
     gap: float = 0.0
     settings: Mapping[str, Mapping[str, str]] | None = None
     starts: Mapping[TopicPartition, int] | None = None
+    taken_at: float = 0.0
+    retention: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,81 +109,91 @@ class GroupScan:
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 
-def scan(observations: TwoObservations) -> GroupScan:
+def scan_group(observations: TwoObservations) -> GroupScan:
     """Every finding at once, the most severe first."""
-    found = sorted(
-        (finding for check in _CHECKS for finding in check(observations)), key=lambda one: list(Severity).index(one.severity)
+    ordered_findings = sorted(
+        (finding for check in _CHECKS for finding in check(observations)),
+        key=lambda scan_finding: list(Severity).index(scan_finding.severity),
     )
-    behind = lags(observations.now)
+    behind = lag_by_partition(observations.now)
     return GroupScan(
         observations.now,
         situation_of(observations.now),
         sum(behind.values()) if behind else None,
-        {str(store): len(moved) for store, moved in _moved(observations).items()} if observations.before is not None else {},
-        tuple(found),
+        {str(store): len(moved) for store, moved in _advanced_partitions(observations).items()}
+        if observations.before is not None
+        else {},
+        tuple(ordered_findings),
     )
 
 
-def situation_of(seen: GroupSeen) -> GroupSituation:
+def situation_of(observed: GroupSeen) -> GroupSituation:
     """The group's state in one word."""
-    if seen.zk is not None and any(isinstance(entry, Unreadable) for entry in seen.zk.registrations.values()):
+    if observed.zk is not None and any(isinstance(entry, Unreadable) for entry in observed.zk.registrations.values()):
         return GroupSituation.FROZEN
-    if seen.members is None or seen.zk is None:
+    if observed.members is None or observed.zk is None:
         return GroupSituation.UNKNOWN
-    kinds = {member.kind for member in seen.members}
+    kinds = {member.kind for member in observed.members}
     if MemberKind.KAFKA in kinds:
         return GroupSituation.KAFKA if len(kinds) == 1 else GroupSituation.MIXED_WITH_KAFKA
     if kinds == {MemberKind.MIGRATING}:
-        return GroupSituation.IN_KAFKA_MODE if seen.zk.mode is Mode.KAFKA else GroupSituation.MIGRATING
+        return GroupSituation.IN_KAFKA_MODE if observed.zk.mode is Mode.KAFKA else GroupSituation.MIGRATING
     return GroupSituation.EMPTY if not kinds else GroupSituation.MIXED if len(kinds) > 1 else GroupSituation.ZOOKEEPER
 
 
-def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
+def lag_by_partition(observed: GroupSeen) -> dict[TopicPartition, int]:
     """Records behind, of every wanted partition whose position and end are known."""
-    at, ends = seen.positions, seen.ends or {}
-    return {where: max(0, ends[where] - at[where]) for where in wanted(seen) if where in at and where in ends}
+    at, ends = observed.positions, observed.ends or {}
+    return {
+        partition: max(0, ends[partition] - at[partition])
+        for partition in wanted_partitions(observed)
+        if partition in at and partition in ends
+    }
 
 
-def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
+def matching_strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
     """The strategies that would give its ZooKeeper consumers just what they own; None if no assignment can be computed."""
-    computed = {strategy: _assigned(zk, strategy) for strategy in Strategy}
-    known = {strategy: found for strategy, found in computed.items() if isinstance(found, Assigned)}
-    if len(known) < len(computed):
+    computed = {strategy: _compute_assignment(zk, strategy) for strategy in Strategy}
+    assignments = {strategy: assignment for strategy, assignment in computed.items() if isinstance(assignment, Assigned)}
+    if len(assignments) < len(computed):
         return None
-    return frozenset(strategy for strategy, found in known.items() if dict(found.owners) == dict(zk.owners))
+    return frozenset(strategy for strategy, assignment in assignments.items() if dict(assignment.owners) == dict(zk.owners))
 
 
-def _assigned(zk: ZkGroup, strategy: Strategy) -> Assigned | Frozen:
+def _compute_assignment(zk: ZkGroup, strategy: Strategy) -> Assigned | Frozen:
     topics: dict[str, list[int]] = {}
-    for where in zk.partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
+    for topic_partition in zk.partitions:
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return assign(strategy, zk.registrations, topics)
 
 
-def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
+def wanted_partitions(observed: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions that a member of either side subscribes to or holds."""
-    held = (member.partitions for member in seen.kafka.members) if seen.kafka else ()
-    return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
+    held_by_members = (member.partitions for member in observed.kafka.members) if observed.kafka else ()
+    return (observed.zk.partitions if observed.zk else frozenset()).union(*held_by_members)
 
 
-def _moved(observations: TwoObservations) -> dict[Store, frozenset[TopicPartition]]:
+def _advanced_partitions(observations: TwoObservations) -> dict[Store, frozenset[TopicPartition]]:
     """Partitions whose offset moved between the observations; without an earlier one none."""
     now, before = observations.now, observations.before or GroupSeen(observations.now.name)
-    zookeeper, kafka = larger(now.in_zookeeper, before.in_zookeeper), larger(now.committed or {}, before.committed or {})
+    zookeeper, kafka = (
+        partitions_with_larger_offset(now.zookeeper_offsets, before.zookeeper_offsets),
+        partitions_with_larger_offset(now.committed or {}, before.committed or {}),
+    )
     return {Store.ZOOKEEPER: zookeeper, Store.KAFKA: kafka}
 
 
-def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
-    entries = seen.zk.registrations if seen.zk else {}
+def _readable_registrations(observed: GroupSeen) -> Iterator[tuple[str, Registration]]:
+    entries = observed.zk.registrations if observed.zk else {}
     return ((name, entry) for name, entry in sorted(entries.items()) if isinstance(entry, Registration))
 
 
-def _read(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_all_read(observations: TwoObservations) -> Iterator[PreflightFinding]:
     if missing := unread_parts(observations.now):
         yield blocks("K30", f"not read: {', '.join(missing)}")
 
 
-def _flaws(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_registrations(observations: TwoObservations) -> Iterator[PreflightFinding]:
     for name, entry in sorted((observations.now.zk.registrations if observations.now.zk else {}).items()):
         if isinstance(entry, Unreadable):
             path = f"/consumers/{observations.now.name}/ids/{name}"
@@ -184,9 +201,9 @@ def _flaws(observations: TwoObservations) -> Iterator[PreflightFinding]:
             yield blocks("K31", f"{path}: {entry}{', as pykafka registers' if pykafka else ''}")
 
 
-def _subscriptions(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    topics = sorted({where.topic for where in observations.now.zk.partitions}) if observations.now.zk else []
-    for name, entry in _registered(observations.now):
+def _check_subscriptions(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    topics = sorted({partition.topic for partition in observations.now.zk.partitions}) if observations.now.zk else []
+    for name, entry in _readable_registrations(observations.now):
         selected = topics_of(entry, topics)
         if isinstance(selected, Unreadable):
             yield blocks("K33", f"{name} has an unreadable subscription: {selected.content!r}")
@@ -195,7 +212,7 @@ def _subscriptions(observations: TwoObservations) -> Iterator[PreflightFinding]:
             yield warns("K33", f"{name} selects no topic that exists: {summarize(map(repr, entry.subscription))}{twice}")
 
 
-def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
     zk = observations.now.zk
     if zk is None:
         return
@@ -203,168 +220,210 @@ def _mode(observations: TwoObservations) -> Iterator[PreflightFinding]:
     if data not in _MODES:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
-    if zk.requested_mode is Mode.KAFKA and (stuck := observations.now.of_kind(MemberKind.ZOOKEEPER)):
-        yield warns("K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in stuck)}")
+    if zk.requested_mode is Mode.KAFKA and (unable_members := observations.now.members_of_kind(MemberKind.ZOOKEEPER)):
+        yield warns(
+            "K45", f"the mode is kafka, but these members cannot follow it: {summarize(member.name for member in unable_members)}"
+        )
 
 
-def _resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_pending_resets(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """K46 for recorded resets. They block without a migrating member: only such a member applies them, and may join weeks later."""
-    if waiting := pending(observations.now):
-        level = warns if observations.now.of_kind(MemberKind.MIGRATING) else blocks
+    if waiting := describe_pending_resets(observations.now):
+        level = warns if observations.now.members_of_kind(MemberKind.MIGRATING) else blocks
         yield level("K46", f"recorded offset resets that no member has applied: {waiting}")
 
 
-def _assignment(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_assignment(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """A stable assignment under ZooKeeper shows its strategy; with one thread all strategies agree."""
     zk = observations.now.zk
-    streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(observations.now))
+    streams = sum(max(entry.subscription.values(), default=0) for _, entry in _readable_registrations(observations.now))
     if zk is None or zk.mode is Mode.KAFKA or streams < _MINIMAL or zk.unowned:
         return
-    fitting = strategies(zk)
-    if fitting is None or Strategy.RANGE in fitting:
+    by_range = _compute_assignment(zk, Strategy.RANGE)
+    if isinstance(by_range, Assigned) and dict(by_range.owners) == dict(zk.owners):
+        return  # as most groups: the other strategies need not be computed
+    fitting = matching_strategies(zk)
+    if fitting is None:
         return
     if not fitting:
         yield unknown("K36", "its owners match no assignment strategy that kmigrate knows")
         return
     yield warns("K36", f"its members assign partitions by {' or '.join(sorted(fitting))}")
-    found = _assigned(zk, Strategy.ROUND_ROBIN)
-    if isinstance(found, Assigned) and found.ties:
-        yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in found.ties)}")
+    assignment = _compute_assignment(zk, Strategy.ROUND_ROBIN)
+    if isinstance(assignment, Assigned) and assignment.ties:
+        yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in assignment.ties)}")
 
 
-def _stores(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_kafka_commits(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
-    before, held = observations.before, observations.now.held_by(MemberKind.ZOOKEEPER)
-    if before and (committing := held & before.held_by(MemberKind.ZOOKEEPER) & _moved(observations)[Store.KAFKA]):
-        text = f"ZooKeeper consumers commit to Kafka: {places(committing)} moved there within {observations.gap:.0f} s"
-        yield warns("K37", text)
+    before, held_by_zookeeper = observations.before, observations.now.partitions_held_by(MemberKind.ZOOKEEPER)
+    if before and (
+        committing := held_by_zookeeper
+        & before.partitions_held_by(MemberKind.ZOOKEEPER)
+        & _advanced_partitions(observations)[Store.KAFKA]
+    ):
+        text = f"ZooKeeper consumers commit to Kafka: {format_partitions(committing)} moved there within {observations.gap:.0f} s"
+        yield blocks("K37", text)
 
 
-def _twice(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    seen = observations.now
-    consumers = seen.of_kind(MemberKind.KAFKA)
-    if consumers and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
+def _check_unregistered_commits(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    """K95 for commits in ZooKeeper of clients that are not registered: they break when the last broker leaves ZooKeeper mode."""
+    zk = observations.now.zk
+    if zk is not None and zk.unregistered_s is not None:
+        yield blocks("K95", f"no member is registered, and an offset in ZooKeeper was committed {zk.unregistered_s:.0f} s ago")
+
+
+def _check_double_reading(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    observed = observations.now
+    consumers = observed.members_of_kind(MemberKind.KAFKA)
+    if consumers and observed.zk is not None and observed.zk.registrations and observed.zk.mode is Mode.ZOOKEEPER:
         names = summarize(sorted(f"{member.name} on {member.host}" for member in consumers))
-        yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
+        yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(observed.zk.registrations)} members: {names}")
 
 
-def _topics(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    if observations.now.zk is None or not observations.now.of_kind(MemberKind.ZOOKEEPER):
+def _check_topic_settings(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    if observations.now.zk is None or not observations.now.members_of_kind(MemberKind.ZOOKEEPER):
         return
-    topics = sorted({where.topic for where in observations.now.zk.partitions})
+    topics = sorted({partition.topic for partition in observations.now.zk.partitions})
     settings = observations.settings or {}
     if unread := [topic for topic in topics if topic not in settings]:
         yield unknown("K40", f"compression and down-conversion are unknown for {summarize(unread)}")
-    unsupported = {topic: why for topic in topics if topic in settings and (why := _unsupported(settings[topic]))}
+    unsupported = {topic: why for topic in topics if topic in settings and (why := _describe_unsupported(settings[topic]))}
     if unsupported:
         yield warns("K40", summarize(f"{topic} has {why}" for topic, why in unsupported.items()))
 
 
-def _unsupported(settings: Mapping[str, str]) -> str:
+def _describe_unsupported(settings: Mapping[str, str]) -> str:
     bad = (("compression.type", "zstd"), ("message.downconversion.enable", "false"))
     return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
 
 
-def _unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    now, then = _ownerless(observations.now), _ownerless(observations.before) if observations.before else frozenset()
+def _check_unowned(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    now, then = (
+        _ownerless_partitions(observations.now),
+        _ownerless_partitions(observations.before) if observations.before else frozenset(),
+    )
     if stayed := now & then:
         level = blocks if observations.gap >= REBALANCE else warns
-        yield level("K44", f"no member owned {places(stayed)} in two observations, {observations.gap:.0f} s apart")
+        yield level("K44", f"no member owned {format_partitions(stayed)} in two observations, {observations.gap:.0f} s apart")
     elif now:
-        yield warns("K44", f"no member owns {places(now)} now")
+        yield warns("K44", f"no member owns {format_partitions(now)} now")
 
 
-def _ownerless(seen: GroupSeen) -> frozenset[TopicPartition]:
+def _ownerless_partitions(observed: GroupSeen) -> frozenset[TopicPartition]:
     """Partitions without an owner; a group without members misses none."""
-    return unowned(seen) if seen.members else frozenset()
+    return unowned_partitions(observed) if observed.members else frozenset()
 
 
-def _offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    seen, ends = observations.now, observations.now.ends or {}
-    if broken := unreadable(seen):
-        yield blocks("K42", summarize(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
-    stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
-    for store, found in stores.items():
-        if past := beyond_logs(found, ends):
+def _check_offsets(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    observed, ends = observations.now, observations.now.ends or {}
+    if broken := unreadable_offsets(observed):
+        yield blocks(
+            "K42",
+            summarize(
+                f"offsets/{topic_partition.topic}/{topic_partition.partition} in ZooKeeper: {flaw}"
+                for topic_partition, flaw in broken
+            ),
+        )
+    stores = {"ZooKeeper": observed.zookeeper_offsets, "Kafka": observed.committed or {}}
+    for store, store_offsets in stores.items():
+        if past := describe_offsets_beyond_logs(store_offsets, ends):
             yield blocks("K42", f"committed in {store} beyond the log's end: {past}")
 
-    at, starts = seen.positions, observations.starts or {}
-    if gone := sorted(where for where in wanted(seen) if where in at and at[where] < starts.get(where, 0)):
-        deleted = summarize(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
+    at, starts = observed.positions, observations.starts or {}
+    if past_retention := sorted(
+        partition for partition in wanted_partitions(observed) if partition in at and at[partition] < starts.get(partition, 0)
+    ):
+        deleted = summarize(
+            f"{partition.name} at {at[partition]}, the log begins at {starts[partition]}" for partition in past_retention
+        )
         yield blocks("K42", f"its records are no longer in the log: {deleted}")
 
 
-def _rebalancing(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_expiry(observations: TwoObservations) -> Iterator[PreflightFinding]:
+    """K96 for offsets that ZooKeeper keeps, and that Kafka would remove before the application runs again, if it is as idle as until now."""
+    if text := describe_expiry(observations.now, observations.taken_at, observations.retention):
+        yield unknown("K96", text) if observations.retention is None else warns("K96", text)
+
+
+def _check_rebalancing(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """A rebalance ends by itself; one that both observations show does not."""
     now, before = observations.now.kafka, observations.before.kafka if observations.before else None
     if now is not None and not now.stable:
-        lasting = before is not None and not before.stable
-        level, how = (blocks, " in both observations") if lasting else (warns, "")
-        yield level("K52", f"its group in Kafka is in state {now.state}{how}")
+        is_in_both = before is not None and not before.stable
+        level, when_text = (blocks, " in both observations") if is_in_both else (warns, "")
+        yield level("K52", f"its group in Kafka is in state {now.state}{when_text}")
 
 
-def _orphans(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_orphaned_owners(observations: TwoObservations) -> Iterator[PreflightFinding]:
     zk = observations.now.zk
     if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
         return
     members = zk.registrations.keys() | zk.progress.keys()
-    if lost := [where for where, thread in zk.owners.items() if consumer_of(thread) not in members]:
-        yield warns("K52", f"{len(lost)} partitions have an owner that is not a member: {places(lost)}")
+    if orphaned := [partition for partition, thread in zk.owners.items() if consumer_of(thread) not in members]:
+        yield warns("K52", f"{len(orphaned)} partitions have an owner that is not a member: {format_partitions(orphaned)}")
 
 
-def _starved(observations: TwoObservations) -> Iterator[PreflightFinding]:
+def _check_starvation(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Partitions with records waiting at both observations, whose offset moved in neither store between them."""
     if observations.before is None or not observations.now.members:
         return
-    moved = {where for store in _moved(observations).values() for where in store}
-    then, now = lags(observations.before), lags(observations.now)
-    still = sorted(where for where, lag in now.items() if lag and then.get(where) and where not in moved)
+    moved = {partition for store in _advanced_partitions(observations).values() for partition in store}
+    then, now = lag_by_partition(observations.before), lag_by_partition(observations.now)
+    still = sorted(partition for partition, lag in now.items() if lag and then.get(partition) and partition not in moved)
     before, ends = observations.before.ends or {}, observations.now.ends or {}
-    idle = [where for where in still if ends.get(where) == before.get(where)]
-    grown = [where for where in still if where not in idle]
-    for wheres, level in ((grown, blocks if observations.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
-        if wheres:
-            behind = summarize(f"{where.name} {now[where]} behind" for where in wheres)
-            why = "records wait" if wheres is grown else "records or transaction markers wait at the end of idle logs"
+    idle = [partition for partition in still if ends.get(partition) == before.get(partition)]
+    grown = [partition for partition in still if partition not in idle]
+    for partitions, level in ((grown, blocks if observations.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
+        if partitions:
+            behind = summarize(f"{partition.name} {now[partition]} behind" for partition in partitions)
+            why = "records wait" if partitions is grown else "records or transaction markers wait at the end of idle logs"
             yield level("K44", f"{why} and no offset moved in {observations.gap:.0f} s: {behind}")
 
 
 _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]] = (
-    *(_read, _flaws, _subscriptions, _mode, _resets, _assignment, _stores, _twice),
-    *(_topics, _unowned, _offsets, _rebalancing, _orphans, _starved),
+    *(
+        _check_all_read,
+        _check_registrations,
+        _check_subscriptions,
+        _check_mode,
+        _check_pending_resets,
+        _check_assignment,
+        _check_kafka_commits,
+        _check_unregistered_commits,
+        _check_double_reading,
+    ),
+    *(_check_topic_settings, _check_unowned, _check_offsets, _check_expiry),
+    *(_check_rebalancing, _check_orphaned_owners, _check_starvation),
 )
 
 
 Observed = tuple[GroupSeen, float]  # the group, and when it was observed, in seconds
 
 
-def whole(seen: GroupSeen | None, at: float, group: GroupSpec) -> Observed | None:
+def complete_observation(observed: GroupSeen | None, at: float, group: GroupSpec) -> Observed | None:
     """The observation, if nothing in it was unknown."""
-    return None if seen is None or unread(seen, group.name, ends=True) else (seen, at)
+    return None if observed is None or unread_reasons(observed, group.name, ends=True) else (observed, at)
 
 
-def waits(seen: GroupSeen | None, at: float, before: Observed | None, group: GroupSpec) -> Wait | None:
-    """What to wait for before two observations can be judged; None if they can. `before`: the first complete one."""
-    missing = unread(seen, group.name, ends=True)
-    if missing or before is None:
-        return Wait(missing)
-    gap = at - before[1]
+def wait_before_judging(gap: float, group: GroupSpec) -> Wait | None:
+    """What to wait for before two complete observations can be judged; None if they can. `gap`: seconds between them."""
     if gap >= group.commit_within:
         return None
     text = f"Group {group.name} is observed again in {group.commit_within - gap:.0f} s."
     return Wait((Reason("T01", text),), healthy=True)
 
 
-def topics(seen: GroupSeen) -> set[str]:
+def subscribed_topics(observed: GroupSeen) -> set[str]:
     """The topics whose settings the judgement needs."""
-    return {where.topic for where in seen.zk.partitions} if seen.zk else set()
+    return {partition.topic for partition in observed.zk.partitions} if observed.zk else set()
 
 
-def judged(observations: TwoObservations, group: GroupSpec) -> Decision:
+def judge_group(observations: TwoObservations, group: GroupSpec) -> Decision:
     """Refused if a finding blocks; every other finding is reported."""
-    found = scan(observations)
-    blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
+    group_scan = scan_group(observations)
+    blocking = tuple(finding.reason for finding in group_scan.findings if finding.severity is Severity.BLOCK)
     if blocking:
         return Refuse(blocking)
-    notes = " ".join(map(str, found.findings))
-    return Done(f"Group {group.name} ({found.situation}) may be moved. {notes or 'No objection was found.'}")
+    notes = " ".join(map(str, group_scan.findings))
+    return Done(f"Group {group.name} ({group_scan.situation}) may be moved. {notes or 'No objection was found.'}")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
@@ -17,11 +18,16 @@ from airflow_provider_kmigrate.core.ledger.health import (
     EvidenceTimes,
     Newest,
     Refusals,
-    examine,
-    nothing,
-    unmet,
+    check_any_evidence,
+    check_demand,
+    examine_evidence,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned, owner_changes, uneven_shares, unowned
+from airflow_provider_kmigrate.core.ledger.ownership import (
+    count_owner_changes,
+    describe_uneven_shares,
+    find_double_ownership,
+    find_unowned_times,
+)
 from airflow_provider_kmigrate.core.ledger.partition import (
     SKEW_MS,
     CheckContext,
@@ -29,9 +35,8 @@ from airflow_provider_kmigrate.core.ledger.partition import (
     GroupChecked,
     Limits,
     PartitionChecked,
-    check,
+    check_partition,
 )
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 
@@ -64,10 +69,10 @@ def balance(
     context = CheckContext.of(book, limits)
     return conclude(
         book,
-        [check(part, context) for part in book.parts()],
+        [check_partition(part, context) for part in book.partition_events()],
         limits,
         refused=Refusals(refused, refused_before),
-        unmet=tuple(unmet(demand, Newest.of(book, demand.since), book.failures)),
+        unmet=tuple(check_demand(demand, Newest.of(book, demand.since), book.failures)),
     )
 
 
@@ -80,20 +85,26 @@ def conclude(
     is demanded and missing.
     """
     checked = sorted(parts, key=lambda part: part.where)
-    health = examine(book, refused, limits.times, _miscounted(checked))
+    health = examine_evidence(book, refused, limits.times, _group_miscounts(checked))
     total = _Total()
     for part in checked:
         total.add(part)
-        for found in part.groups:
-            _judge(found, health, total)
+        for group_checked in part.groups:
+            _judge_group(group_checked, health, total)
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
-    for where, changes in book.ownership.items():
-        total.date("double_owned", limits.dated(double_owned(where, changes, last_ms, limits.skew_ms)))
-    free = [case for where, changes in book.ownership.items() for case in unowned(where, changes, last_ms, limits.skew_ms)]
-    acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
-    open_questions = _reasons(total, limits.max_cases)
-    reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
-    findings = {name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in total.findings.items()}
+    for group_partition, changes in book.ownership.items():
+        total.add_dated(
+            "double_owned", limits.split_by_step(find_double_ownership(group_partition, changes, last_ms, limits.skew_ms))
+        )
+    unowned_cases = [
+        case
+        for group_partition, changes in book.ownership.items()
+        for case in find_unowned_times(group_partition, changes, last_ms, limits.skew_ms)
+    ]
+    acked, delivered = sum(part.acked for part in checked), _count_delivered(book, checked)
+    open_questions = _open_question_reasons(total, limits.max_cases)
+    reasons = (*health.reasons, *check_any_evidence(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
+    findings = {name: LedgerFinding.merge(cases, limits.max_cases) for name, cases in total.findings.items()}
     return Facts(
         complete=not reasons,
         reasons=reasons,
@@ -102,26 +113,30 @@ def conclude(
         delivered=delivered,
         **findings,
         recorded=health.recorded and not total.doubts,
-        longest_stall_ms=_longest_stall(book, checked),
+        longest_stall_ms=_longest_stall_ms(book, checked),
         of_others=tuple(total.of_others),
-        skipped=LedgerFinding.largest(
-            sum(one.count for one in total.skipped), (case for one in total.skipped for case in one.cases), limits.max_cases
+        skipped=LedgerFinding.with_largest_cases(
+            sum(finding.count for finding in total.skipped),
+            (case for finding in total.skipped for case in finding.cases),
+            limits.max_cases,
         ),
-        unowned=LedgerFinding.largest(sum(case.count for case in free), free, limits.max_cases),
-        owner_changes=sum(map(owner_changes, book.ownership.values())),
-        uneven=tuple(uneven_shares({one.stamp: one for changes in book.ownership.values() for one in changes}.values())),
+        unowned=LedgerFinding.with_largest_cases(sum(case.count for case in unowned_cases), unowned_cases, limits.max_cases),
+        owner_changes=sum(map(count_owner_changes, book.ownership.values())),
+        uneven=tuple(
+            describe_uneven_shares({change.stamp: change for changes in book.ownership.values() for change in changes}.values())
+        ),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
-        earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
+        earlier={name: LedgerFinding.merge(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
 
 
-def _miscounted(checked: Iterable[PartitionChecked]) -> dict[str, list[Reason]]:
+def _group_miscounts(checked: Iterable[PartitionChecked]) -> dict[str, list[Reason]]:
     """What contradicts the numbers of each writer."""
-    found: dict[str, list[Reason]] = defaultdict(list)
+    reasons_by_writer: dict[str, list[Reason]] = defaultdict(list)
     for part in checked:
         for writer, reason in part.miscounted:
-            found[writer].append(reason)
-    return found
+            reasons_by_writer[writer].append(reason)
+    return reasons_by_writer
 
 
 @dataclass(slots=True)
@@ -139,68 +154,68 @@ class _Total:
     def add(self, part: PartitionChecked) -> None:
         """Add what needs no trust in any client's account."""
         for name in ("diverged", "stored_twice", "reordered"):
-            self.note(name, getattr(part, name))
-        for found in part.groups:
-            self.date("redelivered", found.redelivered)
-            self.note("client_repeats", found.client_repeats)
-            self.date("not_owned", found.not_owned)
-            self.skipped.append(found.skipped)
-            self.gaps += [] if found.gap is None else [found.gap]
-            self.of_others += [] if found.judged else [found.key]
+            self.add_finding(name, getattr(part, name))
+        for group_checked in part.groups:
+            self.add_dated("redelivered", group_checked.redelivered)
+            self.add_finding("client_repeats", group_checked.client_repeats)
+            self.add_dated("not_owned", group_checked.not_owned)
+            self.skipped.append(group_checked.skipped)
+            self.gaps += [] if group_checked.gap is None else [group_checked.gap]
+            self.of_others += [] if group_checked.judged else [group_checked.key]
 
-    def note(self, name: str, finding: LedgerFinding) -> None:
+    def add_finding(self, name: str, finding: LedgerFinding) -> None:
         """Add a finding under this name."""
         self.findings[name].append(finding)
 
-    def date(self, name: str, dated: Dated) -> None:
+    def add_dated(self, name: str, dated: Dated) -> None:
         """Add a finding, and keep what was over before the step apart."""
-        self.note(name, dated.now)
+        self.add_finding(name, dated.now)
         if dated.earlier.count:
             self.earlier[name].append(dated.earlier)
 
-    def ask(self, cause: AuditCause, group: str, finding: LedgerFinding) -> None:
+    def add_open_question(self, cause: AuditCause, group: str, finding: LedgerFinding) -> None:
         """Add an open question of a group, if the finding counts anything."""
         if finding.count:
             self.open_questions[cause, group].append(finding)
             if cause is not AuditCause.MAYBE_COMPACTED:
-                self.note("unseen", finding)
+                self.add_finding("unseen", finding)
 
 
-def _judge(found: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
+def _judge_group(group_checked: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
     """What may be concluded from missing deliveries of a group, and from the order of the others."""
-    group = found.key.group
-    total.ask(AuditCause.NOT_DELIVERED_YET, group, found.unread)
-    total.ask(AuditCause.GAPS_UNCLEAR, group, found.unclear)
-    trusted, lost = health.trusts(group), found.lost
+    group = group_checked.key.group
+    total.add_open_question(AuditCause.NOT_DELIVERED_YET, group, group_checked.unread)
+    total.add_open_question(AuditCause.GAPS_UNCLEAR, group, group_checked.unclear)
+    trusted, lost = health.trusts(group), group_checked.lost
     if trusted:
-        total.ask(AuditCause.IN_UNREAD_EVENTS, group, found.on_its_way)
-        lost = found.surely_lost
-        if lost.count or found.reordered.now.count or found.commit_gap.now.count:
+        total.add_open_question(AuditCause.IN_UNREAD_EVENTS, group, group_checked.on_its_way)
+        lost = group_checked.surely_lost
+        if lost.count or group_checked.reordered.now.count or group_checked.commit_gap.now.count:
             doubts = health.old_doubts(group)
             total.doubts.update(dict.fromkeys(doubts))
             trusted = not doubts
-    if found.compacted:
-        total.ask(AuditCause.MAYBE_COMPACTED, group, lost)
-    total.note("unseen" if found.compacted or not trusted else "lost", lost)
+    if group_checked.compacted:
+        total.add_open_question(AuditCause.MAYBE_COMPACTED, group, lost)
+    total.add_finding("unseen" if group_checked.compacted or not trusted else "lost", lost)
     if trusted:  # an unrecorded earlier delivery would make a later one look out of order
-        total.date("reordered", found.reordered)
-        total.date("commit_gap", found.commit_gap)
-        total.note("commit_gap", found.committed_over)
+        total.add_dated("reordered", group_checked.reordered)
+        total.add_dated("commit_gap", group_checked.commit_gap)
+        total.add_finding("commit_gap", group_checked.committed_over)
 
 
-def _longest_stall(book: Book, parts: Iterable[PartitionChecked]) -> float | None:
+def _longest_stall_ms(book: Book, parts: Iterable[PartitionChecked]) -> float | None:
     """In milliseconds; also of records that were given up."""
     waits = [part.stall_us for part in parts if part.stall_us is not None]
     waits += [record.latency_us for event in book.slow for record in event.records]
     return max(waits) / 1000 if waits else None
 
 
-def _delivered(book: Book, parts: Iterable[PartitionChecked]) -> dict[str, int]:
+def _count_delivered(book: Book, parts: Iterable[PartitionChecked]) -> dict[str, int]:
     """Number of records delivered to each group, repeats included; groups that only announced themselves have 0."""
-    found = Counter({start.group: 0 for start in book.starts if start.group is not None})
+    counts = Counter({start.group: 0 for start in book.starts if start.group is not None})
     for part in parts:
-        found.update(part.delivered)
-    return dict(sorted(found.items()))
+        counts.update(part.delivered)
+    return dict(sorted(counts.items()))
 
 
 _TEXTS: Final = {
@@ -211,9 +226,9 @@ _TEXTS: Final = {
 }
 
 
-def _reasons(total: _Total, limit: int) -> Iterator[Reason]:
+def _open_question_reasons(total: _Total, limit: int) -> Iterator[Reason]:
     for (cause, group), findings in sorted(total.open_questions.items()):
-        found = LedgerFinding.merged(findings, max(1, limit))
-        first = found.cases[0]
-        place = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
-        yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=found.count)}, {place}.")
+        merged = LedgerFinding.merge(findings, max(1, limit))
+        first = merged.cases[0]
+        first_offsets = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
+        yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=merged.count)}, {first_offsets}.")

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.events import (
+from airflow_provider_kmigrate.core.events.intervals import count_numbers, subtract, union
+from airflow_provider_kmigrate.core.events.model import (
     Ack,
     Commit,
     DeliveryRun,
@@ -23,7 +24,6 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.intervals import size, subtract, union
 
 
 class GroupPartition(NamedTuple):
@@ -78,7 +78,7 @@ class Writer:
             last_ms,
             started=isinstance(events.get(0), Start),
             stop=last if isinstance(last, Stop) else None,
-            missing=size(holes),
+            missing=count_numbers(holes),
             first_missing=holes[0][0] if holes else 0,
             conflicts=conflicts,
             clock_lag_ms=beats[-1].wall_ms - beats[-1].stamp.t_ms if beats else 0,
@@ -107,10 +107,10 @@ class _Numbered:
     def add(self, event: Event) -> None:
         """Add an event; a different one with the same number is a conflict."""
         self.last_ms = max(self.last_ms, event.stamp.t_ms)
-        known = self.events.setdefault(event.stamp.event_seq, event)
-        if known is not event and known != event:
+        earlier = self.events.setdefault(event.stamp.event_seq, event)
+        if earlier is not event and earlier != event:
             self.conflicts += 1
-            self.events[event.stamp.event_seq] = min(known, event, key=repr)  # the same one, whatever order they come in
+            self.events[event.stamp.event_seq] = min(earlier, event, key=repr)  # the same one, whatever order they come in
 
 
 @dataclass(slots=True)
@@ -135,60 +135,63 @@ class Book:
         numbered: dict[str, _Numbered] = defaultdict(_Numbered)
         for event in events:
             numbered[event.stamp.writer].add(event)
-        for name, found in numbered.items():
-            book.writers[name] = Writer.of(name, found.events, found.conflicts, found.last_ms)
-            for event in found.events.values():
-                book._file(event)
+        for name, writer_events in numbered.items():
+            book.writers[name] = Writer.of(name, writer_events.events, writer_events.conflicts, writer_events.last_ms)
+            for event in writer_events.events.values():
+                book._file_event(event)
         return book
 
-    def _file(self, event: Event) -> None:  # noqa: C901  # one line a kind
+    def _file_event(self, event: Event) -> None:  # noqa: C901  # one line a kind
         match event:
             case DeliveryRun():
                 self.runs[GroupPartition(event.group, event.topic, event.partition)].append(event)
             case Ack():
                 self.acks[TopicPartition(event.topic, event.partition)].append(event)
             case Commit(ok=True):
-                for at in event.offsets:
-                    key = GroupPartition(event.group, at.topic, at.partition)
-                    self.commits[key].append(AcceptedCommit(event.stamp.t_ms, at.offset))
+                for position in event.offsets:
+                    key = GroupPartition(event.group, position.topic, position.partition)
+                    self.commits[key].append(AcceptedCommit(event.stamp.t_ms, position.offset))
             case Ownership():
-                for where in event.partitions:
-                    self.ownership[GroupPartition(event.group, *where)].append(event)
+                for topic_partition in event.partitions:
+                    self.ownership[GroupPartition(event.group, *topic_partition)].append(event)
             case Slow():
                 self.slow.append(event)
             case SendFailure():
                 self.failures.append(event)
             case LogExtent():
-                self._extent(event)
+                self._keep_newest_extent(event)
             case Start():
                 self.starts.append(event)
             case Expect():
                 self.expected.update(event.writers)
 
-    def _extent(self, event: LogExtent) -> None:
+    def _keep_newest_extent(self, event: LogExtent) -> None:
         """Keep the newest observation of each log."""
-        where = TopicPartition(event.topic, event.partition)
-        known = self.extents.get(where)
-        if known is None or (known.stamp.t_ms, known.end) < (event.stamp.t_ms, event.end):
-            self.extents[where] = event
+        topic_partition = TopicPartition(event.topic, event.partition)
+        newest = self.extents.get(topic_partition)
+        if newest is None or (newest.stamp.t_ms, newest.end) < (event.stamp.t_ms, event.end):
+            self.extents[topic_partition] = event
 
     def writers_of(self, group: str) -> list[Writer]:
         """Consumers that announced that they belong to the group."""
         return [self.writers[start.stamp.writer] for start in self.starts if start.group == group]
 
-    def parts(self) -> list[PartitionEvents]:
+    def partition_events(self) -> list[PartitionEvents]:
         """Every partition that was acknowledged or delivered, ascending; nothing in it is a copy."""
-        places = sorted(self.acks.keys() | {key.where for key in self.runs})
-        found = {where: PartitionEvents(where, self.acks.get(where, [])) for where in places}
+        topic_partitions = sorted(self.acks.keys() | {key.where for key in self.runs})
+        parts_by_partition = {
+            topic_partition: PartitionEvents(topic_partition, self.acks.get(topic_partition, []))
+            for topic_partition in topic_partitions
+        }
         for key, runs in self.runs.items():
-            found[key.where].runs[key.group] = runs
+            parts_by_partition[key.where].runs[key.group] = runs
         for key, commits in self.commits.items():
-            if key.where in found:
-                found[key.where].commits[key.group] = commits
-        return list(found.values())
+            if key.where in parts_by_partition:
+                parts_by_partition[key.where].commits[key.group] = commits
+        return list(parts_by_partition.values())
 
 
-def matches(pattern: str, topic: str) -> bool:
+def subscription_matches(pattern: str, topic: str) -> bool:
     """True if a subscription holds a topic, as in librdkafka and the Java client: a name, or a pattern that begins with `^`."""
     if not pattern.startswith("^"):
         return pattern == topic

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Case:
     note: str = ""
 
     @property
-    def order(self) -> tuple[str, str, int, int, int, int, str]:
+    def sort_key(self) -> tuple[str, str, int, int, int, int, str]:
         """The sort key for lists that do not depend on the order of the input."""
-        place = (self.group or "", self.topic, self.partition, self.first, self.seq_first or 0)
-        return (*place, self.from_ms or 0, repr((self.producer, self.members, self.note)))
+        position = (self.group or "", self.topic, self.partition, self.first, self.seq_first or 0)
+        return (*position, self.from_ms or 0, repr((self.producer, self.members, self.note)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +48,58 @@ class LedgerFinding:
     @classmethod
     def of(cls, cases: Sequence[Case], limit: int) -> LedgerFinding:
         """All cases counted, and at most `limit` of them kept."""
-        return cls(sum(case.count for case in cases), join(cases)[:limit]) if cases else NOTHING
+        return cls(sum(case.count for case in cases), join_cases(cases)[:limit]) if cases else NOTHING
 
     @classmethod
-    def merged(cls, findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
+    def merge(cls, findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
         """All findings together; the first cases of each are enough."""
-        some = [finding for finding in findings if finding.count]
-        if len(some) < 2:
-            return some[0] if some else NOTHING
-        return cls(sum(finding.count for finding in some), join(case for finding in some for case in finding.cases)[:limit])
+        counting = [finding for finding in findings if finding.count]
+        if len(counting) < 2:
+            return counting[0] if counting else NOTHING
+        return cls(
+            sum(finding.count for finding in counting), join_cases(case for finding in counting for case in finding.cases)[:limit]
+        )
 
     @classmethod
-    def largest(cls, count: int, cases: Iterable[Case], limit: int) -> LedgerFinding:
+    def with_largest_cases(cls, count: int, cases: Iterable[Case], limit: int) -> LedgerFinding:
         """`count` records in all, and the cases with most of them."""
-        return cls(count, tuple(sorted(cases, key=lambda case: (-case.count, case.order))[:limit]))
+        return cls(count, tuple(sorted(cases, key=lambda case: (-case.count, case.sort_key))[:limit]))
 
 
 NOTHING: Final = LedgerFinding()
 
 
-def join(cases: Iterable[Case]) -> tuple[Case, ...]:
+def join_cases(cases: Iterable[Case]) -> tuple[Case, ...]:
     """Joins cases that differ only in their position and continue each other; in the order of `Case.order`."""
-    ordered = sorted(cases, key=lambda case: (_kind(case), case.from_ms or 0, case.first, case.seq_first or 0))
+    ordered = sorted(cases, key=lambda case: (_identity_key(case), case.from_ms or 0, case.first, case.seq_first or 0))
     joined: list[Case] = []
     for case in ordered:
-        if joined and _continues(joined[-1], case):
-            joined[-1] = _both(joined[-1], case)
+        if joined and _is_continued_by(joined[-1], case):
+            joined[-1] = _merge_cases(joined[-1], case)
         else:
             joined.append(case)
-    return tuple(sorted(joined, key=lambda case: case.order))
+    return tuple(sorted(joined, key=lambda case: case.sort_key))
 
 
-def _kind(case: Case) -> tuple[str, ...]:
+def _identity_key(case: Case) -> tuple[str, ...]:
     """Everything but the position, comparable."""
     return (case.topic, str(case.partition), repr(case.group), repr(case.producer), repr(case.members), case.note)
 
 
-def _continues(one: Case, other: Case) -> bool:
-    in_log = one.first >= 0 and other.first == one.last + 1 and _kind(one) == _kind(other)
-    by_number = one.seq_last is None or other.seq_first is None or other.seq_first == one.seq_last + 1
-    return in_log and by_number and all(case.count == case.last - case.first + 1 for case in (one, other))
+def _is_continued_by(earlier: Case, later: Case) -> bool:
+    in_log = earlier.first >= 0 and later.first == earlier.last + 1 and _identity_key(earlier) == _identity_key(later)
+    by_number = earlier.seq_last is None or later.seq_first is None or later.seq_first == earlier.seq_last + 1
+    return in_log and by_number and all(case.count == case.last - case.first + 1 for case in (earlier, later))
 
 
-def _both(one: Case, other: Case) -> Case:
+def _merge_cases(earlier: Case, later: Case) -> Case:
     return replace(
-        one,
-        last=other.last,
-        count=one.count + other.count,
-        seq_last=other.seq_last,
-        from_ms=min((ms for ms in (one.from_ms, other.from_ms) if ms is not None), default=None),
-        to_ms=max((ms for ms in (one.to_ms, other.to_ms) if ms is not None), default=None),
+        earlier,
+        last=later.last,
+        count=earlier.count + later.count,
+        seq_last=later.seq_last,
+        from_ms=min((ms for ms in (earlier.from_ms, later.from_ms) if ms is not None), default=None),
+        to_ms=max((ms for ms in (earlier.to_ms, later.to_ms) if ms is not None), default=None),
     )
 
 

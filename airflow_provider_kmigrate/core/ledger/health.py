@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import SendFailure, TopicPartition
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 _LAG_MS: Final = 5_000
@@ -48,11 +48,11 @@ class EvidenceTimes:
     not_after: int | None = None
     since: int | None = None
 
-    def runs_on(self, writer: Writer) -> bool:
+    def is_still_running(self, writer: Writer) -> bool:
         """True if it has no stop, and needs none."""
         return writer.stop is None and self.alive_since is not None and writer.last_ms >= self.alive_since
 
-    def is_over(self, writer: Writer) -> bool:
+    def has_vanished_before_step(self, writer: Writer) -> bool:
         """True if it ended without a stop before the step began."""
         return writer.stop is None and self.since is not None and writer.last_ms < self.since
 
@@ -85,7 +85,7 @@ _WITHOUT_ACKS_MS: Final = 60_000
 class Newest:
     """When a record was last acknowledged, by producer and partition, and last delivered to each group.
 
-    `slots` of those that `without_acks`: the numbers of the stretches of `SLOT_MS` before the step in which something was
+    `slots` of those that `find_without_acks`: the numbers of the stretches of `SLOT_MS` before the step in which something was
     acknowledged.
     """
 
@@ -96,18 +96,18 @@ class Newest:
     @classmethod
     def of(cls, book: Book, since: int | None = None) -> Newest:
         """The newest times from a book's events; `since`: when the step began, ms since the epoch."""
-        found = cls()
-        for where, acks in book.acks.items():
+        newest = cls()
+        for topic_partition, acks in book.acks.items():
             for ack in acks:
-                found.note_ack((ack.producer, *where), ack.t_acked_ms)
+                newest.note_ack((ack.producer, *topic_partition), ack.t_acked_ms)
         for key, runs in book.runs.items():
-            found.note_delivery(key, max(run.t_last_ms for run in runs))
-        for sending in found.without_acks(since):
-            mine = (ack.t_acked_ms for ack in book.acks[TopicPartition(*sending[1:])] if ack.producer == sending[0])
-            found.slots[sending] = frozenset(t_ms // SLOT_MS for t_ms in mine)
-        return found
+            newest.note_delivery(key, max(run.t_last_ms for run in runs))
+        for sending in newest.find_without_acks(since):
+            ack_times = (ack.t_acked_ms for ack in book.acks[TopicPartition(*sending[1:])] if ack.producer == sending[0])
+            newest.slots[sending] = frozenset(t_ms // SLOT_MS for t_ms in ack_times)
+        return newest
 
-    def without_acks(self, since: int | None) -> list[Sending]:
+    def find_without_acks(self, since: int | None) -> list[Sending]:
         """Partitions of producers that were written shortly before the step and not since.
 
         After the step began the producer wrote other partitions of the topic for at least a minute.
@@ -117,20 +117,20 @@ class Newest:
         latest: dict[tuple[str, str], int] = {}
         for (producer, topic, _), t_ms in self.acked.items():
             latest[producer, topic] = max(t_ms, latest.get((producer, topic), t_ms))
-        unresponsive = (at for at, t_ms in sorted(self.acked.items()) if since - _WITHOUT_ACKS_MS <= t_ms < since)
-        return [at for at in unresponsive if latest[at[:2]] >= since + _WITHOUT_ACKS_MS]
+        unresponsive = (sending for sending, t_ms in sorted(self.acked.items()) if since - _WITHOUT_ACKS_MS <= t_ms < since)
+        return [sending for sending in unresponsive if latest[sending[:2]] >= since + _WITHOUT_ACKS_MS]
 
     def was_steady(self, sending: Sending, since: int) -> bool:
         """True if the producer wrote the partition in nearly each stretch before its last record there."""
         recent = {slot for slot in self.slots.get(sending, ()) if slot * SLOT_MS >= since - STEADY_SLOTS * SLOT_MS}
         return len(recent) >= max(_LEAST_SLOTS, _STEADY * (max(recent, default=0) - min(recent, default=0) + 1))
 
-    def last_delivered(self) -> dict[str, int]:
+    def last_delivery_by_group(self) -> dict[str, int]:
         """The last delivery to each group."""
-        found: dict[str, int] = {}
+        latest: dict[str, int] = {}
         for key, t_ms in self.delivered.items():
-            found[key.group] = max(t_ms, found.get(key.group, t_ms))
-        return found
+            latest[key.group] = max(t_ms, latest.get(key.group, t_ms))
+        return latest
 
     def note_ack(self, sending: Sending, t_ms: int) -> None:
         """Note an acknowledgement; only the newest counts."""
@@ -141,75 +141,89 @@ class Newest:
         self.delivered[key] = max(self.delivered.get(key, t_ms), t_ms)
 
 
-def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
+def check_demand(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
     """What is required and missing. If there is nothing at all, `nothing` reports it, except for a required group."""
-    since, groups = demand.since, newest.last_delivered()
+    since, groups = demand.since, newest.last_delivery_by_group()
     delivered = max(groups.values(), default=None)
     if since is not None:
         acked = max(newest.acked.values(), default=since)
         if acked < since:
-            yield _old(f"no record was acknowledged since the step began, the last one {_ago(since - acked)} before")
+            yield _no_evidence_reason(
+                f"no record was acknowledged since the step began, the last one {_format_seconds(since - acked)} before"
+            )
         if delivered is not None and delivered < since:
-            yield _old(f"no record was delivered since the step began, the last one {_ago(since - delivered)} before")
+            yield _no_evidence_reason(
+                f"no record was delivered since the step began, the last one {_format_seconds(since - delivered)} before"
+            )
         if demand.everywhere and acked >= since:
-            yield from _not_everywhere(since, newest, groups)
-        yield from _without_acks(since, newest)
-        yield from _still_failing(since, newest, failures)
+            yield from _check_every_partition(since, newest, groups)
+        yield from _check_missing_acks(since, newest)
+        yield from _check_failing_sends(since, newest, failures)
     for group in sorted(set(demand.groups)):
         last = groups.get(group)
         if last is None:
-            yield _old(f"group {group} received no record through any client that writes events")
+            yield _no_evidence_reason(f"group {group} received no record through any client that writes events")
         elif since is not None and last < since and delivered is not None and delivered >= since:
-            yield _old(f"group {group} received no record since the step began, the last one {_ago(since - last)} before")
-
-
-def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
-    """Partitions without evidence: one active partition shows nothing of the others, and of the brokers that lead them."""
-    acked: dict[TopicPartition, int] = {}
-    for sending, t_ms in newest.acked.items():
-        place = TopicPartition(*sending[1:])
-        acked[place] = max(t_ms, acked.get(place, t_ms))
-    late = [place.name for place, t_ms in sorted(acked.items()) if t_ms < since]
-    if late:
-        yield _old(f"no record of {len(late)} of {len(acked)} partitions was acknowledged since the step began, first {late[0]}")
-    for group in sorted(groups):
-        dry = [place.name for place in sorted(acked) if newest.delivered.get(GroupPartition(group, *place), since - 1) < since]
-        if dry:
-            yield _old(
-                f"group {group} received no record of {len(dry)} of {len(acked)} partitions since the step began, first {dry[0]}"
+            yield _no_evidence_reason(
+                f"group {group} received no record since the step began, the last one {_format_seconds(since - last)} before"
             )
 
 
-def _without_acks(since: int, newest: Newest) -> Iterator[Reason]:
+def _check_every_partition(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
+    """Partitions without evidence: one active partition shows nothing of the others, and of the brokers that lead them."""
+    acked: dict[TopicPartition, int] = {}
+    for sending, t_ms in newest.acked.items():
+        topic_partition = TopicPartition(*sending[1:])
+        acked[topic_partition] = max(t_ms, acked.get(topic_partition, t_ms))
+    late = [topic_partition.name for topic_partition, t_ms in sorted(acked.items()) if t_ms < since]
+    if late:
+        yield _no_evidence_reason(
+            f"no record of {len(late)} of {len(acked)} partitions was acknowledged since the step began, first {late[0]}"
+        )
+    for group in sorted(groups):
+        undelivered = [
+            topic_partition.name
+            for topic_partition in sorted(acked)
+            if newest.delivered.get(GroupPartition(group, *topic_partition), since - 1) < since
+        ]
+        if undelivered:
+            yield _no_evidence_reason(
+                f"group {group} received no record of {len(undelivered)} of {len(acked)} partitions since the step began, first {undelivered[0]}"
+            )
+
+
+def _check_missing_acks(since: int, newest: Newest) -> Iterator[Reason]:
     """Partitions without acknowledgements since the step: a blocked producer sees no failure until it gives records up."""
-    found = [sending for sending in newest.without_acks(since) if newest.was_steady(sending, since)]
-    if found:
-        producer, topic, partition = found[0]
-        text = f"{len(found)} partitions of producers had steady writes before the step and none since it began, "
+    unacknowledged = [sending for sending in newest.find_without_acks(since) if newest.was_steady(sending, since)]
+    if unacknowledged:
+        producer, topic, partition = unacknowledged[0]
+        text = f"{len(unacknowledged)} partitions of producers had steady writes before the step and none since it began, "
         text += f"first {topic}-{partition} by {producer}, which writes others of the topic"
         text += ". Its records may wait for an acknowledgement that does not come."
         yield Reason.of(AuditCause.NO_EVIDENCE, text)
 
 
-def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
+def _check_failing_sends(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
     """Partitions whose sends still fail. A record that was given up was never acknowledged: it is not lost, but writing fails."""
     last: dict[Sending, SendFailure] = {}
     for failure in failures:
         sending = (failure.producer, failure.topic, failure.partition)
         if failure.t_failed_ms >= since and failure.t_failed_ms > newest.acked.get(sending, -1):
-            last[sending] = max(failure, last.get(sending, failure), key=lambda one: (one.t_failed_ms, one.seq_last))
+            last[sending] = max(
+                failure, last.get(sending, failure), key=lambda candidate: (candidate.t_failed_ms, candidate.seq_last)
+            )
     if last:
         first = last[min(last)]
-        place = f"{first.topic}-{first.partition} with {first.error}"
-        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {place}."
+        failing_partition = f"{first.topic}-{first.partition} with {first.error}"
+        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {failing_partition}."
         yield Reason.of(AuditCause.SENDS_FAIL, text)
 
 
-def _old(text: str) -> Reason:
+def _no_evidence_reason(text: str) -> Reason:
     return Reason.of(AuditCause.NO_EVIDENCE, f"{text[:1].upper()}{text[1:]}.")
 
 
-def _ago(ms: int) -> str:
+def _format_seconds(ms: int) -> str:
     return f"{ms / 1000:.0f} s"
 
 
@@ -221,35 +235,37 @@ class Refusals:
     before: Sequence[str] = ()
 
 
-def examine(book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Mapping[str, Sequence[Reason]]) -> EvidenceHealth:
+def examine_evidence(
+    book: Book, refused: Refusals, times: EvidenceTimes, miscounted: Mapping[str, Sequence[Reason]]
+) -> EvidenceHealth:
     """Examines whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
-    reasons = _refused(refused.lines)
+    reasons = _bad_lines_reasons(refused.lines)
     uncertain: set[str | None] = {None} if refused.lines else set()
-    held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused.before))} if refused.before else {}
+    held_back: dict[str | None, tuple[Reason, ...]] = {None: tuple(_bad_lines_reasons(refused.before))} if refused.before else {}
     if absent := sorted(book.expected - book.writers.keys()):
         reasons.append(Reason.of(AuditCause.WRITER_ABSENT, f"No event came from {', '.join(absent)}."))
         uncertain.add(None)
     late: list[Reason] = []
     for _, writer in sorted(book.writers.items()):
-        holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], list(_ending(writer, times))
-        future = list(_future(writer, times.not_after))
-        if ending and times.is_over(writer):
-            held |= {group: (*held.get(group, ()), *ending) for group in writer.groups}
+        holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], list(_check_ending(writer, times))
+        future = list(_check_clock_ahead(writer, times.not_after))
+        if ending and times.has_vanished_before_step(writer):
+            held_back |= {group: (*held_back.get(group, ()), *ending) for group in writer.groups}
             ending = []
         reasons += [*holes, *ending]
         late += future
         if holes or ending or future:
             uncertain |= writer.groups
-    return EvidenceHealth((*reasons, *late), frozenset(uncertain), recorded=not reasons, held_back=held)
+    return EvidenceHealth((*reasons, *late), frozenset(uncertain), recorded=not reasons, held_back=held_back)
 
 
 def is_flawed(writer: Writer, times: EvidenceTimes) -> bool:
     """True if its account is incomplete, or its times are impossible, whatever its counts of deliveries say."""
-    ending = () if times.is_over(writer) else _ending(writer, times)
-    return any((*ending, *_writer_flaws(writer), *_future(writer, times.not_after)))
+    ending = () if times.has_vanished_before_step(writer) else _check_ending(writer, times)
+    return any((*ending, *_writer_flaws(writer), *_check_clock_ahead(writer, times.not_after)))
 
 
-def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
+def check_any_evidence(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
     """Evidence that a judgement needs and does not have."""
     if not acked:
         yield Reason.of(AuditCause.NOTHING_ACKED, "No record was acknowledged.")
@@ -257,7 +273,7 @@ def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
         yield Reason.of(AuditCause.NO_GROUP, "No consumer group was observed.")
 
 
-def _refused(lines: Sequence[str]) -> list[Reason]:
+def _bad_lines_reasons(lines: Sequence[str]) -> list[Reason]:
     return [Reason.of(AuditCause.BAD_LINES, f"{len(lines)} lines are not events, first: {lines[0]}")] if lines else []
 
 
@@ -271,21 +287,23 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
         yield Reason.of(AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {writer.conflicts} numbers.")
 
 
-def _ending(writer: Writer, times: EvidenceTimes) -> Iterator[Reason]:
+def _check_ending(writer: Writer, times: EvidenceTimes) -> Iterator[Reason]:
     """What is wrong with the end of its events; nothing if it still runs."""
     stop = writer.stop
-    if stop is None and not times.runs_on(writer):
+    if stop is None and not times.is_still_running(writer):
         text = f"{writer.name} has no stop event at its end"
         lag_ms = writer.clock_lag_ms
         if abs(lag_ms) >= _LAG_MS:  # it cannot be known whether it still runs
-            text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
+            text += (
+                f", and its times are {_format_seconds(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
+            )
         yield Reason.of(AuditCause.NO_STOP, f"{text}.")
     elif stop is not None and not stop.clean:
         yield Reason.of(AuditCause.RECORD_INCOMPLETE, f"{writer.name} stopped with an incomplete record: {stop.reason}.")
 
 
-def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
+def _check_clock_ahead(writer: Writer, not_after: int | None) -> Iterator[Reason]:
     """Writers whose clock is ahead, which makes a client that died look alive."""
     if not_after is not None and writer.last_ms > not_after:
-        text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read."
+        text = f"{writer.name} wrote an event {_format_seconds(writer.last_ms - not_after)} after it was read."
         yield Reason.of(AuditCause.CLOCK_AHEAD, text)

@@ -12,23 +12,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import DeliveryRun, LogExtent, Ownership, OwnershipChange, TopicPartition
-from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, PartitionEvents, matches
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, LogExtent, Ownership, OwnershipChange, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, PartitionEvents, subscription_matches
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
-from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
+from airflow_provider_kmigrate.core.ledger.ownership import find_not_owned, first_reported_start, offsets_of_others
 from airflow_provider_kmigrate.core.ledger.records import (
     Missing,
     PartitionRead,
     Walk,
-    inspect,
-    maybe_delivered,
-    missing,
+    find_missing,
+    find_skipped,
+    inspect_log,
     part_of,
-    skipped,
-    walk,
+    split_maybe_delivered,
+    walk_deliveries,
 )
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 SKEW_MS: Final = 100
@@ -49,21 +49,23 @@ class Limits:
     times: EvidenceTimes
     mixed: tuple[str, ...] = ()
 
-    def is_over(self, case: Case) -> bool:
+    def ended_before_step(self, case: Case) -> bool:
         """True if it ended before the step began. What has no time, such as a record stored twice, may belong to the step."""
         since = self.times.since
         return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
 
-    def finding(self, cases: Sequence[Case]) -> LedgerFinding:
+    def build_finding(self, cases: Sequence[Case]) -> LedgerFinding:
         """The finding of these cases, with at most `max_cases` kept."""
         return LedgerFinding.of(cases, self.max_cases)
 
-    def dated(self, cases: Sequence[Case]) -> Dated:
+    def split_by_step(self, cases: Sequence[Case]) -> Dated:
         """Splits findings by whether they were over before the step."""
         if not cases:
             return _NEVER
-        over = [case for case in cases if self.is_over(case)]
-        return Dated(self.finding([case for case in cases if not self.is_over(case)]), self.finding(over))
+        over_before = [case for case in cases if self.ended_before_step(case)]
+        return Dated(
+            self.build_finding([case for case in cases if not self.ended_before_step(case)]), self.build_finding(over_before)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +110,48 @@ class CheckContext:
     def of(cls, book: Book, limits: Limits) -> CheckContext:
         """The context for checks of all partitions in the book."""
         reporting = {
-            key.group for key, changes in book.ownership.items() if any(one.change is OwnershipChange.ACQUIRED for one in changes)
+            key.group
+            for key, changes in book.ownership.items()
+            if any(change.change is OwnershipChange.ACQUIRED for change in changes)
         }
-        named = {start.group for start in book.starts if start.group is not None}
-        groups = {name: _group(book, name, limits.times, reports_owners=name in reporting) for name in named | reporting}
+        announced_groups = {start.group for start in book.starts if start.group is not None}
+        groups = {
+            name: _summarize_group(book, name, limits.times, reports_owners=name in reporting)
+            for name in announced_groups | reporting
+        }
         return cls(limits, groups, book.ownership, book.extents)
 
-    def only(self, places: Collection[TopicPartition]) -> CheckContext:
+    def restrict_to(self, topic_partitions: Collection[TopicPartition]) -> CheckContext:
         """Only what these partitions need: it is sent to every worker."""
-        changes = {key: list(found) for key, found in self.ownership.items() if key.where in places}
-        return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
+        changes = {key: list(group_changes) for key, group_changes in self.ownership.items() if key.where in topic_partitions}
+        return replace(
+            self,
+            ownership=changes,
+            extents={
+                topic_partition: extent for topic_partition, extent in self.extents.items() if topic_partition in topic_partitions
+            },
+        )
 
-    def wanting(self, topic: str) -> set[str]:
+    def subscribed_groups(self, topic: str) -> set[str]:
         """Every group that subscribed to the topic."""
-        return {name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics)}
+        return {
+            name for name, group in self.groups.items() if any(subscription_matches(pattern, topic) for pattern in group.topics)
+        }
 
-    def readers(self, part: PartitionEvents) -> list[str]:
+    def reading_groups(self, part: PartitionEvents) -> list[str]:
         """Every group to which the partition's records are due, or were delivered."""
-        wanting = self.wanting(part.where.topic) if part.acks else set()
-        return sorted(wanting | {name for name, runs in part.runs.items() if runs})
+        subscribed = self.subscribed_groups(part.where.topic) if part.acks else set()
+        return sorted(subscribed | {name for name, runs in part.runs.items() if runs})
 
 
-def _group(book: Book, name: str, times: EvidenceTimes, *, reports_owners: bool) -> ReportedGroup:
+def _summarize_group(book: Book, name: str, times: EvidenceTimes, *, reports_owners: bool) -> ReportedGroup:
     starts = [start for start in book.starts if start.group == name]
     writers = book.writers_of(name)
     return ReportedGroup(
         frozenset(pattern for start in starts for pattern in start.topics),
         any(start.reset == "latest" for start in starts),
         {writer.name: writer.last_ms for writer in writers},
-        {writer.name: writer.last_ms for writer in writers if times.runs_on(writer)},
+        {writer.name: writer.last_ms for writer in writers if times.is_still_running(writer)},
         reports_owners,
     )
 
@@ -186,19 +201,19 @@ class PartitionChecked:
     stall_us: int | None = None
 
 
-def check(part: PartitionEvents, context: CheckContext) -> PartitionChecked:
+def check_partition(part: PartitionEvents, context: CheckContext) -> PartitionChecked:
     """Everything that the partition's events show, for all its groups."""
-    finding = context.limits.finding
-    flaws = inspect(*part.where, part.acks, [run for runs in part.runs.values() for run in runs])
+    finding = context.limits.build_finding
+    flaws = inspect_log(*part.where, part.acks, [run for runs in part.runs.values() for run in runs])
     return PartitionChecked(
         part.where,
         acked=sum(ack.count for ack in part.acks),
         delivered={group: sum(run.count for run in runs) for group, runs in part.runs.items()},
-        groups=tuple(_check_group(part, group, context) for group in context.readers(part)),
+        groups=tuple(_check_group(part, group, context) for group in context.reading_groups(part)),
         diverged=finding(flaws.diverged),
         stored_twice=finding(flaws.stored_twice),
         reordered=finding(flaws.reordered),
-        miscounted=tuple(_miscounted(part.runs)),
+        miscounted=tuple(_find_miscounts(part.runs)),
         stall_us=max((ack.latency_max_us for ack in part.acks if ack.latency_max_us is not None), default=None),
     )
 
@@ -216,65 +231,69 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
         commits=part.commits.get(name, ()),
         extent=context.extents.get(part.where),
         from_latest=group.from_latest,
-        start=first_start(part.where, changes),
-        excused=of_others(part.where, changes, runs) if mixed else (),
+        start=first_reported_start(part.where, changes),
+        excused=offsets_of_others(part.where, changes, runs) if mixed else (),
     )
-    absent, found = missing(read), walk(read, limits.skew_ms)
-    skips = [] if mixed else skipped(read)
-    maybe, sure = maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
+    absent, walk_findings = find_missing(read), walk_deliveries(read, limits.skew_ms)
+    skips = [] if mixed else find_skipped(read)
+    maybe_delivered_cases, surely_lost = (
+        split_maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
+    )
     return GroupChecked(
         key,
         compacted=read.extent is not None and read.extent.compacted,
-        redelivered=limits.dated(found.redelivered),
-        client_repeats=limits.finding(found.client_repeats),
-        reordered=limits.dated(found.reordered),
-        commit_gap=limits.dated(found.commit_gap),
-        not_owned=limits.dated(not_owned(part.where, runs, changes) if group.reports_owners else ()),
-        lost=limits.finding(absent.lost),
-        on_its_way=limits.finding(maybe),
-        surely_lost=limits.finding(sure),
-        committed_over=limits.finding(_committed_over(read, sure)),
-        unread=limits.finding([case for case in absent.unread if not _fresh(case, limits.times.alive_since)]),
-        unclear=limits.finding(absent.unclear),
-        skipped=LedgerFinding.largest(sum(case.count for case in skips), skips, limits.max_cases),
-        gap=_gap(read, group, absent, found),
+        redelivered=limits.split_by_step(walk_findings.redelivered),
+        client_repeats=limits.build_finding(walk_findings.client_repeats),
+        reordered=limits.split_by_step(walk_findings.reordered),
+        commit_gap=limits.split_by_step(walk_findings.commit_gap),
+        not_owned=limits.split_by_step(find_not_owned(part.where, runs, changes) if group.reports_owners else ()),
+        lost=limits.build_finding(absent.lost),
+        on_its_way=limits.build_finding(maybe_delivered_cases),
+        surely_lost=limits.build_finding(surely_lost),
+        committed_over=limits.build_finding(_find_committed_over(read, surely_lost)),
+        unread=limits.build_finding([case for case in absent.unread if not _is_fresh(case, limits.times.alive_since)]),
+        unclear=limits.build_finding(absent.unclear),
+        skipped=LedgerFinding.with_largest_cases(sum(case.count for case in skips), skips, limits.max_cases),
+        gap=_longest_gap(read, group, absent, walk_findings),
     )
 
 
-def _fresh(case: Case, alive_since: int | None) -> bool:
+def _is_fresh(case: Case, alive_since: int | None) -> bool:
     """Records acknowledged so recently that running consumers need not have read them."""
     return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
 
 
-def _committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
+def _find_committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
     """Records that were never delivered although the group committed an offset beyond them."""
     committed = max((commit.offset for commit in read.commits), default=0)
     behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
     return [replace(case, note=f"offset {committed} is committed") for case in behind]
 
 
-def _gap(read: PartitionRead, group: ReportedGroup, absent: Missing, found: Walk) -> Gap | None:
+def _longest_gap(read: PartitionRead, group: ReportedGroup, absent: Missing, walk_findings: Walk) -> Gap | None:
     """The partition's longest gap; one that is still open ends with the group's last sign of life."""
-    gaps = [] if found.gap is None else [found.gap]
-    sent = [when for case in absent.unread if (when := case.from_ms if case.from_ms is not None else case.to_ms) is not None]
+    gaps = [] if walk_findings.gap is None else [walk_findings.gap]
+    sent = [
+        sent_ms for case in absent.unread if (sent_ms := case.from_ms if case.from_ms is not None else case.to_ms) is not None
+    ]
     if sent and group.last_ms:
-        begin, end = max(min(sent), found.last_ms or min(sent)), max(group.last_ms.values())
+        begin, end = max(min(sent), walk_findings.last_ms or min(sent)), max(group.last_ms.values())
         gaps.append(Gap(read.group, read.topic, read.partition, max(0, end - begin), begin, end, open=True))
     return max(gaps, key=lambda gap: gap.ms, default=None)
 
 
-def _miscounted(runs: Mapping[str, Sequence[DeliveryRun]]) -> Iterator[tuple[str, Reason]]:
+def _find_miscounts(runs: Mapping[str, Sequence[DeliveryRun]]) -> Iterator[tuple[str, Reason]]:
     """Each member counts its deliveries of each partition from 0; a run that is missing breaks the count."""
     counted: dict[tuple[str, str, str], list[DeliveryRun]] = defaultdict(list)
-    for group, found in runs.items():
-        for run in found:
+    for group, group_runs in runs.items():
+        for run in group_runs:
             counted[run.stamp.writer, group, run.member].append(run)
-    for (writer, group, member), mine in sorted(counted.items()):
+    for (writer, group, member), member_runs in sorted(counted.items()):
         expected = 0
-        for run in sorted(mine, key=lambda run: (run.seq, run.count)):
+        for run in sorted(member_runs, key=lambda run: (run.seq, run.count)):
             if run.seq != expected:
-                place = f"{run.topic}-{run.partition}"
-                text = f"{member} of {group} counts delivery {run.seq} of {place} where {expected} was next."
+                partition_name = f"{run.topic}-{run.partition}"
+                text = f"{member} of {group} counts delivery {run.seq} of {partition_name} where {expected} was next."
                 yield writer, Reason.of(AuditCause.COUNT_GAP, text)
                 break
             expected += run.count

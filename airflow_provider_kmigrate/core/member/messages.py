@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable, mode_of
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.group_seen import Store
+from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, Unreadable, parse_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,14 @@ class GroupView:
     migrating: frozenset[str]  # children of migration/ids
     topics: Mapping[str, Collection[int]]
     owned: frozenset[TopicPartition] = frozenset()  # whose owner znode exists, whichever member made it
-    foreign: frozenset[TopicPartition] = frozenset()  # held in Kafka by members that know no owner znodes (`assignors.foreign`)
+    foreign: frozenset[TopicPartition] = (
+        frozenset()
+    )  # held in Kafka by members that know no owner znodes (`assignors.foreign_partitions`)
 
     @property
     def mode(self) -> Mode:
         """Kafka coordinates only if migration/mode says so and every member can; anything uncertain is ZooKeeper mode."""
-        return mode_of(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
+        return parse_mode(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
 
 
 class Alarm(StrEnum):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from airflow_provider_kmigrate.core.coordination.assignors import Frozen, Owners, Strategy, assign, streams_of, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import Store
-from airflow_provider_kmigrate.core.coordination.registration import MemberProgress, Mode, Registration, Unreadable, thread_id
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.assignors import Frozen, Owners, Strategy, assign, assign_streams, topics_of
+from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
+from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, Unreadable, thread_id
 
 LEASE: Final = 2 / 3
 """Share of the session timeout, from sending a request that was answered, within which the session cannot have expired."""
@@ -119,7 +119,11 @@ class Member:
     @property
     def settled(self) -> bool:
         """True if it delivers exactly its share, and holds nothing else."""
-        delivering = {where: held.thread for where, held in self.held.items() if held.stage is PartitionStage.DELIVERING}
+        delivering = {
+            partition: held_partition.thread
+            for partition, held_partition in self.held.items()
+            if held_partition.stage is PartitionStage.DELIVERING
+        }
         return self.registered and self.live and delivering == self.target and len(self.held) == len(delivering)
 
 
@@ -130,22 +134,26 @@ class DeliveryPermit:
     generations: Mapping[TopicPartition, int]
     until: float
 
-    def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
+    def allows(self, partition: TopicPartition, generation: int, now: float) -> bool:
         """Must be asked before every record that is returned, because a paused process wakes without an event."""
-        return now < self.until and self.generations.get(where) == generation
+        return now < self.until and self.generations.get(partition) == generation
 
 
-def permit(member: Member) -> DeliveryPermit:
+def delivery_permit(member: Member) -> DeliveryPermit:
     """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
     until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
-    delivering = {where: held.generation for where, held in member.held.items() if held.stage is PartitionStage.DELIVERING}
+    delivering = {
+        partition: held_partition.generation
+        for partition, held_partition in member.held.items()
+        if held_partition.stage is PartitionStage.DELIVERING
+    }
     return DeliveryPermit(delivering if member.live else {}, until)
 
 
-def current(member: Member, where: TopicPartition, generation: int) -> bool:
+def is_current_generation(member: Member, partition: TopicPartition, generation: int) -> bool:
     """True if a generation is still the member's; a commit asks this right before it is sent."""
-    held = member.held.get(where)
-    return held is not None and held.generation == generation
+    held_partition = member.held.get(partition)
+    return held_partition is not None and held_partition.generation == generation
 
 
 def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) -> bool:
@@ -154,36 +162,40 @@ def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) ->
     Without ZooKeeper the group does not wait for the last two: the member that gets the partition waits for its owner znode.
     """
     used = {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING, *(LEAVING if member.live else ())}
-    return any(where in member.held and member.held[where].stage in used for where in partitions)
+    return any(partition in member.held and member.held[partition].stage in used for partition in partitions)
 
 
-def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartition]) -> Owners | Frozen:
+def compute_target(settings: Settings, view: GroupView, kafka: Collection[TopicPartition]) -> Owners | Frozen:
     """What the member should own by this view, partition -> its thread; nothing while it is not registered itself."""
     if settings.consumer not in view.registrations:
         return {}
     if view.mode is Mode.KAFKA:
-        return streams_of(settings.consumer, own_topics(settings, view), kafka)
-    found = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
-    if isinstance(found, Frozen):
-        return found
+        return assign_streams(settings.consumer, subscribed_topics(settings, view), kafka)
+    assignment = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
+    if isinstance(assignment, Frozen):
+        return assignment
     streams = max(settings.registration.subscription.values(), default=0)
     threads = frozenset(thread_id(settings.consumer, stream) for stream in range(streams))
-    return {where: thread for where, thread in found.owners.items() if thread in threads and where not in view.foreign}
+    return {
+        partition: thread
+        for partition, thread in assignment.owners.items()
+        if thread in threads and partition not in view.foreign
+    }
 
 
-def expected(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
+def subscribed_partitions(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
     """The partitions that a member of the group should own, as far as this member's own subscription shows."""
-    topics = own_topics(settings, view)
+    topics = subscribed_topics(settings, view)
     return frozenset(TopicPartition(topic, partition) for topic in topics for partition in view.topics.get(topic, ()))
 
 
-def own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
+def subscribed_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
     """Topic -> streams of the member's own subscription; it may name topics that do not exist."""
     topics = topics_of(settings.registration, view.topics, internal=settings.internal_too)
     return {} if isinstance(topics, Unreadable) else topics
 
 
-def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
+def stores_of_mode(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
     """A commit's targets, the mode's own store first (R20); a member removed from the Kafka group must not commit there (G23)."""
     if fenced:
         return (Store.ZOOKEEPER,)
@@ -200,10 +212,10 @@ def due_commits(
     """
     due: list[tuple[messages.CommitOffset, tuple[messages.CommitOffset, ...]]] = []
     for later in waiting:
-        good: tuple[messages.CommitOffset, ...] = ()
+        replaced: tuple[messages.CommitOffset, ...] = ()
         while due and due[-1][0].generation == later.generation and set(due[-1][0].stores) <= set(later.stores):
-            good = due.pop()[1] + good
-        due.append((later, (*good, later)))
+            replaced = due.pop()[1] + replaced
+        due.append((later, (*replaced, later)))
     return due
 
 

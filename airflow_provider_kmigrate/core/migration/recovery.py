@@ -12,7 +12,7 @@ brokers (3.9.2) after ZooKeeper was unreachable for seconds while topics were cr
 the controller thread that writes to ZooKeeper, after each write. If that fails, a started broker stays unresponsive, although
 unfenced, and others do not learn that it is back (Kafka 3.9.2, `KRaftMigrationDriver.MetadataChangeEvent`; seen on real brokers).
 
-**Stuck leader** (`stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
+**Stuck leader** (`find_stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
 of its threads `to-controller-alter-partition` and `to-controller-forwarding` at once. Their sensors share names: if one removes
 them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen twice on real
 brokers, the race is read from the stack trace; the effect was seen once more without the log). Without its alter-partition thread
@@ -28,11 +28,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeGuard
 
-from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import Gate, not_yet, not_yet_if, together
-from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     BrokerMode,
     Cause,
@@ -43,8 +40,10 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     could_not_read,
 )
-from airflow_provider_kmigrate.core.phase import ended, kraft_owns
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.migration import gates, roll
+from airflow_provider_kmigrate.core.migration.gates import Gate, combine_gates, not_yet, not_yet_if
+from airflow_provider_kmigrate.core.migration.phase import kraft_owns, migration_has_ended
+from airflow_provider_kmigrate.core.shared.text import summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class HoldTimer:
     patience: float
     since: float | None = None
 
-    def observe(self, at: float, *, there: bool) -> HoldTimer:
+    def add_sample(self, at: float, *, holds: bool) -> HoldTimer:
         """Add one observation, taken at `at`."""
-        if not there:
+        if not holds:
             return replace(self, since=None)
         return self if self.since is not None else replace(self, since=at)
 
@@ -64,7 +63,7 @@ class HoldTimer:
         """Whether it has held long enough."""
         return self.since is not None and at - self.since >= self.patience
 
-    def acted(self) -> HoldTimer:
+    def back_off(self) -> HoldTimer:
         """Start again after an act, with twice the hold time."""
         return HoldTimer(2 * self.patience)
 
@@ -92,39 +91,39 @@ class StalledDualWrite:
     decided: bool = False
     pending: bool = False
 
-    def patience(self, partitions: int) -> float:
+    def hold_time(self, partitions: int) -> float:
         """Seconds until the next recovery, twice as many each time."""
         return float((STALLED_FOR + _A_PARTITION * partitions) * 2**self.times)
 
-    def observe(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
+    def decide_recovery(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
         """Add one observation; return the decision, or a recovery if the dual-write has stalled for too long."""
-        known = self._observe_health(view, healthy=isinstance(decision, Wait) and decision.healthy)
+        state = self._add_health(view, healthy=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
-            return known, decision  # an observation without the quorum proves neither
+            return state, decision  # an observation without the quorum proves neither
         waiting = decision.reasons if isinstance(decision, Wait) else ()
-        stalled = next((reason.text for reason in waiting if reason.cause is Cause.DUAL_WRITE_STALLED), None)
-        if not isinstance(decision, Wait) or stalled is None:
-            return replace(known, since=None, untouched=None, pending=False), decision
-        known = known.observe_stall(view)
-        return known.recovery(view, decision, stalled) if known.pending else (known, decision)
+        stall_text = next((reason.text for reason in waiting if reason.cause is Cause.DUAL_WRITE_STALLED), None)
+        if not isinstance(decision, Wait) or stall_text is None:
+            return replace(state, since=None, untouched=None, pending=False), decision
+        state = state.add_stalled_view(view)
+        return state.recover_when_due(view, decision, stall_text) if state.pending else (state, decision)
 
-    def observe_stall(self, view: ClusterView) -> StalledDualWrite:
+    def add_stalled_view(self, view: ClusterView) -> StalledDualWrite:
         """Add an observation that waits for the dual-write to move."""
-        since = self.since if self.since and _same(self.since, view) else view
-        untouched = self.untouched if self.untouched and _same(self.untouched, view) else view
-        untouched = untouched if _version(untouched) == _version(view) else view
+        since = self.since if self.since and _is_unchanged(self.since, view) else view
+        untouched = self.untouched if self.untouched and _is_unchanged(self.untouched, view) else view
+        untouched = untouched if _migration_version(untouched) == _migration_version(view) else view
         return replace(self, since=since, untouched=untouched, pending=self.times < MAX_RECOVERIES)
 
-    def recovery(self, view: ClusterView, decision: Wait, waiting: str) -> tuple[StalledDualWrite, Decision]:
+    def recover_when_due(self, view: ClusterView, decision: Wait, waiting: str) -> tuple[StalledDualWrite, Decision]:
         """Return a recovery once the hold time has passed and no gate forbids it. `waiting`: the text of the wait."""
-        patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
+        patience = self.hold_time(_MANY if view.partitions is None else len(view.partitions))
         if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
             return self, decision
         gate = may_recover(view)
         if not gate.met:
             return replace(self, pending=False), Wait((*decision.reasons, *gate.reasons))
         verb = Verb.CONTROLLER_FAILOVER if view.taken_at - self.untouched.taken_at >= patience else Verb.COMPLETE
-        return self._begun(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
+        return self._count_recovery(), Act(verb, f"The dual-write has stalled although ZooKeeper answers: {waiting}")
 
     def repair_difference(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
         """Return the refusal of a permanent difference, or a recovery if ZooKeeper only misses what KRaft has: the write was lost.
@@ -135,45 +134,51 @@ class StalledDualWrite:
         if not missing or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
         text = f"Electing a new leader, which writes to ZooKeeper what was lost: {refusal.reasons[0].text}"
-        return self._begun(), Act(Verb.CONTROLLER_FAILOVER, text)
+        return self._count_recovery(), Act(Verb.CONTROLLER_FAILOVER, text)
 
-    def _begun(self) -> StalledDualWrite:
+    def _count_recovery(self) -> StalledDualWrite:
         """Count a recovery before it begins, so that it is counted even if the process is killed in it."""
         return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
-    def _observe_health(self, view: ClusterView, *, healthy: bool) -> StalledDualWrite:
+    def _add_health(self, view: ClusterView, *, healthy: bool) -> StalledDualWrite:
         """State before this observation's decision; minutes of health reset the count."""
         began = view.taken_at if self.healthy_since is None else self.healthy_since
         forgotten = healthy and view.taken_at - began >= FORGOTTEN_AFTER
         return replace(self, decided=False, healthy_since=began if healthy else None, times=0 if forgotten else self.times)
 
-    def withdrawn(self) -> StalledDualWrite:
+    def withdraw_decision(self) -> StalledDualWrite:
         """Withdraw the last decision, which was not begun; a decision without recovery changes nothing."""
         return replace(self, times=self.times - self.decided, decided=False)
 
 
 def may_recover(view: ClusterView) -> Gate:
     """Whether a failover is safe (it neither finalizes nor meets an unhealthy quorum), and client metrics do not make it useless."""
-    return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
+    leaders = [controller for controller in view.controllers.values() if view.quorum and controller.id == view.quorum.leader_id]
+    software = [gates.software_unchanged(leader, with_java=False) for leader in leaders]
+    return combine_gates(
+        (gates.all_controllers_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view), *software)
+    )
 
 
-def _same(since: ClusterView, view: ClusterView) -> bool:
+def _is_unchanged(since: ClusterView, view: ClusterView) -> bool:
     """Whether the same controller leads and nothing was dual-written since; unread values are never the same."""
-    return _written(since) == _written(view) is not None
+    return _dual_written_position(since) == _dual_written_position(view) is not None
 
 
-def _written(view: ClusterView) -> tuple[int, int, int, int] | None:
+def _dual_written_position(view: ClusterView) -> tuple[int, int, int, int] | None:
     """The leader and the last dual-written position of /migration; None if either is unknown or the copy is not over."""
-    found, quorum = view.migration, view.quorum
-    if found is None or found.metadata_offset <= 0 or quorum is None:
+    migration, quorum = view.migration, view.quorum
+    if migration is None or migration.metadata_offset <= 0 or quorum is None:
         return None
-    return quorum.leader_id, quorum.leader_epoch, found.metadata_epoch, found.metadata_offset
+    return quorum.leader_id, quorum.leader_epoch, migration.metadata_epoch, migration.metadata_offset
 
 
-def _version(view: ClusterView) -> int:
+def _migration_version(view: ClusterView) -> int:
     return view.migration.version if view.migration else -1
 
 
+REPAIRS = frozenset({Verb.START_CONTROLLER, Verb.COMPLETE, Verb.CONTROLLER_FAILOVER})
+"""The acts that recover a stalled dual-write."""
 CONTROLLER_DOWN_FIELDS = Fields.POSITION | Fields.NODES
 """The fields that show whether a controller is down and may be started."""
 
@@ -186,13 +191,13 @@ def recover_dual_write(
     After a recovery, a controller that is down was stopped by a process that was killed in it; no other one is started here.
     """
     begun = stalled.times > 0
-    left_down = down if begun and not isinstance(decision, Refuse) else None
-    kept, decision = stalled.observe(view, _of_controller(left_down[1]) if left_down else decision)
+    down_controller = down if begun and not isinstance(decision, Refuse) else None
+    new_state, decision = stalled.decide_recovery(view, _as_controller_start(down_controller[1]) if down_controller else decision)
     wants = CONTROLLER_DOWN_FIELDS if begun and view.unresponsive_controllers() else Fields(0)
-    return decision, kept, wants if kept.since is None else wants | Fields.CLIENT_METRICS
+    return decision, new_state, wants if new_state.since is None else wants | Fields.CLIENT_METRICS
 
 
-def _of_controller(decision: Decision) -> Decision:
+def _as_controller_start(decision: Decision) -> Decision:
     return Act(Verb.START_CONTROLLER, decision.text) if isinstance(decision, Act) else decision
 
 
@@ -204,29 +209,29 @@ def explain_stalled_dual_write(
     A healthy wait is for a broker that is back, such as one that bakes, and stays as it is. `before`: earlier observation to
     measure movement from, if this one alone does not prove it.
     """
-    started = _started(view.broker(broker), target)
-    if not isinstance(decision, Wait) or decision.healthy or not started or not _depend(view, target):
+    started = _has_started(view.broker(broker), target)
+    if not isinstance(decision, Wait) or decision.healthy or not started or not _any_broker_needs_dual_write(view, target):
         return decision
     gate = gates.dual_write_alive(view, before)
     return decision if gate.met else Wait((*decision.reasons, *gate.reasons))
 
 
-def _started(broker: Broker, target: BrokerMode) -> bool:
+def _has_started(broker: Broker, target: BrokerMode) -> bool:
     """Whether it runs in its new mode, or is unresponsive because it gets no metadata; a KRaft broker reads the log itself."""
-    return broker.mode is target or (broker.starts and target is BrokerMode.MIGRATION)
+    return broker.mode is target or (broker.is_starting and target is BrokerMode.MIGRATION)
 
 
-def _depend(view: ClusterView, target: BrokerMode) -> bool:
+def _any_broker_needs_dual_write(view: ClusterView, target: BrokerMode) -> bool:
     """Whether any broker, this one included, gets its metadata from the dual-write thread."""
     modes = {target, *(broker.mode for broker in view.brokers.values())}
-    return kraft_owns(view) and not ended(view) and BrokerMode.MIGRATION in modes
+    return kraft_owns(view) and not migration_has_ended(view) and BrokerMode.MIGRATION in modes
 
 
 STUCK_FOR = 20.0  # seconds; a caught-up follower is back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
 
 
-def stuck_leader(view: ClusterView, follower: int) -> int | None:
+def find_stuck_leader(view: ClusterView, follower: int) -> int | None:
     """The one leader of all partitions that miss `follower` in their ISR, if all that it leads miss it; else None."""
     partitions = [p for p in view.partitions or () if follower in p.replicas and p.leader != follower]
     missing = [p for p in partitions if follower not in p.isr]
@@ -238,58 +243,62 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
     return leader if alone else None
 
 
-def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
+def largest_lag(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
     """Records by which `follower` lags where it is out of the ISR, by its own `lags`; None if partitions or any of these were not read."""
     if view.partitions is None:
         return None
-    found = [lags.get((p.topic, p.index)) for p in view.missing_isr(follower) if follower not in p.isr]
-    known = [lag for lag in found if lag is not None]
-    return max(known, default=0) if len(known) == len(found) else None
+    lags_out_of_isr = [lags.get((p.topic, p.index)) for p in view.missing_isr(follower) if follower not in p.isr]
+    known_lags = [lag for lag in lags_out_of_isr if lag is not None]
+    return max(known_lags, default=0) if len(known_lags) == len(lags_out_of_isr) else None
 
 
-def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
+def may_restart_leader(view: ClusterView, follower: int, leader: int) -> Gate:
     """Whether the leader may stop although `follower` is out of its ISRs: each ISR has another replica, all else is healthy.
 
     A leader alone in an ISR below min.insync.replicas takes no acks=all writes anyway, and only its restart ends that. Its
     partitions have no leader until it is back. They lose nothing, except acks=1 writes if unclean leaders are allowed.
     """
-    others = (_only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
-    return together((roll.no_other_down(view), *others))
+    others = (
+        _no_other_under_replicated(view, follower, leader),
+        _others_in_sync(view, leader),
+        _controller_answers(view, leader),
+    )
+    return combine_gates((roll.no_other_broker_down(view), *others))
 
 
-def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
-    rows = [p for p in view.partitions or () if p.under_replicated]
-    others = [p.name for p in rows if not _explained(p, follower, leader) and not _unwritable(view, p, leader)]
+def _no_other_under_replicated(view: ClusterView, follower: int, leader: int) -> Gate:
+    rows = [p for p in view.partitions or () if p.is_under_replicated]
+    others = [p.name for p in rows if not _misses_only_follower(p, follower, leader) and not _is_unwritable(view, p, leader)]
     return not_yet_if(others, Reason("S02", f"Other partitions are under-replicated too: {summarize(others)}."))
 
 
-def _explained(partition: Partition, follower: int, leader: int) -> bool:
+def _misses_only_follower(partition: Partition, follower: int, leader: int) -> bool:
     return partition.leader == leader and set(partition.replicas) - set(partition.isr) == {follower}
 
 
-def _unwritable(view: ClusterView, partition: Partition, leader: int) -> bool:
+def _is_unwritable(view: ClusterView, partition: Partition, leader: int) -> bool:
     needed = (view.min_insync or {}).get(partition.topic)
-    return _alone(partition, leader) and needed is not None and needed > 1
+    return _is_leader_alone(partition, leader) and needed is not None and needed > 1
 
 
-def _alone(partition: Partition, leader: int) -> bool:
+def _is_leader_alone(partition: Partition, leader: int) -> bool:
     return partition.leader == leader and set(partition.replicas) != {leader} and set(partition.isr) == {leader}
 
 
 def _others_in_sync(view: ClusterView, leader: int) -> Gate:
-    alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
+    alone = [p.name for p in view.partitions or () if _is_leader_alone(p, leader) and not _is_unwritable(view, p, leader)]
     text = f"Broker {leader} is the only in-sync replica of {len(alone)} partitions: {summarize(alone)}."
     return not_yet_if(alone, Reason("S02", text))
 
 
-def _owner_answers(view: ClusterView, leader: int) -> Gate:
+def _controller_answers(view: ClusterView, leader: int) -> Gate:
     """G28: a broker that is stopped while its controller does not answer waits 300 s."""
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
         return not_yet(could_not_read("who is controller"))
     answering = len(view.controllers) - len(view.unresponsive_controllers())
-    named = view.broker(leader).controller_id == controller.broker_id
-    answers = answering * 2 > len(view.controllers) if controller.is_kraft else named
+    names_controller = view.broker(leader).controller_id == controller.broker_id
+    answers = answering * 2 > len(view.controllers) if controller.is_kraft else names_controller
     return not_yet_if(not answers, Reason("G28", f"Broker {leader} has no controller that answers."))
 
 
@@ -311,11 +320,17 @@ class Recoveries:
     timers: Mapping[Verb, HoldTimer] = field(default_factory=lambda: _TIMERS)
     tried: bool = False
 
-    def acted(self, verb: Verb) -> Recoveries:
+    def reset_timers(self) -> Recoveries:
+        """After an observation in which nothing is to be recovered: what has lasted begins again."""
+        if all(timer.since is None for timer in self.timers.values()):
+            return self
+        return replace(self, timers={verb: replace(timer, since=None) for verb, timer in self.timers.items()})
+
+    def back_off(self, verb: Verb) -> Recoveries:
         """After that recovery, done or not: the next of its kind waits twice as long."""
         if verb not in self.timers:
             return self
-        return Recoveries({**self.timers, verb: self.timers[verb].acted()}, tried=True)
+        return Recoveries({**self.timers, verb: self.timers[verb].back_off()}, tried=True)
 
 
 class Recovered(NamedTuple):
@@ -324,62 +339,73 @@ class Recovered(NamedTuple):
     decision: Decision
     recoveries: Recoveries
 
-    def observe(self, view: ClusterView, there: object, act: Act) -> Recovered:
+    def act_if_lasting(self, view: ClusterView, condition: object, act: Act) -> Recovered:
         """Add one observation of what `act` recovers from; `act` replaces the decision once the hold time has expired."""
-        timer = self.recoveries.timers[act.verb].observe(view.taken_at, there=bool(there))
+        timer = self.recoveries.timers[act.verb].add_sample(view.taken_at, holds=bool(condition))
         recoveries = replace(self.recoveries, timers={**self.recoveries.timers, act.verb: timer})
         return Recovered(act if timer.expired(view.taken_at) else self.decision, recoveries)
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, recoveries: Recoveries) -> Recovered:
     """Return the decision, or the recovery of a leader that is stuck or missing."""
-    return _with_leaders(view, broker, _leader_restarted(view, broker, Recovered(decision, recoveries)))
+    return _elect_skipped_leaders(view, broker, _restart_stuck_leader(view, broker, Recovered(decision, recoveries)))
 
 
-def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
+def is_wait_for_own_isrs(decision: Decision) -> TypeGuard[Wait]:
     """Whether a broker misses only a place in ISRs, or leaders for its partitions."""
     return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
-def _leader_restarted(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
-    """Restart one leader that has kept this broker out of its ISRs for too long (cause: `stuck_leader`)."""
+def is_wait_for_isrs(decision: Decision) -> TypeGuard[Wait]:
+    """Whether nothing but a place in ISRs is missed, by the broker itself or by another one."""
+    causes = {reason.cause for reason in decision.reasons} if isinstance(decision, Wait) else set()
+    return bool(causes) and causes <= {Cause.OUT_OF_ISR, Cause.UNDER_REPLICATED}
+
+
+def follower_out_of_isrs(view: ClusterView, broker: int) -> int:
+    """The broker that is out of ISRs: `broker`, or another one if that alone is. It may have died before `broker` was to restart."""
+    out = [other.id for other in view.running_brokers() if view.missing_isr(other.id)]
+    return out[0] if len(out) == 1 else broker
+
+
+def _restart_stuck_leader(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
+    """Restart one leader that has kept a broker out of its ISRs for too long (cause: `find_stuck_leader`)."""
     waiting = judged.decision
-    leader = stuck_leader(view, broker) if out_of_isrs(waiting) else None
-    text = f"Broker {leader} keeps broker {broker} out of the ISR of all its partitions: restarting broker {leader}."
-    restarted = judged.observe(view, leader is not None, Act(Verb.RESTART_LEADER, text))
-    if leader is None or not out_of_isrs(waiting) or restarted.decision is waiting:
+    follower = follower_out_of_isrs(view, broker)
+    leader = find_stuck_leader(view, follower) if is_wait_for_isrs(waiting) else None
+    text = f"Broker {leader} keeps broker {follower} out of the ISR of all its partitions: restarting broker {leader}."
+    restarted = judged.act_if_lasting(view, leader is not None, Act(Verb.RESTART_LEADER, text))
+    if leader is None or not is_wait_for_isrs(waiting) or restarted.decision is waiting:
         return restarted
-    gate = may_restart(view, broker, leader)
+    gate = may_restart_leader(view, follower, leader)
     return restarted if gate.met else Recovered(Wait((*waiting.reasons, *gate.reasons)), restarted.recoveries)
 
 
-def _with_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
-    """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.left_out`)."""
-    left = roll.left_out(view, broker) if out_of_isrs(judged.decision) else ()
-    text = (
-        f"Broker {broker} is up, but {len(left)} of its partitions have no leader: the takeover skipped them. Electing leaders."
-    )
-    return judged.observe(view, left, Act(Verb.ELECT, text))
+def _elect_skipped_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
+    """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.skipped_by_takeover`)."""
+    skipped = roll.skipped_by_takeover(view, broker) if is_wait_for_own_isrs(judged.decision) else ()
+    text = f"Broker {broker} is up, but {len(skipped)} of its partitions have no leader: the takeover skipped them. Electing leaders."
+    return judged.act_if_lasting(view, skipped, Act(Verb.ELECT, text))
 
 
 def leader_to_restart(view: ClusterView, broker: int, lags: Lags) -> int | str:
     """The leader to restart, checked again just before; or, as a sentence, why there is none."""
-    leader = stuck_leader(view, broker)
+    leader = find_stuck_leader(view, broker)
     if leader is None:
         return f"No leader keeps broker {broker} out of all its ISRs any more; nothing is done."
-    return own_fault(view, broker, lags) or leader
+    return explain_own_lag(view, broker, lags) or leader
 
 
 def reason_not_to_elect(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why no controller is elected, checked again just before, as a sentence; empty if one must be elected."""
     if view.partitions is not None and not view.missing_isr(broker):
         return f"Broker {broker} is back in its ISRs; nothing is done."
-    return own_fault(view, broker, lags)
+    return explain_own_lag(view, broker, lags)
 
 
-def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
+def explain_own_lag(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why no other broker is the cause: it is far behind, or its lag is unread. Empty if it has caught up."""
-    behind = lagging_replicas(view, broker, lags)
+    behind = largest_lag(view, broker, lags)
     if behind is None:
         return (
             f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."

@@ -1,8 +1,8 @@
 """The migration's waits: decisions over a view and the first view of the same wait.
 
-Beside them: how long everything has been healthy, when a soak compares both sides, when a restart may begin (`in_window`), how long a
-phase may last, and what must be watched while no step runs, because a failed or waiting run observes nothing (`alarming`, `at_once`,
-`if_it_stays`).
+Beside them: how long everything has been healthy, when a soak compares both sides, when a restart may begin (`wait_for_window`), how long a
+phase may last, and what must be watched while no step runs, because a failed or waiting run observes nothing (`find_urgent_alarms`, `at_once`,
+`find_debounced_alarms`).
 """
 
 from __future__ import annotations
@@ -11,41 +11,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
-from airflow_provider_kmigrate.core import coordinator, gates, readiness
-from airflow_provider_kmigrate.core import equivalence as equivalence_kinds
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.gates import (
+from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Controller,
+    Reason,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration import coordinator, gates, readiness, roll
+from airflow_provider_kmigrate.core.migration import equivalence as equivalence_kinds
+from airflow_provider_kmigrate.core.migration.gates import (
     MET,
     Gate,
     GateState,
     as_decision,
+    combine_gates,
     never,
     not_yet,
     not_yet_if,
-    together,
-    unmet,
-    wrong_cluster,
+    refuse_or_wait,
+    wrong_cluster_reasons,
 )
-from airflow_provider_kmigrate.core.migration import roll
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Controller, Reason, could_not_read
-from airflow_provider_kmigrate.core.phase import (
+from airflow_provider_kmigrate.core.migration.phase import (
     ASIDE,
     Intent,
     Phase,
     PhasePermit,
-    alarms,
-    ended,
-    ending,
+    finalization_has_begun,
+    find_alarms,
     flags_taken_by_us,
     kraft_owns,
+    migration_has_ended,
     permit,
-    refusal,
-    unresponsive_brokers,
-    where,
+    position_of,
+    refusal_reasons,
+    unresponsive_broker_reasons,
 )
-from airflow_provider_kmigrate.core.readiness import ReadinessAsk, RollbackPart, shortcomings
-from airflow_provider_kmigrate.core.text import join_ids
+from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk, RollbackPart, find_shortcomings
+from airflow_provider_kmigrate.core.node_files.service_unit import find_zookeeper_needs
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 _SETTLING = 10.0  # seconds from the first observation in which unhealthy may only mean that no movement was seen yet
 _ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals and seconds; a longer gap is not watched
@@ -84,18 +92,18 @@ class HealthyTimer:
     first: float | None = None
     last: float | None = None
 
-    def forgotten(self) -> HealthyTimer:
+    def reset(self) -> HealthyTimer:
         """Start again from zero, for what ends a watch for good."""
         return replace(self, held=0.0, last=None)
 
-    def observe(self, at: float, *, healthy: bool) -> HealthyTimer:
+    def add_sample(self, at: float, *, healthy: bool) -> HealthyTimer:
         """Add one observation, taken at `at`."""
         began = at if self.first is None else self.first
-        known = replace(self, first=began)
+        timer = replace(self, first=began)
         if healthy:
-            return replace(known, held=self.held + watched_seconds(self.last, at, self.interval), last=at)
+            return replace(timer, held=self.held + watched_seconds(self.last, at, self.interval), last=at)
         lapsed = self.last is not None or at - began > _SETTLING
-        return known.forgotten() if lapsed else known
+        return timer.reset() if lapsed else timer
 
 
 _EVERY = 300.0  # seconds between comparisons; of a large cluster each reads megabytes
@@ -107,7 +115,7 @@ class SoakComparison:
     """Two comparisons in a row show which differences last.
 
     Only healthy observations count: while the dual-write lags, the sides must differ. `due`: whether the next observation must
-    read all kinds; not the first one, in which usually no movement was seen yet. `after`: when the next one is due. `before`: the
+    read all kinds; not the first one, in which usually no movement was observed yet. `after`: when the next one is due. `before`: the
     previous comparison.
     """
 
@@ -115,34 +123,34 @@ class SoakComparison:
     after: float = float("-inf")
     before: ClusterView | None = None
 
-    def observe(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
+    def add_view(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
         """Add one healthy observation; met unless it shows a difference that the previous comparison showed too."""
         if not self.due:
             return replace(self, due=view.taken_at >= self.after), MET
-        equal = not equivalence_kinds.unread_kinds(view) and not equivalence_kinds.found(view)
-        gate = equivalence_kinds.lost(self.before, view) if self.before is not None else MET
+        equal = not equivalence_kinds.unread_kind_reasons(view) and not equivalence_kinds.difference_reasons(view)
+        gate = equivalence_kinds.nothing_lost(self.before, view) if self.before is not None else MET
         return SoakComparison(after=view.taken_at + (_EVERY if equal else _AGAIN), before=view), gate
 
-    def forgotten(self, view: ClusterView) -> SoakComparison:
+    def reset(self, view: ClusterView) -> SoakComparison:
         """Start again a little later, after an unhealthy observation."""
         return SoakComparison(after=view.taken_at + _AGAIN)
 
 
-def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
+def hybrid_overdue_reason(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
     """The alarm (T06) if brokers are still in migration mode more than `max_hybrid` seconds after the controllers came; else None.
 
     Counted from the creation of /migration, which outlives every run and election; the time of KRaft's takeover is stored
     nowhere. `now` in seconds since the epoch. None during the soak, with all brokers on KRaft, after the end, and without ZooKeeper.
     """
-    left, began = view.in_mode(BrokerMode.MIGRATION), view.migration.created_at if view.migration else 0.0
-    if not left or not kraft_owns(view) or not began or now - began <= max_hybrid or ended(view):
+    still_migrating, began = view.in_mode(BrokerMode.MIGRATION), view.migration.created_at if view.migration else 0.0
+    if not still_migrating or not kraft_owns(view) or not began or now - began <= max_hybrid or migration_has_ended(view):
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
-    text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {left}."
+    text = f"The controllers started at {since}, more than policy.max_hybrid ({max_hybrid / 3600:g} h) ago, but brokers are still in migration mode: {still_migrating}."
     return Reason("T06", text)
 
 
-def is_open(window: str, now: datetime) -> bool:
+def is_window_open(window: str, now: datetime) -> bool:
     """True if `now`, in UTC, is in the window; its end does not. An empty window is always open, one of equal times, too."""
     if not window:
         return True
@@ -151,24 +159,24 @@ def is_open(window: str, now: datetime) -> bool:
     return begin <= at < end if begin < end else at >= begin or at < end
 
 
-def opens_at(windows: Sequence[str], now: datetime) -> datetime | None:
+def next_window_opening(windows: Sequence[str], now: datetime) -> datetime | None:
     """When the next of these windows opens, in UTC; None if one is open now, or if there are none."""
-    if any(is_open(window, now) for window in windows):
+    if any(is_window_open(window, now) for window in windows):
         return None
     begins = (datetime.combine(now, time.fromisoformat(window.partition("-")[0]), UTC) for window in windows)
     return min((begin if begin > now else begin + timedelta(days=1) for begin in begins), default=None)
 
 
-def in_window(decision: Decision, phase: Phase, windows: Sequence[str], now: datetime) -> Decision:
+def wait_for_window(decision: Decision, phase: Phase, windows: Sequence[str], now: datetime) -> Decision:
     """The decision, or a wait (T07) if it begins a restart that can wait while no window is open. No windows: any time."""
     begins = isinstance(decision, Act) and decision.verb is Verb.RESTART and phase not in _URGENT
-    if not begins or not windows or any(is_open(window, now) for window in windows):
+    if not begins or not windows or any(is_window_open(window, now) for window in windows):
         return decision
     text = f"It is {now:%H:%M} UTC; restarts begin in the windows {', '.join(windows)}. Every gate is open."
     return Wait((Reason("T07", text),), healthy=True)
 
 
-def stage_of(phase: Phase, before: str = "") -> str:
+def deadline_key(phase: Phase, before: str = "") -> str:
     """The key under which the cluster file limits a phase; empty: it has none.
 
     `before`: the key of the observation before, which stays while the phase is unknown or must never be.
@@ -176,7 +184,7 @@ def stage_of(phase: Phase, before: str = "") -> str:
     return before if phase in ASIDE else _KEYS.get(phase, "")
 
 
-def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:
+def overdue_reasons(stage: str, since: float, deadlines: Mapping[str, float], now: float) -> tuple[Reason, ...]:
     """T08 if the cluster has been in a stage for longer than the cluster file says; times in seconds since the epoch."""
     limit = deadlines.get(stage)
     if limit is None or now - since <= limit:
@@ -185,34 +193,34 @@ def overdue(stage: str, since: float, deadlines: Mapping[str, float], now: float
     return (Reason("T08", text),)
 
 
-def controllers_ready(view: ClusterView) -> Decision:
+def decide_controllers_ready(view: ClusterView) -> Decision:
     """Every controller answers with the flag, the quorum has a leader, /migration shows a fresh migration or one under way."""
-    if ending(view):
+    if finalization_has_begun(view):
         return Done("The finalization has begun.")
-    gate = together((gates.all_flagged(view), gates.quorum_healthy(view), _begun(view)))
+    gate = combine_gates((gates.all_controllers_flagged(view), gates.quorum_healthy(view), _migration_begun(view)))
     return as_decision(gate, "All controllers answer with the migration flag and follow one leader.")
 
 
-def _begun(view: ClusterView) -> Gate:
+def _migration_begun(view: ClusterView) -> Gate:
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
-    if where(view).phase is Phase.STALE:
+    if position_of(view).phase is Phase.STALE:
         return gates.fresh_migration(view)
     return not_yet_if(view.migration is None, Reason("P11", "/migration does not exist."))
 
 
-def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
+def decide_brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     """Every expected broker is registered, unfenced and known to all others, whatever its mode.
 
     Once the migration is finalized a roll waits in each broker's own task alone: a broker that was left behind does not answer.
     """
-    if (over := _over(view)) is not None:
-        return over
+    if (done := _done_if_finalized(view)) is not None:
+        return done
     if view.zk is None:
         return Wait((could_not_read("ZooKeeper"),))
-    if (position := where(view)).phase is Phase.SPLIT:
+    if (position := position_of(view)).phase is Phase.SPLIT:
         return Refuse(position.reasons)
-    absent = sorted(node for node in expected if not view.answered(node))
+    absent = sorted(node for node in expected if not view.has_answered(node))
     everyone = {broker.id for broker in view.running_brokers()}
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
     if absent or unknown:
@@ -221,75 +229,75 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     return Done(f"All {len(expected)} brokers are registered and known to each other.")
 
 
-def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
+def first_view_after_copy(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
     """The first observation that shows that the copy is over; the current one as long as none does."""
     return so_far if so_far and so_far.migration and so_far.migration.metadata_offset > 0 else view
 
 
-def copied(view: ClusterView, since: ClusterView) -> Decision:
+def decide_copied(view: ClusterView, since: ClusterView) -> Decision:
     """G07 and G13: the copy is over, the dual-write has moved `since`, and the takeover left no partition without a leader."""
-    if (over := _over(view)) is not None:
-        return over
-    position = where(view)
+    if (done := _done_if_finalized(view)) is not None:
+        return done
+    position = position_of(view)
     allowed = permit(position, Intent.COPY)
     if allowed is PhasePermit.REFUSE:
-        return Refuse(refusal(position, Intent.COPY))
+        return Refuse(refusal_reasons(position, Intent.COPY))
     if allowed is PhasePermit.WAIT:
         return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     gate = gates.dual_write_moves(view, since)
-    return _with_leaders(view) if gate.met else unmet(gate)
+    return _decide_leaders_after_copy(view) if gate.met else refuse_or_wait(gate)
 
 
-def _over(view: ClusterView) -> Decision | None:
+def _done_if_finalized(view: ClusterView) -> Decision | None:
     """Done once the dual-write has ended, naming brokers that were left behind; None while it runs."""
-    if not ended(view):
+    if not migration_has_ended(view):
         return None
-    behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]
-    left = "".join(f" {text} The second roll includes them." for text in behind)
-    return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
+    behind = [reason.text for reason in position_of(view).reasons if reason.cause is Cause.LEFT_BEHIND]
+    left_behind_text = "".join(f" {text} The second roll includes them." for text in behind)
+    return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left_behind_text}")
 
 
-def _with_leaders(view: ClusterView) -> Decision:
-    gate = gates.no_leaderless(view)
+def _decide_leaders_after_copy(view: ClusterView) -> Decision:
+    gate = gates.no_leaderless_partition(view)
     if gate.met:
         return Done("Metadata is copied, the dual-write to ZooKeeper makes progress, every partition has a leader.")
     if view.partitions is None:
         return Wait(gate.reasons)
-    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless(view))} partitions leaderless: electing leaders.")
+    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless_partitions(view))} partitions leaderless: electing leaders.")
 
 
-def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
+def decide_lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
     """The dual-write moves and is at most `limit` records behind."""
-    if (over := _over(view)) is not None:
-        return over
-    gate = together((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
+    if (done := _done_if_finalized(view)) is not None:
+        return done
+    gate = combine_gates((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
     return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration advances.")
 
 
-def equivalent(view: ClusterView) -> Decision:
+def decide_equivalence(view: ClusterView) -> Decision:
     """ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
-    if (over := _over(view)) is not None:
-        return over
+    if (done := _done_if_finalized(view)) is not None:
+        return done
     if view.zk is not None and not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
-    reasons = (*equivalence_kinds.unread_kinds(view), *equivalence_kinds.found(view))
-    return Wait(reasons) if reasons else Done(equivalence_kinds.same(view))
+    reasons = (*equivalence_kinds.unread_kind_reasons(view), *equivalence_kinds.difference_reasons(view))
+    return Wait(reasons) if reasons else Done(equivalence_kinds.describe_equality(view))
 
 
-def past_soak(view: ClusterView) -> Decision | None:
+def decide_past_soak(view: ClusterView) -> Decision | None:
     """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak continues.
 
     Refused if a flag was removed by anything else (G05): that replaces no soak, during it or before it.
     """
-    if ended(view):
+    if migration_has_ended(view):
         return Done("The migration is finalized already: there is nothing left to soak for.")
-    position = where(view)
+    position = position_of(view)
     if position.phase is not Phase.FINALIZING:
         return None
     if flags_taken_by_us(view):
         bare = sorted(controller.id for controller in view.controllers.values() if controller.migration_flag is False)
         return Done(f"The finalization has begun: controllers {join_ids(bare)} run without the flag already.")
-    return Refuse(alarms(view) or refusal(position, Intent.SOAK))
+    return Refuse(find_alarms(view) or refusal_reasons(position, Intent.SOAK))
 
 
 SOAK_WATCHES = frozenset(
@@ -317,35 +325,39 @@ Both sides are compared beside it (`SoakComparison`), and the originals are read
 """
 
 
-def soaking(view: ClusterView, first: ClusterView) -> Gate:
+def may_soak(view: ClusterView, first: ClusterView) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
-    phase = gates.permitted(view, Intent.SOAK)
+    phase = gates.phase_permits(view, Intent.SOAK)
     if not phase.met:
         return phase
-    if danger := alarms(view):
+    if danger := find_alarms(view):
         return never(*danger)
-    seldom = [each for each in shortcomings(view, ReadinessAsk(SOAK_CHECKS)) if each.state is gates.GateState.NEVER]
-    return together(
+    seldom = [
+        shortcoming
+        for shortcoming in find_shortcomings(view, ReadinessAsk(SOAK_CHECKS))
+        if shortcoming.state is gates.GateState.NEVER
+    ]
+    return combine_gates(
         (
-            gates.all_kraft(view),
-            readiness.gate(view, ReadinessAsk(SOAK_WATCHES, first)),
-            gates.no_leaderless(view),
+            gates.all_brokers_in_kraft(view),
+            readiness.rollback_assured(view, ReadinessAsk(SOAK_WATCHES, first)),
+            gates.no_leaderless_partition(view),
             gates.no_group_without_coordinator(view),
-            roll.in_sync(view),
+            roll.replicas_in_sync(view),
             roll.no_broker_fenced(view),
-            coordinator.noted(view),
-            readiness.as_gate(seldom),
+            coordinator.counts_noted(view),
+            readiness.combine_into_gate(seldom),
         )
     )
 
 
 def may_end_soak(view: ClusterView, first: ClusterView) -> Gate:
     """What must hold at the end of a soak beside its health: a rollback is assured, and no controller stays down after a reboot."""
-    rollback = readiness.gate(view, ReadinessAsk(SOAK_WATCHES | SOAK_CHECKS, first))
-    return together((rollback, gates.controllers_start_at_boot(view)))
+    rollback = readiness.rollback_assured(view, ReadinessAsk(SOAK_WATCHES | SOAK_CHECKS, first))
+    return combine_gates((rollback, gates.controllers_start_at_boot(view)))
 
 
-def soaked(view: ClusterView, seconds: float) -> str:
+def describe_soak(view: ClusterView, seconds: float) -> str:
     """The evidence of a soak of `seconds`, for the administrator who decides; `view`: its last observation, healthy too."""
     brokers, controllers = (join_ids(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
@@ -366,7 +378,7 @@ FINALIZE_CHECKS = FINALIZE_WATCHES | {
 """What a rollback depends on that is read before a controller loses its flag: always, and once nothing else forbids it."""
 
 
-def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
+def approved_state_holds(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
     """G34: what the finalization was approved on still holds: the dual-write moves, both sides are equal, all is in sync.
 
     Also: no partition is being moved, and no consumer group lives on ZooKeeper. `compared` false: another gate is closed already,
@@ -374,10 +386,10 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
     the originals at the act itself.
     """
     parts = FINALIZE_CHECKS if compared else FINALIZE_WATCHES
-    gate = together(
+    gate = combine_gates(
         (
-            readiness.gate(view, ReadinessAsk(parts, before)),
-            roll.in_sync(view),
+            readiness.rollback_assured(view, ReadinessAsk(parts, before)),
+            roll.replicas_in_sync(view),
             roll.no_broker_fenced(view),
             gates.no_group_without_coordinator(view),
             roll.no_reassignment(view),
@@ -392,78 +404,100 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
     return Gate(gate.state, (Reason("G34", text), *reasons))
 
 
-def changed_since(view: ClusterView, approved: str) -> str:
+def describe_change_since(view: ClusterView, approved: str) -> str:
     """How both sides changed since the approval, in words; empty if they are the same, or the approval did not say."""
-    now = equivalence_kinds.same(view)
+    now = equivalence_kinds.describe_equality(view)
     return f" Changed since the approval: {approved!r} then, {now} now." if approved and approved != now else ""
 
 
-def still_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
+def unmoved_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
     """The observation since which /migration has not moved; this one if either did not read ZooKeeper."""
     if so_far is None or so_far.zk is None or view.zk is None or so_far.zk.migration != view.zk.migration:
         return view
     return so_far
 
 
-def finalized(view: ClusterView, first: ClusterView) -> Decision:
+def decide_finalized(view: ClusterView, first: ClusterView) -> Decision:
     """Every controller answers without the flag, one leads, /migration does not move, and each node comes back so after a reboot."""
-    position = where(view)
+    position = position_of(view)
     if position.phase is not Phase.FINALIZED:
         refused = position.phase is Phase.LEFT_BEHIND
-        return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
-    gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first), survives_reboots(view)))
+        return Refuse(position.reasons) if refused else Wait(refusal_reasons(position, Intent.SOAK)[:1] + position.reasons)
+    gate = combine_gates(
+        (
+            gates.quorum_has_leader(view),
+            gates.no_leaderless_partition(view),
+            _migration_znode_unchanged(view, first),
+            nodes_survive_reboots(view),
+        )
+    )
     text = "Every controller runs without ZooKeeper, every partition has a leader, /migration no longer changes, every file is as installed."
-    return as_decision(gate, f"{text}{_stay_down(view)}")
+    return as_decision(gate, f"{text}{_describe_down_after_reboot(view)}{_describe_zookeeper_needs(view)}")
 
 
-def survives_reboots(view: ClusterView) -> Gate:
+def nodes_survive_reboots(view: ClusterView) -> Gate:
     """Whether every node would start again as it runs now: its file, by content, its process, and a controller's unit."""
     nodes: tuple[Broker | Controller, ...] = (*view.brokers.values(), *view.controllers.values())
-    return together((gates.files_in_stage(view), gates.controllers_start_at_boot(view), *map(gates.process_known, nodes)))
+    return combine_gates((gates.files_in_stage(view), gates.controllers_start_at_boot(view), *map(gates.process_known, nodes)))
 
 
-def _stay_down(view: ClusterView) -> str:
+def _describe_down_after_reboot(view: ClusterView) -> str:
     """The sentence that brokers stay down after a reboot, as their administrators set them up; empty if none does."""
     off = sorted(broker.id for broker in view.brokers.values() if broker.process.at_boot is False)
     return (
-        f" The units of brokers {join_ids(off)} are not enabled at boot: after a reboot somebody must start them." if off else ""
+        f" The units of brokers {join_ids(off)} are not enabled at boot: after a reboot an administrator must start them."
+        if off
+        else ""
     )
 
 
-def is_over(view: ClusterView, spec: ClusterSpec) -> bool:
+def _describe_zookeeper_needs(view: ClusterView) -> str:
+    """The sentence that systemd would stop nodes with ZooKeeper, which they do not use any more; empty if it would not."""
+    processes = {f"broker {broker.id}": broker.process for broker in view.brokers.values()}
+    processes |= {f"controller {controller.id}": controller.process for controller in view.controllers.values()}
+    units = {name: process.unit.shown for name, process in processes.items() if process.unit}
+    needs = [f"{name} ({', '.join(settings)})" for name, shown in units.items() if (settings := find_zookeeper_needs(shown))]
+    return f" Before ZooKeeper is switched off: systemd would stop {summarize(needs)} with it: [W23]." if needs else ""
+
+
+def is_migration_finalized(view: ClusterView, spec: ClusterSpec) -> bool:
     """Whether this cluster's migration is finalized, so that no step of it but what the finalization left is of use."""
-    return ended(view) and not wrong_cluster(view, spec)
+    return migration_has_ended(view) and not wrong_cluster_reasons(view, spec)
 
 
-def what_is_left(view: ClusterView, spec: ClusterSpec) -> str:
+def describe_leftover_work(view: ClusterView, spec: ClusterSpec) -> str:
     """What a new run does on a finalized cluster, in words; empty if it is none, or a broker does not answer for another cause."""
-    position = where(view)
-    if not is_over(view, spec) or (position.phase is not Phase.LEFT_BEHIND and unresponsive_brokers(view)):
+    position = position_of(view)
+    if not is_migration_finalized(view, spec) or (position.phase is not Phase.LEFT_BEHIND and unresponsive_broker_reasons(view)):
         return ""
     texts = (reason.text for reason in (*position.reasons, *gates.files_in_stage(view).reasons))
     return " ".join(("The migration is finalized, and this run does what is left of it.", *texts))
 
 
-def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
+def describe_nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
     """The sentence that this cluster is finalized, with every node in its final mode and with its file; empty if it is not."""
-    if where(view).phase is not Phase.FINALIZED or not is_over(view, spec) or gates.files_in_stage(view).state is GateState.NEVER:
+    if (
+        position_of(view).phase is not Phase.FINALIZED
+        or not is_migration_finalized(view, spec)
+        or gates.files_in_stage(view).state is GateState.NEVER
+    ):
         return ""
     numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
     return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."
 
 
-def watching() -> Reason:
+def second_reading_reason() -> Reason:
     """T01: one observation was not enough, and a second is missing or came too soon to prove anything."""
     return Reason("T01", "Reading /migration again in a moment, to see whether it changes.")
 
 
-def _frozen(view: ClusterView, first: ClusterView) -> Gate:
+def _migration_znode_unchanged(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
         return MET
     if view.migration and view.migration.age and view.migration.age.least >= gates.STILL:
         return MET
     if view.taken_at - first.taken_at < gates.STILL:
-        return not_yet(watching())
+        return not_yet(second_reading_reason())
     text = "/migration still changes: a controller with the flag writes to ZooKeeper."
     return not_yet_if(view.zk.migration != first.zk.migration, Reason("T03", text))
 
@@ -471,21 +505,21 @@ def _frozen(view: ClusterView, first: ClusterView) -> Gate:
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
-def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
+def find_urgent_alarms(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
     """Alarms that the operator must get at once in any step: forbidden states, and a hybrid longer than `max_hybrid` (seconds)."""
-    late = hybrid_overdue(view, max_hybrid, now)
-    return (*alarms(view), *([late] if late else []))
+    late = hybrid_overdue_reason(view, max_hybrid, now)
+    return (*find_alarms(view), *([late] if late else []))
 
 
 def needs_rollback_prerequisites(view: ClusterView) -> bool:
     """Whether brokers have moved and a rollback is still possible: then its prerequisites must be there."""
-    return where(view).phase not in _QUIET and not ended(view)
+    return position_of(view).phase not in _QUIET and not migration_has_ended(view)
 
 
 def describe_phase(view: ClusterView, now: float) -> str:
     """The cluster's phase, since when, and ZooKeeper's lag, in one sentence; `now` in seconds since the epoch."""
-    counted = ", ".join(f"{len(found)} in {mode} mode" for mode in BrokerMode if (found := view.in_mode(mode)))
-    phase, since = where(view).phase, ""
+    counted = ", ".join(f"{len(broker_ids)} in {mode} mode" for mode in BrokerMode if (broker_ids := view.in_mode(mode)))
+    phase, since = position_of(view).phase, ""
     if needs_rollback_prerequisites(view) and view.migration and view.migration.created_at:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""

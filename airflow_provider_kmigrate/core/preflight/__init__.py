@@ -1,1 +1,4 @@
-"""What must hold before anything of a cluster is touched: start at `checks`; one file for each kind of question."""
+"""What must hold before anything of a cluster is touched.
+
+Begin at `checks`; there is one file for each kind of question.
+"""

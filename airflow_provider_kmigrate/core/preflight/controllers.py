@@ -5,55 +5,61 @@ Also: by which name a node is known on a listener, as far as files show (`princi
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec, is_loopback, machine
-from airflow_provider_kmigrate.core.files.config_matrix import (
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, is_loopback, normalize_host
+from airflow_provider_kmigrate.core.node_files.config_matrix import (
     AUTHORIZER,
     AUTHORIZERS,
     FileStage,
+    Rule,
     chroot_of,
-    forbidden,
+    find_problems,
+    find_references,
+    find_rule,
     inter_broker_listener,
+    is_forbidden,
     is_true,
     listener_prefix,
-    listener_setting,
-    problems,
-    references,
-    setting,
+    read_listener_setting,
+    read_setting,
 )
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, controller_keys, with_controllers
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.node_files.kafka_keys import (
+    HIDDEN,
+    find_ending_classes,
+    find_ending_keys,
+    find_unknown_keys,
+    kafka_rules,
+    list_foreign_classes,
+)
+from airflow_provider_kmigrate.core.node_files.properties import (
+    RenderFacts,
+    add_controller_keys,
+    address_zookeeper,
+    list_controller_keys,
+    split_server,
+)
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     blocks,
-    of_file,
+    file_findings,
     unknown,
     warns,
     zookeeper_files,
 )
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 BUILDER = "principal.builder.class"
-_CLASS = ("class", "class.name")
-_OF_KAFKA = ("org.apache.kafka.", "kafka.")
-#: With questions of their own (B8a).
-_REPORTED_APART = frozenset({BUILDER, AUTHORIZER, "alter.config.policy.class.name", "create.topic.policy.class.name"})
+_NEARLY = 0.93  # of 1: one letter of ten
+_KRAFT_SECTIONS = ("broker_kraft", "controller_migration", "controller_final")
 _STORE = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
 _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
-#: With which Kafka's own keys begin (KafkaConfig, RemoteLogManagerConfig, the authorizers, metrics, config providers).
-_OF_KAFKAS_KEYS = re.compile(
-    r"""(?: advertised | allow | alter | authorizer | auto | background | broker | client | compression | config | connections? | control
-    | controlled | controller | create | default | delegation | delete | early | eligible | fetch | group | initial | inter | kafka | leader
-    | listeners? | log | max | message | metadata | metrics? | min | node | num | offsets? | password | port | principal | process
-    | producer | queued | quota | remote | replica | replication | request | reserved | rlmm | rsm | sasl | security | server | socket
-    | ssl | super | telemetry | transaction | transactional | unclean | unstable | zookeeper)(?:\.|$)""",
-    re.VERBOSE,
-)
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
@@ -62,7 +68,7 @@ def principal(client: Mapping[str, str], server: Mapping[str, str], listener: st
 
     `mechanism` counts for SASL only.
     """
-    if setting(server, BUILDER):
+    if read_setting(server, BUILDER):
         return None
     security = security_of(server, listener)
     if security == "PLAINTEXT" or (security == "SSL" and _accepts_anonymous(server, listener)):
@@ -77,20 +83,20 @@ def name_between_brokers(keys: Mapping[str, str]) -> str | None:
 
 def mechanism_between_brokers(keys: Mapping[str, str]) -> str:
     """The SASL mechanism of the inter-broker listener, if it has one."""
-    return setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
+    return read_setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
 
 
 def security_of(keys: Mapping[str, str], listener: str) -> str:
     """The security protocol of a listener; without a map it is the listener's own name."""
-    listed = (entry.partition(":") for entry in (setting(keys, "listener.security.protocol.map") or "").split(","))
+    listed = (entry.partition(":") for entry in (read_setting(keys, "listener.security.protocol.map") or "").split(","))
     protocols = {name.strip().upper(): security.strip().upper() for name, _, security in listed}
     return protocols.get(listener.upper(), listener.upper())
 
 
 def super_users(keys: Mapping[str, str]) -> set[str] | None:
     """The super users; None if the file only has a reference for them."""
-    value = setting(keys, "super.users") or ""
-    return None if references(value) else {user.strip() for user in value.split(";")} - {""}
+    value = read_setting(keys, "super.users") or ""
+    return None if find_references(value) else {user.strip() for user in value.split(";")} - {""}
 
 
 def login_key(listener: str, mechanism: str) -> str:
@@ -100,13 +106,13 @@ def login_key(listener: str, mechanism: str) -> str:
 
 def _accepts_anonymous(keys: Mapping[str, str], listener: str) -> bool:
     """Whether a TLS listener accepts clients without a certificate, who then have no name."""
-    return (listener_setting(keys, listener, "ssl.client.auth") or "none").lower() == "none"
+    return (read_listener_setting(keys, listener, "ssl.client.auth") or "none").lower() == "none"
 
 
 def _sasl_user(keys: Mapping[str, str], listener: str, mechanism: str) -> str | None:
-    match = _USERNAME.search(setting(keys, login_key(listener, mechanism)) or "")
-    known = match is not None and mechanism.upper() != "GSSAPI" and not references(match[0])
-    return f"User:{match[1] or match[2]}" if match and known else None
+    match = _USERNAME.search(read_setting(keys, login_key(listener, mechanism)) or "")
+    is_readable = match is not None and mechanism.upper() != "GSSAPI" and not find_references(match[0])
+    return f"User:{match[1] or match[2]}" if match and is_readable else None
 
 
 MECHANISM = "sasl.mechanism.controller.protocol"
@@ -125,174 +131,331 @@ class Rendered:
     nodes: tuple[tuple[str, Keys, Keys], ...]
 
 
-def rendered(view: ClusterView, facts: PreflightFacts) -> Rendered | None:
+def render_future_keys(view: ClusterView, facts: PreflightFacts) -> Rendered | None:
     """The future keys; None if the file that controllers inherit from is not a ZooKeeper-mode broker's, or was not read."""
     files, spec = zookeeper_files(view), facts.spec
     source = files.get(spec.brokers[0].id)
     if source is None or not spec.controllers:
         return None
-    how = RenderFacts.of(spec, "")
-    keys = controller_keys(source, spec.controllers[0], FileStage.CONTROLLER_MIGRATION, how)
-    brokers = ((f"broker {broker}", with_controllers(file, FileStage.MIGRATION, how), file) for broker, file in files.items())
-    return Rendered(how.listener, keys, (("the controllers", keys, source), *brokers))
+    render_facts = RenderFacts.of(spec, "")
+    keys = list_controller_keys(source, spec.controllers[0], FileStage.CONTROLLER_MIGRATION, render_facts)
+    brokers = (
+        (f"broker {broker}", add_controller_keys(file, FileStage.MIGRATION, render_facts), file) for broker, file in files.items()
+    )
+    return Rendered(render_facts.listener, keys, (("the controllers", keys, source), *brokers))
 
 
-def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_known_names(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Whether the controllers accept each other's requests.
 
     Until the log is loaded they accept super users only, whatever `allow.everyone.if.no.acl.found` says. Without their votes it
     is never loaded: measured, a quorum of three found no leader.
     """
-    there = rendered(view, facts)
-    if there is None or setting(there.controllers, AUTHORIZER) not in AUTHORIZERS.values():
+    future = render_future_keys(view, facts)
+    if future is None or read_setting(future.controllers, AUTHORIZER) not in AUTHORIZERS.values():
         return
-    open_to_all = is_true(there.controllers, "allow.everyone.if.no.acl.found")
+    open_to_all = is_true(future.controllers, "allow.everyone.if.no.acl.found")
     if open_to_all and len(facts.spec.controllers) == 1:
         return
-    listed = super_users(there.controllers)
-    names = {who: name for who, name, said in _names(there) if not (said and not open_to_all)}
-    refused = [f"{who} as {name}" for who, name in names.items() if name and listed is not None and name not in listed]
+    allowed_names = super_users(future.controllers)
+    names = {
+        node_name: name for node_name, name, is_reported in _names_at_controllers(future) if not (is_reported and not open_to_all)
+    }
+    refused = [
+        f"{node_name} as {name}"
+        for node_name, name in names.items()
+        if name and allowed_names is not None and name not in allowed_names
+    ]
     if refused:
-        security = security_of(there.controllers, there.listener)
+        security = security_of(future.controllers, future.listener)
         yield blocks(
             "B13b",
             f"the controllers' listener is {security}; super.users does not contain the name under which it would know {summarize(refused)}",
         )
-    if unseen := [who for who, name in names.items() if name is None or listed is None]:
+    if unknown_names := [node_name for node_name, name in names.items() if name is None or allowed_names is None]:
         yield unknown(
-            "B13b", f"the names under which the controllers will know {summarize(unseen)}, or whether super.users has them"
+            "B13b", f"the names under which the controllers will know {summarize(unknown_names)}, or whether super.users has them"
         )
 
 
-def _names(there: Rendered) -> Iterator[tuple[str, str | None, bool]]:
+def _names_at_controllers(future: Rendered) -> Iterator[tuple[str, str | None, bool]]:
     """Each node with its name at the controllers, and whether B13b reports it already."""
-    for who, keys, file in there.nodes:
-        name = principal(keys, there.controllers, there.listener, setting(keys, MECHANISM) or "GSSAPI")
+    for node_name, keys, file in future.nodes:
+        name = principal(keys, future.controllers, future.listener, read_setting(keys, MECHANISM) or "GSSAPI")
         own, listed = name_between_brokers(file), super_users(file)
-        yield who, name, name == own and (name is None or listed is None or name not in listed)
+        yield node_name, name, name == own and (name is None or listed is None or name not in listed)
 
 
-def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    there = rendered(view, facts)
-    if there is None or not facts.spec.controller_security.startswith("SASL"):
+def _check_logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    future = render_future_keys(view, facts)
+    if future is None or not facts.spec.controller_security.startswith("SASL"):
         return
-    nodes = [(who, setting(keys, MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes]
+    nodes = [(node_name, read_setting(keys, MECHANISM) or "GSSAPI", keys, file) for node_name, keys, file in future.nodes]
     if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
         yield blocks("B9d", f"the controllers' listener would use {summarize(scram)}")
         return
-    without = [(who, file) for who, mechanism, keys, file in nodes if not setting(keys, login_key(there.listener, mechanism))]
-    by_file = [who for who, file in without if not _has_own_login(file)]
-    by_property = [who for who, _ in without if who not in by_file]
-    named = login_key(there.listener, nodes[0][1])
+    if refusal := _refusal_of_own_login(future, facts.connections.quorum_mechanism):
+        yield blocks("B9d", refusal)
+    without = [
+        (node_name, file)
+        for node_name, mechanism, keys, file in nodes
+        if not read_setting(keys, login_key(future.listener, mechanism))
+    ]
+    by_file = [node_name for node_name, file in without if not _has_own_login(file)]
+    by_property = [node_name for node_name, _ in without if node_name not in by_file]
+    expected_key = login_key(future.listener, nodes[0][1])
     if by_property:
-        yield blocks("B9d", f"no login for the controllers' listener ({named}): {summarize(by_property)}")
+        yield blocks("B9d", f"no login for the controllers' listener ({expected_key}): {summarize(by_property)}")
     if by_file:
         yield unknown(
-            "B9d", f"which login these have for the controllers' listener, not in the file ({named}): {summarize(by_file)}"
+            "B9d", f"which login these have for the controllers' listener, not in the file ({expected_key}): {summarize(by_file)}"
         )
+
+
+def _refusal_of_own_login(future: Rendered, mechanism: str | None) -> str:
+    """Why controllers would refuse kmigrate's own login, which nobody could correct once they are formatted; empty if they take it."""
+    enabled = read_listener_setting(future.controllers, future.listener, "sasl.enabled.mechanisms") or "GSSAPI"
+    text = f"kmigrate's own login at the controllers' listener is {mechanism}"
+    if mechanism is None or find_references(enabled):
+        return ""
+    if mechanism.startswith("SCRAM"):
+        return f"{text}: controllers have no SCRAM user before the copy"
+    accepted = {name.strip().upper() for name in enabled.split(",")}
+    return "" if mechanism in accepted else f"{text}, and they would accept only {summarize(sorted(accepted))}"
 
 
 def _has_own_login(file: Keys) -> bool:
     """Whether the file itself holds the broker's login; if not, a JAAS file does, which may have the controllers' login too."""
-    return setting(file, login_key(inter_broker_listener(file), mechanism_between_brokers(file))) is not None
+    return read_setting(file, login_key(inter_broker_listener(file), mechanism_between_brokers(file))) is not None
 
 
-def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_rendered_file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Refusals that rendering the controllers' file would cause later, reported before any controller exists."""
-    there = rendered(view, facts)
-    found = problems(there.controllers, FileStage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
-    yield from of_file("the controllers", found)
+    future = render_future_keys(view, facts)
+    file_problems = (
+        find_problems(future.controllers, FileStage.CONTROLLER_MIGRATION, controller_listener=future.listener) if future else ()
+    )
+    yield from file_findings("the controllers", file_problems)
 
 
-def _classes(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Classes that a controller loads when it starts: its machine is new, and may have Kafka's own jars only."""
-    there = rendered(view, facts)
-    named = {key: value for key, value in (there.controllers if there else {}).items() if key.endswith(_CLASS) and value.strip()}
-    strange = {key: value for key, value in named.items() if not value.strip().startswith(_OF_KAFKA) and not references(value)}
-    if others := [f"{key} {value.strip()}" for key, value in sorted(strange.items()) if key not in _REPORTED_APART]:
-        yield unknown("B8a", f"whether the controllers' machines have the jars of {summarize(others)}")
-    if there and strange and (without := _keys_of_others(there)):
+def has_kraft_authorizer(spec: ClusterSpec) -> bool:
+    """Whether the cluster file names an authorizer for every node in KRaft mode."""
+    by_stage = (spec.stage_properties.get(section, {}) for section in _KRAFT_SECTIONS)
+    return bool(read_setting(spec.controller_properties, AUTHORIZER)) or all(read_setting(keys, AUTHORIZER) for keys in by_stage)
+
+
+def _check_classes(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Every class that a node will load and may not have: a controller's machine is new, a broker gets classes by the cluster file."""
+    future = render_future_keys(view, facts)
+    if future is None:
+        return
+    nodes_by_class: dict[str, list[str]] = {}
+    for nodes, classes in _list_new_classes(future, facts):
+        for key, names in classes.items():
+            for name in names:
+                nodes_by_class.setdefault(f"{key} {name}", []).append(nodes)
+    if nodes_by_class:
+        listed = [f"{name} (on {join_ids(dict.fromkeys(nodes))})" for name, nodes in sorted(nodes_by_class.items())]
+        yield unknown("B8a", f"whether these machines have the jars of {summarize(listed, len(listed), '; ')}")
+    if list_foreign_classes(future.controllers) and (without := _list_keys_left_behind(future)):
         yield unknown("B8a", f"whether controllers need keys that they do not get, and brokers' files have: {summarize(without)}")
 
 
-def _keys_of_others(there: Rendered) -> list[str]:
-    """The keys that Kafka does not have, such as `confluent.metadata.server.listeners`: a class reads them, and controllers do not have them."""
-    _, _, source = there.nodes[0]
-    return sorted(key for key in source if not _OF_KAFKAS_KEYS.match(key) and key not in there.controllers)
+def _list_new_classes(future: Rendered, facts: PreflightFacts) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Nodes, and by key the classes that are not Kafka's and that they do not load yet."""
+    render_facts, (_, _, source) = RenderFacts.of(facts.spec, ""), future.nodes[0]
+    final = list_controller_keys(source, facts.spec.controllers[0], FileStage.CONTROLLER_FINAL, render_facts)
+    controllers = f"controllers {join_ids(node.id for node in facts.spec.controllers)}"
+    new = [(controllers, list_foreign_classes(keys)) for keys in (future.controllers, final)]
+    for node_name, _, file in future.nodes[1:]:
+        loaded = list_foreign_classes(file)
+        for stage in (FileStage.MIGRATION, FileStage.KRAFT):
+            classes = list_foreign_classes(add_controller_keys(file, stage, render_facts))
+            new.append((node_name, {key: names for key, names in classes.items() if names != loaded.get(key)}))
+    return new
 
 
-def _authorizer_of_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Settings of an authorizer that is not Kafka's with which a KRaft node would read its rules from ZooKeeper."""
-    there = rendered(view, facts)
-    if there is None or not setting(facts.spec.controller_properties, AUTHORIZER):
+def _list_keys_left_behind(future: Rendered) -> list[str]:
+    """Keys that Kafka does not have, such as `confluent.metadata.server.listeners`: a class reads them, and controllers do not have them."""
+    _, _, source = future.nodes[0]
+    return [key for key in find_unknown_keys(source) if key not in future.controllers]
+
+
+def _check_unknown_keys(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Keys that no release of Kafka reads, but those that `quorum.properties` names, or a class may read that controllers load too (B8a)."""
+    future = render_future_keys(view, facts)
+    reported = {*facts.spec.controller_properties, *(key for keys in facts.spec.stage_properties.values() for key in keys)}
+    if future and list_foreign_classes(future.controllers):
+        reported |= set(_list_keys_left_behind(future))
+    unknown_keys: dict[str, list[int]] = {}
+    for broker, file in zookeeper_files(view).items():
+        for key in find_unknown_keys(file):
+            unknown_keys.setdefault(key, []).append(broker)
+    listed = [
+        f"{key}={HIDDEN}{_suggest_key(key)} of {'broker' if len(brokers) == 1 else 'brokers'} {join_ids(brokers)}"
+        for key, brokers in sorted(unknown_keys.items())
+        if key not in reported
+    ]
+    if listed:
+        yield warns("W24", f"keys that no release of Kafka reads: {summarize(listed)}")
+
+
+def _suggest_key(key: str) -> str:
+    """Kafka's key that is spelled nearly so, if there is one."""
+    similar_keys = difflib.get_close_matches(key, kafka_rules().keys, 1, _NEARLY)
+    return f" ({similar_keys[0]}?)" if similar_keys else ""
+
+
+def _check_ending_keys(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Keys and classes that nodes still have after the migration, and Kafka 4 has not: it ignores such a key without a word.
+
+    Keys of a node's identity and of ZooKeeper, which KRaft nodes do not read either, are none.
+    """
+    future = render_future_keys(view, facts)
+    if future is None:
         return
-    how = RenderFacts.of(facts.spec, "")
-    brokers = {who: with_controllers(file, FileStage.KRAFT, how) for who, _, file in there.nodes[1:]}
-    custom = {who: keys for who, keys in brokers.items() if setting(keys, AUTHORIZER) not in {None, *AUTHORIZERS.values()}}
-    named = {who: _naming_zookeeper(keys) for who, keys in {"the controllers": there.controllers, **custom}.items()}
-    if left := [f"{', '.join(keys)} of {who}" for who, keys in named.items() if keys]:
-        yield blocks("B8a", f"settings of the authorizer would name ZooKeeper in KRaft mode: {summarize(left)}")
+    ending: dict[str, list[str]] = {}
+    classes: dict[str, list[str]] = {}
+    for node_name, keys, _ in future.nodes:
+        for name in dict.fromkeys(find_ending_classes(keys).values()):
+            classes.setdefault(name, []).append(node_name)
+    for node_name, keys, _ in future.nodes:
+        for key in find_ending_keys(keys):
+            if {find_rule(key, FileStage.KRAFT), find_rule(key, FileStage.CONTROLLER_FINAL)} == {Rule.SAME}:
+                ending.setdefault(key, []).append(node_name)
+    newest = kafka_rules().later[-1]
+    if classes:
+        listed = [f"{name} ({summarize(names)})" for name, names in sorted(classes.items())]
+        yield warns("W25", f"classes that Kafka {newest} has no more: {summarize(listed)}")
+    if ending:
+        yield warns(
+            "W25",
+            f"keys that Kafka {newest} has no more: {summarize(f'{key} ({summarize(names)})' for key, names in sorted(ending.items()))}",
+        )
 
 
-def _naming_zookeeper(keys: Keys) -> list[str]:
+def _check_authorizer_settings(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Settings of an authorizer that is not Kafka's with which a KRaft node would read its rules from ZooKeeper."""
+    future = render_future_keys(view, facts)
+    if future is None or not has_kraft_authorizer(facts.spec):
+        return
+    render_facts = RenderFacts.of(facts.spec, "")
+    brokers = {node_name: add_controller_keys(file, FileStage.KRAFT, render_facts) for node_name, _, file in future.nodes[1:]}
+    custom = {
+        node_name: keys
+        for node_name, keys in brokers.items()
+        if read_setting(keys, AUTHORIZER) not in {None, *AUTHORIZERS.values()}
+    }
+    keys_by_node = {
+        node_name: _keys_naming_zookeeper(keys) for node_name, keys in {"the controllers": future.controllers, **custom}.items()
+    }
+    if leftover_settings := [f"{', '.join(keys)} of {node_name}" for node_name, keys in keys_by_node.items() if keys]:
+        yield blocks("B8a", f"settings of the authorizer would name ZooKeeper in KRaft mode: {summarize(leftover_settings)}")
+
+
+def _keys_naming_zookeeper(keys: Keys) -> list[str]:
     """The authorizer's keys that name ZooKeeper, by themselves or by their value, such as `ZK_ACL`."""
-    own = {key: value for key, value in keys.items() if "authorizer" in key and not forbidden(key, FileStage.KRAFT)}
+    own = {key: value for key, value in keys.items() if "authorizer" in key and not is_forbidden(key, FileStage.KRAFT)}
     return sorted(key for key, value in own.items() if _OF_ZOOKEEPER.search(f"{key}={value}"))
 
 
-def _stores(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_key_stores(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Key and trust stores at the places that files name: a KRaft node opens them before it knows dynamic settings."""
-    seen = {f"broker {broker.id}": broker.files for broker in view.brokers.values()}
-    seen |= {f"controller {controller.id}": controller.files for controller in view.controllers.values()}
-    if gone := [f"{path} of {who}" for who, files in seen.items() for path in files.unreadable]:
-        yield blocks("C11", f"key or trust stores that Kafka's user cannot read: {summarize(gone)}")
-    there = rendered(view, facts)
-    named = sorted(
-        {value for key, value in (there.controllers if there else {}).items() if _STORE.search(key) and not references(value)}
+    files_by_node = {f"broker {broker.id}": broker.files for broker in view.brokers.values()}
+    files_by_node |= {f"controller {controller.id}": controller.files for controller in view.controllers.values()}
+    if unreadable_stores := [f"{path} of {node_name}" for node_name, files in files_by_node.items() for path in files.unreadable]:
+        yield blocks("C11", f"key or trust stores that Kafka's user cannot read: {summarize(unreadable_stores)}")
+    future = render_future_keys(view, facts)
+    store_paths = sorted(
+        {
+            value
+            for key, value in (future.controllers if future else {}).items()
+            if _STORE.search(key) and value.strip() and not find_references(value)
+        }
     )
-    known = {machine(node.host) for node in facts.spec.brokers}
-    away = [node for node in facts.spec.controllers if machine(node.host) not in known]
-    if named and (new := [node.name for node in away if view.controller(node.id).files.properties is None]):
-        yield unknown("C11", f"whether Kafka's user can read {summarize(named)} on the machines of {summarize(new)}")
+    broker_machines = {normalize_host(node.host) for node in facts.spec.brokers}
+    remote_controllers = [node for node in facts.spec.controllers if normalize_host(node.host) not in broker_machines]
+    if store_paths and (new := [node.name for node in remote_controllers if view.controller(node.id).files.properties is None]):
+        yield unknown("C11", f"whether Kafka's user can read {summarize(store_paths)} on the machines of {summarize(new)}")
 
 
-def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Controllers inherit the first broker's ZooKeeper address as written; of several servers the client tries the next."""
-    first = facts.spec.brokers[0]
-    connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
-    servers = _here(connects.get(first.id, ""))
-    if not any(servers):
+def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Controllers inherit the first broker's ZooKeeper address; servers on its own machine get that machine's name (`address_zookeeper`).
+
+    Nothing shows that a server listens there too, unless the ZooKeeper connection has that address. Of several servers the client
+    tries the next.
+    """
+    first_broker = facts.spec.brokers[0]
+    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    connect = connects.get(first_broker.id, "")
+    servers = list_servers(connect)
+    if not any(map(is_local_server, servers)):
         return
-    here = {machine(node.host) for node in facts.spec.brokers if any(_here(connects.get(node.id, "")))}
-    away = [node.name for node in facts.spec.controllers if not _shares(node, here)]
-    if away:
-        grave, named = (blocks, "names") if all(servers) else (warns, "names beside others")
+    local_machines = {
+        normalize_host(node.host)
+        for node in facts.spec.brokers
+        if any(map(is_local_server, list_servers(connects.get(node.id, ""))))
+    }
+    proven = {_normalize_server(server.address) for server in facts.environment.servers}
+    doubtful: dict[str, list[str]] = {}
+    for node in facts.spec.controllers:
+        rendered = list_servers(address_zookeeper(connect, node.host, tuple(broker.host for broker in facts.spec.brokers)))
+        unproven = [new for old, new in zip(servers, rendered, strict=True) if is_local_server(old)]
+        if not _is_beside_server(node, local_machines) and not proven.issuperset(map(_normalize_server, unproven)):
+            doubtful[node.name] = unproven
+    if doubtful:
+        severity, names_text = (blocks, "names") if all(map(is_local_server, servers)) else (warns, "names beside others")
+        tried = summarize(dict.fromkeys(server for unproven in doubtful.values() for server in unproven))
         text = (
-            f"zookeeper.connect of {first.name} {named} its own machine ({connects[first.id]}); elsewhere are {summarize(away)}"
+            f"zookeeper.connect of {first_broker.name} {names_text} its own machine ({connect}); elsewhere are {summarize(doubtful)}, "
+            f"which would use {tried}, an address that the ZooKeeper connection does not have"
         )
-        yield grave("B17", text)
+        yield severity("B17", text)
 
 
-def _chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """A chroot after every server: ZooKeeper's client takes all behind the first slash for the path."""
-    connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
-    if odd := [
+    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    if misplaced_chroots := [
         f"broker {broker} {connect}"
         for broker, connect in connects.items()
-        if not references(connect) and "," in chroot_of(connect)
+        if not find_references(connect) and "," in chroot_of(connect)
     ]:
-        yield warns("W21", f"zookeeper.connect has a chroot before its last server: {summarize(odd)}")
+        yield warns("W21", f"zookeeper.connect has a chroot before its last server: {summarize(misplaced_chroots)}")
 
 
-def _shares(controller: NodeSpec, here: set[str]) -> bool:
+def _is_beside_server(controller: NodeSpec, server_machines: set[str]) -> bool:
     """Whether a ZooKeeper server is on the controller's machine, too."""
-    return machine(controller.host) in here or (is_loopback(controller.host) and any(map(is_loopback, here)))
+    return normalize_host(controller.host) in server_machines or (
+        is_loopback(controller.host) and any(map(is_loopback, server_machines))
+    )
 
 
-def _here(connect: str) -> list[bool]:
-    """For each server whether it is on the machine that connects; empty if only a reference names them."""
-    servers = [] if references(connect) else connect.partition("/")[0].split(",")
-    return [is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers if server.strip()]
+def list_servers(connect: str) -> list[str]:
+    """The servers of a zookeeper.connect; none if only a reference names them."""
+    servers = [] if find_references(connect) else connect.partition("/")[0].split(",")
+    return [server.strip() for server in servers if server.strip()]
 
 
-CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _chroots, _classes, _authorizer_of_zookeeper, _stores, _file)
+def is_local_server(server: str) -> bool:
+    """Whether it is on the machine that connects."""
+    return is_loopback(split_server(server)[0])
+
+
+def _normalize_server(address: str) -> tuple[str, str]:
+    host, port = split_server(address)
+    return normalize_host(host), port
+
+
+CHECKS: tuple[Check, ...] = (
+    _check_known_names,
+    _check_logins,
+    _check_zookeeper_address,
+    _check_chroots,
+    _check_classes,
+    _check_unknown_keys,
+    _check_ending_keys,
+    _check_authorizer_settings,
+    _check_key_stores,
+    _check_rendered_file,
+)

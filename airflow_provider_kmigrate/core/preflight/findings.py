@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
-from airflow_provider_kmigrate.core.model import (
+from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
     ClusterEnvironment,
     ClusterView,
@@ -23,8 +21,10 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     level_of,
 )
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, read_setting, stage_of
 from airflow_provider_kmigrate.core.reasons import ENTRIES
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import summarize
 
 PROTOCOL = "inter.broker.protocol.version"
 
@@ -54,24 +54,24 @@ class PreflightFinding:
         return f"{self.severity}: {self.reason} (source: {self.source})"
 
 
-def blocks(code: str, seen: str) -> PreflightFinding:
-    """A finding that stops the migration; `seen` is what was observed."""
-    return _found(code, seen, Severity.BLOCK)
+def blocks(code: str, observed: str) -> PreflightFinding:
+    """A finding that stops the migration; `observed` is what was observed."""
+    return _build_finding(code, observed, Severity.BLOCK)
 
 
-def warns(code: str, seen: str) -> PreflightFinding:
+def warns(code: str, observed: str) -> PreflightFinding:
     """A finding that the operator should know of."""
-    return _found(code, seen, Severity.WARN)
+    return _build_finding(code, observed, Severity.WARN)
 
 
-def unknown(code: str, seen: str) -> PreflightFinding:
+def unknown(code: str, observed: str) -> PreflightFinding:
     """A possible problem that could not be seen; the remedy is how to find it out."""
     entry = ENTRIES[code]
-    return PreflightFinding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
+    return PreflightFinding(Reason(code, observed, remedy=entry.ask), Severity.UNKNOWN, entry.source)
 
 
-def _found(code: str, seen: str, severity: Severity) -> PreflightFinding:
-    return PreflightFinding(Reason(code, seen), severity, ENTRIES[code].source)
+def _build_finding(code: str, observed: str, severity: Severity) -> PreflightFinding:
+    return PreflightFinding(Reason(code, observed), severity, ENTRIES[code].source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +100,34 @@ class PreflightFacts:
 Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]
 
 
-def refused(reasons: Iterable[Reason], source: str) -> Iterator[PreflightFinding]:
+def blockers_from_reasons(reasons: Iterable[Reason], source: str) -> Iterator[PreflightFinding]:
     """Reasons that are not preflight's own; each stops the migration."""
     return (PreflightFinding(reason, Severity.BLOCK, source) for reason in reasons)
 
 
-def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
-    """What is wrong with a node's file (`config_matrix.problems`), with its owner."""
-    return refused((replace(reason, text=f"{whose}: {reason.text}") for reason in reasons), "KIP-866; KafkaConfig.validateValues")
+def file_findings(owner: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
+    """What is wrong with a node's file (`config_matrix.find_problems`), with its owner."""
+    return blockers_from_reasons(
+        (replace(reason, text=f"{owner}: {reason.text}") for reason in reasons), "KIP-866; KafkaConfig.validateValues"
+    )
 
 
-def begun(view: ClusterView) -> bool:
+def has_migration_begun(view: ClusterView) -> bool:
     """Whether any broker has left ZooKeeper mode."""
     return any(broker.mode in {BrokerMode.MIGRATION, BrokerMode.KRAFT} for broker in view.brokers.values())
 
 
-def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
+def answering_brokers(view: ClusterView, facts: PreflightFacts) -> list[int]:
     """The listed brokers that answered; about the others only the missing answer is reported."""
-    return [node.id for node in facts.spec.brokers if view.answered(node.id)]
+    return [node.id for node in facts.spec.brokers if view.has_answered(node.id)]
 
 
-def protocol(config: Mapping[str, str] | None) -> str | None:
+def configured_protocol(config: Mapping[str, str] | None) -> str | None:
     """The brokers' protocol version in a configuration, if any."""
-    return setting(config or {}, PROTOCOL)
+    return read_setting(config or {}, PROTOCOL)
 
 
-def level(version: str | None) -> int:
+def feature_level(version: str | None) -> int:
     """The feature level of a protocol version; 0 if it is unknown, or of a release before the bridge releases."""
     return level_of(version or "") or 0
 
@@ -137,7 +139,7 @@ def topics_in_zookeeper(view: ClusterView) -> Mapping[str, TopicMetadata]:
 
 def is_kraft(config: Mapping[str, str]) -> bool:
     """Whether this configuration is of a node in KRaft mode."""
-    return setting(config, "process.roles") is not None
+    return read_setting(config, "process.roles") is not None
 
 
 def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
@@ -152,18 +154,18 @@ def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
     return {broker: keys for broker, keys in sorted(files.items()) if keys is not None and stage_of(keys) in stages}
 
 
-def values(configs: Mapping[int, Mapping[str, str]], key: str) -> dict[int, str]:
+def values_by_broker(configs: Mapping[int, Mapping[str, str]], key: str) -> dict[int, str]:
     """The value of each broker that has the key."""
-    return {broker: value for broker, config in configs.items() if (value := setting(config, key))}
+    return {broker: value for broker, config in configs.items() if (value := read_setting(config, key))}
 
 
-def of_topics(partitions: Iterable[Partition]) -> str:
+def describe_partitions(partitions: Iterable[Partition]) -> str:
     """How many partitions of which topics."""
-    found = list(partitions)
-    topics = sorted({partition.topic for partition in found})
-    return f"{len(found)} partitions of {len(topics)} topics ({summarize(topics)})"
+    partition_list = list(partitions)
+    topics = sorted({partition.topic for partition in partition_list})
+    return f"{len(partition_list)} partitions of {len(topics)} topics ({summarize(topics)})"
 
 
-def pairs(found: Mapping[int, object]) -> str:
+def format_broker_values(broker_values: Mapping[int, object]) -> str:
     """Brokers with each one's value, a few of them by name."""
-    return summarize(f"broker {broker} {value}" for broker, value in found.items())
+    return summarize(f"broker {broker} {value}" for broker, value in broker_values.items())

@@ -5,46 +5,37 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import (
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Malformed, ZkAcl
+from airflow_provider_kmigrate.core.node_files.config_matrix import (
     AUTHORIZER,
     AUTHORIZERS,
     chroot_of,
+    find_references,
     is_true,
-    references,
-    setting,
+    read_setting,
 )
-from airflow_provider_kmigrate.core.model import ClusterView, Malformed, ZkAcl
-from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, name_between_brokers, super_users
+from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key
+from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, has_kraft_authorizer, name_between_brokers, super_users
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
     PreflightFinding,
     blocks,
-    level,
-    protocol,
+    configured_protocol,
+    feature_level,
     topics_in_zookeeper,
     unknown,
-    values,
+    values_by_broker,
     warns,
     zookeeper_configs,
     zookeeper_files,
 )
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import summarize
 
 _ENCODER = "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"
 _KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
 _SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
-#: What Kafka encrypts in ZooKeeper: its settings of type PASSWORD (DynamicBrokerConfig), with or without a listener's prefix.
-_ENCRYPTED = (
-    "ssl.keystore.password",
-    "ssl.key.password",
-    "ssl.truststore.password",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.truststore.certificates",
-    "sasl.jaas.config",
-)
 _JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
 _TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
 
@@ -54,82 +45,81 @@ _OPERATIONS = frozenset(_WORDS | {"idempotentwrite", "createtokens", "describeto
 _PERMISSIONS = frozenset({"allow", "deny"})
 
 
-def _authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_authorizers(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
-    named = values(configs, AUTHORIZER)
-    different = {named.get(broker, "none") for broker in configs}
+    authorizers = values_by_broker(configs, AUTHORIZER)
+    different = {authorizers.get(broker, "none") for broker in configs}
     if len(different) > 1:
         yield blocks("B18", f"brokers have different authorizers: {summarize(sorted(different))}")
-    ours = setting(facts.spec.controller_properties, AUTHORIZER)
-    custom = sorted({name for name in named.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
-    if custom and not ours:
+    custom = sorted({name for name in authorizers.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
+    if custom and not has_kraft_authorizer(facts.spec):
         yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {summarize(custom)}")
 
 
-def _acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.environment.tree
     if tree is None:
         return
-    wrong = [*map(_malformed, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
-    if wrong:
-        yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {summarize(wrong)}")
-    builder = bool(values(zookeeper_configs(facts), BUILDER))
-    odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _uncertain(acl, builder)]
-    if odd:
-        yield warns("W14", f"{len(odd)} rules that may not do what was meant: {summarize(odd)}")
-    if tree.acls and not values(zookeeper_configs(facts), AUTHORIZER) and zookeeper_configs(facts):
+    unreadable_rules = [*map(_describe_malformed, tree.malformed), *map(str, filter(_is_unreadable, tree.acls))]
+    if unreadable_rules:
+        yield blocks("B8c", f"{len(unreadable_rules)} znodes or rules that the copy cannot read: {summarize(unreadable_rules)}")
+    builder = bool(values_by_broker(zookeeper_configs(facts), BUILDER))
+    suspect_rules = [str(acl) for acl in tree.acls if not _is_unreadable(acl) and _is_uncertain(acl, builder)]
+    if suspect_rules:
+        yield warns("W14", f"{len(suspect_rules)} rules that may not do what was meant: {summarize(suspect_rules)}")
+    if tree.acls and not values_by_broker(zookeeper_configs(facts), AUTHORIZER) and zookeeper_configs(facts):
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: they are not enforced")
 
 
-def _rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """AclAuthorizer may keep its rules in a separate ZooKeeper; a common server and chroot make it the cluster's.
 
     A server may have several names and addresses, so different ones under the same chroot prove nothing.
     """
     for broker, keys in zookeeper_files(view).items():
-        rules, own = setting(keys, _RULES), setting(keys, "zookeeper.connect") or ""
-        if rules is None or setting(keys, AUTHORIZER) not in AUTHORIZERS or rules == own:
+        rules, own = read_setting(keys, _RULES), read_setting(keys, "zookeeper.connect") or ""
+        if rules is None or read_setting(keys, AUTHORIZER) not in AUTHORIZERS or rules == own:
             continue
-        if references(rules) or references(own):
+        if find_references(rules) or find_references(own):
             yield unknown("B8d", f"whether {_RULES} of broker {broker}, a reference, is the cluster's own ZooKeeper")
         elif chroot_of(rules) != chroot_of(own):
             yield blocks("B8d", f"broker {broker} keeps its rules in another chroot ({_RULES})")
-        elif not _servers(rules) & _servers(own):
+        elif not _server_addresses(rules) & _server_addresses(own):
             yield unknown(
                 "B8d", f"whether {_RULES} of broker {broker} is the cluster's own ZooKeeper, by other names of its servers"
             )
 
 
-def _servers(connect: str) -> set[str]:
+def _server_addresses(connect: str) -> set[str]:
     listed = (server.strip().lower() for server in connect.partition("/")[0].split(","))
     return {server if ":" in server else f"{server}:2181" for server in listed}
 
 
-def _malformed(znode: Malformed) -> str:
+def _describe_malformed(znode: Malformed) -> str:
     """What of a malformed znode may be shown: /config holds salted passwords, which it may still hold."""
     secret = znode.path.startswith("/config/") or not znode.content
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
 
-def _unreadable(acl: ZkAcl) -> bool:
-    known = ((acl.resource, _RESOURCES), (acl.operation, _OPERATIONS), (acl.permission, _PERMISSIONS))
-    return ":" not in acl.principal or any(word.lower() not in words for word, words in known)
+def _is_unreadable(acl: ZkAcl) -> bool:
+    known_words = ((acl.resource, _RESOURCES), (acl.operation, _OPERATIONS), (acl.permission, _PERMISSIONS))
+    return ":" not in acl.principal or any(word.lower() not in words for word, words in known_words)
 
 
-def _uncertain(acl: ZkAcl, builder: bool) -> bool:
+def _is_uncertain(acl: ZkAcl, builder: bool) -> bool:
     kind, _, name = acl.principal.partition(":")
     wildcard = "*" in name and name != "*"  # only `User:*` is one
     return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
 
 
-def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree, configs = facts.environment.tree, zookeeper_configs(facts)
     if tree is None or not configs:
         return
-    lowest = min(level(protocol(config)) for config in configs.values())
-    if tree.scram_users and lowest < level(_SCRAM):
+    lowest = min(feature_level(configured_protocol(config)) for config in configs.values())
+    if tree.scram_users and lowest < feature_level(_SCRAM):
         yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {summarize(tree.scram_users)}")
-    if tree.tokens and lowest < level(_TOKENS):
+    if tree.tokens and lowest < feature_level(_TOKENS):
         yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
     keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
@@ -140,16 +130,16 @@ def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _token_key(keys: Mapping[str, str]) -> str | None:
-    return setting(keys, "delegation.token.secret.key") or setting(keys, "delegation.token.master.key")
+    return read_setting(keys, "delegation.token.secret.key") or read_setting(keys, "delegation.token.master.key")
 
 
-def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_zookeeper_access(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     files = zookeeper_files(view)
     keys = sorted({key for properties in files.values() for key in properties if _TOWARDS_ZOOKEEPER.fullmatch(key)})
     differ = [key for key in keys if len({properties.get(key) for properties in files.values()}) > 1]
     if differ:
         yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {summarize(differ)}")
-    yield from _of_controllers(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
+    yield from _check_controller_files(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
     tree = facts.environment.tree
     in_files = ["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else []
     guarded = sorted({*(tree.guarded if tree else ()), *in_files, *facts.connections.zookeeper})
@@ -163,15 +153,15 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
         )
 
 
-def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iterator[PreflightFinding]:
+def _check_controller_files(view: ClusterView, expected_values: Mapping[str, str | None]) -> Iterator[PreflightFinding]:
     for controller in view.controllers.values():
         properties = controller.files.properties
-        missing = [key for key, value in wanted.items() if properties and properties.get(key) != value]
-        if properties and setting(properties, "zookeeper.connect") and missing:
+        missing = [key for key, value in expected_values.items() if properties and properties.get(key) != value]
+        if properties and read_setting(properties, "zookeeper.connect") and missing:
             yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(missing)}")
 
 
-def _large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """What Kafka reads from ZooKeeper in one answer: the list of topics, and the partitions of one."""
     topics = topics_in_zookeeper(view)
     names = sum(len(name.encode()) + 4 for name in topics)
@@ -182,53 +172,61 @@ def _large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFi
         )
 
 
-def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    secret = [f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if key.endswith(_ENCRYPTED)]
-    if not secret:
+def _check_passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    dynamic_passwords = [
+        f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if _is_encrypted(key)
+    ]
+    if not dynamic_passwords:
         return
     files = zookeeper_files(view)
-    known = {broker: setting(keys, _ENCODER) for broker, keys in files.items()}
-    missing = [broker for broker, value in known.items() if value is None]
-    stated = setting(facts.spec.controller_properties, _ENCODER) is not None
+    encoder_secrets = {broker: read_setting(keys, _ENCODER) for broker, keys in files.items()}
+    missing = [broker for broker, value in encoder_secrets.items() if value is None]
+    stated = read_setting(facts.spec.controller_properties, _ENCODER) is not None
     if missing and not stated:
         yield blocks(
             "B11",
-            f"passwords set dynamically ({summarize(secret)}), but no {_ENCODER} in the files of brokers {summarize(missing)}",
+            f"passwords set dynamically ({summarize(dynamic_passwords)}), but no {_ENCODER} in the files of brokers {summarize(missing)}",
         )
-    elif len(set(known.values())) > 1 and not stated:
-        yield blocks("B11", f"passwords set dynamically ({summarize(secret)}), and brokers have different {_ENCODER}")
+    elif len(set(encoder_secrets.values())) > 1 and not stated:
+        yield blocks("B11", f"passwords set dynamically ({summarize(dynamic_passwords)}), and brokers have different {_ENCODER}")
 
 
-def _builders(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    named = sorted(set(values(zookeeper_configs(facts), BUILDER).values()))
-    if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
+def _is_encrypted(key: str) -> bool:
+    """Whether Kafka encrypts the value in ZooKeeper: a password that a broker may have dynamically, with or without a listener's prefix."""
+    definition = find_key(key)
+    return definition is not None and definition.is_secret and definition.mode != "read-only"
+
+
+def _check_principal_builders(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    builders = sorted(set(values_by_broker(zookeeper_configs(facts), BUILDER).values()))
+    if custom := [name for name in builders if not name.startswith("org.apache.kafka.")]:
         yield unknown("B8a", f"brokers build principals with {summarize(custom)}")
 
 
-def _super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
     for broker, keys in zookeeper_files(view).items():
         open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
-        if setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
+        if read_setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
             continue
-        listed, who = super_users(keys), name_between_brokers(keys)
+        listed, broker_name = super_users(keys), name_between_brokers(keys)
         if listed == set():
             yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
-        elif who is None or listed is None:
+        elif broker_name is None or listed is None:
             count = "a reference" if listed is None else len(listed)
             yield unknown("B13b", f"the name by which the others know broker {broker}; super.users has {count}")
-        elif who not in listed:
-            yield blocks("B13b", f"broker {broker} is known as {who}, which is not among super.users")
+        elif broker_name not in listed:
+            yield blocks("B13b", f"broker {broker} is known as {broker_name}, which is not among super.users")
 
 
 CHECKS: tuple[Check, ...] = (
-    _authorizers,
-    _acls,
-    _rules_elsewhere,
-    _users,
-    _towards_zookeeper,
-    _large_answers,
-    _passwords,
-    _builders,
-    _super_users,
+    _check_authorizers,
+    _check_acls,
+    _check_rules_elsewhere,
+    _check_users,
+    _check_zookeeper_access,
+    _check_large_answers,
+    _check_passwords,
+    _check_principal_builders,
+    _check_super_users,
 )

@@ -11,26 +11,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.files.config_matrix import is_true
-from airflow_provider_kmigrate.core.model import ClusterView, LogDir, same_version
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, same_version
+from airflow_provider_kmigrate.core.node_files.config_matrix import is_true
+from airflow_provider_kmigrate.core.preflight import unread
 from airflow_provider_kmigrate.core.preflight.findings import (
     PROTOCOL,
     Check,
     PreflightFacts,
     PreflightFinding,
     Severity,
-    answering,
+    answering_brokers,
     blocks,
-    level,
-    pairs,
-    protocol,
+    configured_protocol,
+    feature_level,
+    format_broker_values,
     unknown,
-    values,
+    values_by_broker,
     warns,
     zookeeper_configs,
 )
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import summarize
 
+_CONFLUENT = re.compile(r"(?:cp-)?([5-8])\.(\d+)(?:\.\d+)?(?:-(?:ccs|ce|\d+).*)?")
+_KAFKA_IN_CONFLUENT = {5: 2, 7: 3, 8: 4}  # major numbers
+_SERVER = re.compile(r".*-ce\b.*")
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.].*)?")
 
 
@@ -52,7 +56,7 @@ class KafkaVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Issues of KAFKA, what they do in a migration, and the first fixed release of each fixed line."""
+    """Issues of KAFKA (none: what KIP-919 brought), what they do in a migration, and the first fixed release of each fixed line."""
 
     issues: tuple[int, ...]
     effect: str
@@ -65,17 +69,32 @@ class Defect:
         return not any(release.line == fix.line and (release.patch or 0) >= (fix.patch or 0) for fix in self.fixed)
 
     def __str__(self) -> str:
-        return f"{self.effect} (KAFKA-{', KAFKA-'.join(map(str, self.issues))})"
+        source = f"KAFKA-{', KAFKA-'.join(map(str, self.issues))}" if self.issues else "KIP-919, measured"
+        return f"{self.effect} ({source})"
 
 
 def _defect(effect: str, fixed: str, *issues: int) -> Defect:
-    return Defect(issues, effect, tuple(release for text in fixed.split() if (release := parse(text))))
+    return Defect(issues, effect, tuple(release for text in fixed.split() if (release := parse_version(text))))
 
 
-def parse(text: str) -> KafkaVersion | None:
+def parse_version(text: str) -> KafkaVersion | None:
     """`3.9.2`, `3.9` or `3.9-IV0`; None for anything else."""
     match = _RELEASE.fullmatch(text.strip())
     return KafkaVersion(int(match[1]), int(match[2]), int(match[3]) if match[3] else None) if match else None
+
+
+def parse_release(text: str) -> KafkaVersion | None:
+    """A release of Kafka, or of Confluent Platform, whose numbers are its own: `7.9.2-ccs`, `cp-7.9.2` and `7.9.2-ce` have Kafka 3.9 in them.
+
+    Confluent's third number is not Kafka's: the patch level stays unknown. None for anything else.
+    """
+    match = _CONFLUENT.fullmatch(text.strip())
+    if match is None:
+        return parse_version(text)
+    line = int(match[1]), int(match[2])
+    return (
+        KafkaVersion(2, line[1] + 6) if line[0] == 6 else KafkaVersion(_KAFKA_IN_CONFLUENT[line[0]], line[1])
+    )  # 6.0 had Kafka 2.6
 
 
 DEFECTS = (
@@ -86,6 +105,7 @@ DEFECTS = (
     _defect("producer ids given out twice after the takeover", "3.5.2 3.6.1", 15552),
     _defect("brokers fenced in a long copy, a copy without transaction, an empty image", "3.6.0", 15441, 14538, 15389, 15109),
     _defect("topic deletions lost, stray replicas", "3.6.1", 15605, 15799),
+    _defect("no copy begins if a controller starts after the election of the first, and controllers report no settings", "3.7.0"),
     _defect("lag of standbys, a leader that resigns", "3.7.0", 15532, 15489),
     _defect("a copy too slow, then batches too big", "3.6.2 3.7.0", 16007, 16216),
     _defect("reassignments leave strays, controllers race", "3.6.2 3.7.0", 16120, 16180, 16171),
@@ -99,24 +119,24 @@ DEFECTS = (
 
 _TOKENS = _defect("delegation tokens that expire at once, or are renewed for another time", "3.9.0", 17315)
 
-_WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
+_WORKS = {(3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
 
-def fitness(release: KafkaVersion) -> Severity | None:
+def judge_release(release: KafkaVersion) -> Severity | None:
     """How severe it is to migrate this release; None if nothing is known against it, UNKNOWN if the patch level decides."""
     if release.line not in _WORKS:
-        return Severity.BLOCK  # too old, or without any ZooKeeper code
-    possible = {_of_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
+        return Severity.BLOCK  # too old (3.6 ends in the middle), or without any ZooKeeper code
+    possible = {_judge_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
     return possible.pop() if len(possible) == 1 else Severity.UNKNOWN
 
 
-def defects(release: KafkaVersion) -> tuple[Defect, ...]:
+def known_defects(release: KafkaVersion) -> tuple[Defect, ...]:
     """The known defects of a release; an unknown patch level counts as the first."""
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
 
 
-def _of_patch(line: tuple[int, int], patch: int) -> Severity | None:
+def _judge_patch(line: tuple[int, int], patch: int) -> Severity | None:
     works, quiet = _WORKS[line]
     if patch < works:
         return Severity.BLOCK
@@ -129,45 +149,64 @@ _TIERED = "3.9-IV0"
 _OLDEST_ENSEMBLE = (3, 5)
 
 
-def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_protocol_versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs = zookeeper_configs(facts)
-    seen = values(configs, PROTOCOL)
-    for broker in configs.keys() - seen.keys():
+    running_versions = values_by_broker(configs, PROTOCOL)
+    for broker in configs.keys() - running_versions.keys():
         yield blocks("U05", f"could not read the inter.broker.protocol.version of broker {broker}")
-    one = next(iter(seen.values()), "")
-    if any(not same_version(version, one) for version in seen.values()):
-        yield blocks("B1a", f"brokers have different inter.broker.protocol.version: {pairs(seen)}")
-    elif seen and facts.metadata_version and not same_version(one, facts.metadata_version):
+    first_version = next(iter(running_versions.values()), "")
+    if any(not same_version(version, first_version) for version in running_versions.values()):
+        yield blocks("B1a", f"brokers have different inter.broker.protocol.version: {format_broker_values(running_versions)}")
+    elif running_versions and facts.metadata_version and not same_version(first_version, facts.metadata_version):
         yield blocks(
-            "B1a", f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {one}"
+            "B1a",
+            f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {first_version}",
         )
-    files = values({broker.id: broker.files.properties or {} for broker in view.brokers.values()}, PROTOCOL)
-    if pending := {broker: text for broker, text in files.items() if not same_version(text, seen.get(broker, text))}:
-        yield blocks("B1a", f"files have another inter.broker.protocol.version than the running brokers: {pairs(pending)}")
-    if old := {broker: version for broker, version in seen.items() if level(version) < level(_LOWEST)}:
-        yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {pairs(old)}")
+    files = values_by_broker({broker.id: broker.files.properties or {} for broker in view.brokers.values()}, PROTOCOL)
+    if pending := {broker: text for broker, text in files.items() if not same_version(text, running_versions.get(broker, text))}:
+        yield blocks(
+            "B1a", f"files have another inter.broker.protocol.version than the running brokers: {format_broker_values(pending)}"
+        )
+    if old := {
+        broker: version for broker, version in running_versions.items() if feature_level(version) < feature_level(_LOWEST)
+    }:
+        yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {format_broker_values(old)}")
 
 
-def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The bug matrix. No broker reports its patch level: the cluster file may name it."""
-    releases = {broker: parse(text) if text else None for broker, text in sorted(facts.environment.releases.items())}
-    unresponsive = [broker for broker in answering(view, facts) if releases.get(broker) is None]
+    releases = {broker: parse_release(text) if text else None for broker, text in sorted(facts.environment.releases.items())}
+    unresponsive = [broker for broker in answering_brokers(view, facts) if releases.get(broker) is None]
     if unresponsive:
         yield unknown("B1b", f"brokers that do not report their release: {summarize(unresponsive)}")
-    seen = {broker: release for broker, release in releases.items() if release}
-    lines = {release.line for release in seen.values()}
+    known_releases = {broker: release for broker, release in releases.items() if release}
+    lines = {release.line for release in known_releases.values()}
     if len(lines) > 1:
-        yield blocks("B1a", f"brokers run different releases: {pairs(seen)}")
-    stated = parse(facts.spec.kafka_release)
+        yield blocks("B1a", f"brokers run different releases: {format_broker_values(known_releases)}")
+    stated = parse_release(facts.spec.kafka_release)
     if stated and lines - {stated.line}:
-        yield blocks("B1a", f"the cluster file says kafka_release {stated}, but there is {pairs(seen)}")
-    for release in sorted({stated if stated and stated.line == found.line else found for found in seen.values()}):
-        yield from _release(release)
+        text = f"the cluster file says kafka_release {_describe_stated(facts.spec.kafka_release, stated)}"
+        yield blocks("B1a", f"{text}, but there is {format_broker_values(known_releases)}")
+    if _SERVER.fullmatch(facts.spec.kafka_release):
+        yield unknown(
+            "B1b", f"brokers run Confluent Server {facts.spec.kafka_release}: its own metadata and classes were in no test"
+        )
+    for release in sorted(
+        {
+            stated if stated and stated.line == broker_release.line else broker_release
+            for broker_release in known_releases.values()
+        }
+    ):
+        yield from _check_release(release)
 
 
-def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
-    text = f"brokers run Kafka {release}: {summarize(defects(release)) or 'it has no ZooKeeper mode'}"
-    match fitness(release):
+def _describe_stated(text: str, stated: KafkaVersion) -> str:
+    return text if text == str(stated) else f"{text}, which has Kafka {stated} in it"
+
+
+def _check_release(release: KafkaVersion) -> Iterator[PreflightFinding]:
+    text = f"brokers run Kafka {release}: {summarize(known_defects(release)) or 'it has no ZooKeeper mode'}"
+    match judge_release(release):
         case Severity.BLOCK:
             yield blocks("B1b", text)
         case Severity.WARN:
@@ -176,85 +215,104 @@ def _release(release: KafkaVersion) -> Iterator[PreflightFinding]:
             yield unknown("B1b", f"brokers run Kafka {release} of an unknown patch level; {release}.0 has: {text}")
 
 
-def _tokens(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_token_defect(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """A defect that only clusters with delegation tokens have: their clients lose access after the takeover."""
     tree = facts.environment.tree
-    releases = {broker: parse(text or "") for broker, text in sorted(facts.environment.releases.items())}
+    releases = {broker: parse_version(text or "") for broker, text in sorted(facts.environment.releases.items())}
     old = {broker: release for broker, release in releases.items() if release and _TOKENS.concerns(release)}
     if tree and tree.tokens and old:
-        yield warns("B1b", f"{tree.tokens} delegation tokens, and {_TOKENS} in {pairs(old)}")
+        yield warns("B1b", f"{tree.tokens} delegation tokens, and {_TOKENS} in {format_broker_values(old)}")
 
 
-def _protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if all brokers have one version that may be migrated: otherwise that is the finding."""
-    own = values(zookeeper_configs(facts), PROTOCOL)
-    levels = {broker: level(version) for broker, version in own.items()}
-    if len(set(levels.values())) != 1 or min(levels.values()) < level(_LOWEST):
+    own = values_by_broker(zookeeper_configs(facts), PROTOCOL)
+    levels = {broker: feature_level(version) for broker, version in own.items()}
+    if len(set(levels.values())) != 1 or min(levels.values()) < feature_level(_LOWEST):
         return
     newer = {broker: release for broker, release in facts.environment.releases.items() if release and broker in own}
     behind = {
         broker: f"{own[broker]} on release {release}"
         for broker, release in sorted(newer.items())
-        if levels[broker] < level(release)
+        if levels[broker] < feature_level(release)
     }
     if behind:
-        yield warns("B1b", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
+        yield warns("B1b", f"inter.broker.protocol.version is older than the release: {format_broker_values(behind)}")
 
 
-def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    reported = {broker: facts.environment.log_dirs.get(broker) for broker in answering(view, facts)}
+def _check_log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    reported = {broker: facts.environment.log_dirs.get(broker) for broker in answering_brokers(view, facts)}
     if unresponsive := [broker for broker, dirs in reported.items() if dirs is None]:
         yield unknown("B7b", f"brokers that do not report the state of their log directories: {summarize(unresponsive)}")
     failed = [
-        f"broker {broker} {each.path} ({each.error})" for broker, dirs in reported.items() for each in dirs or () if each.error
+        f"broker {broker} {log_dir.path} ({log_dir.error})"
+        for broker, dirs in reported.items()
+        for log_dir in dirs or ()
+        if log_dir.error
     ]
     if failed:
         yield blocks("B7b", f"log directories that have failed: {summarize(failed)}")
-    several = {broker: count for broker, dirs in reported.items() if (count := _count(view, broker, dirs)) > 1}
-    yield from _jbod({broker: count for broker, count in several.items() if broker in zookeeper_configs(facts)}, facts)
+    several = {broker: count for broker, dirs in reported.items() if (count := _count_log_dirs(view, broker, dirs)) > 1}
+    yield from _check_jbod({broker: count for broker, count in several.items() if broker in zookeeper_configs(facts)}, facts)
 
 
-def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> int:
+def _count_log_dirs(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> int:
     """How many log directories a broker has, as it reports or as its file says."""
-    seen = view.brokers.get(broker)
-    text = ((seen.files.properties or {}) if seen else {}).get("log.dirs", "")
+    observed = view.brokers.get(broker)
+    text = ((observed.files.properties or {}) if observed else {}).get("log.dirs", "")
     return max(len(dirs or ()), len([part for part in text.split(",") if part.strip()]))
 
 
-def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    versions = values(zookeeper_configs(facts), PROTOCOL)
-    levels = {broker: level(versions.get(broker)) for broker in several}
-    named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
-    if old := {broker: named[broker] for broker, found in levels.items() if found < level(_JBOD)}:
-        yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
-    if early := {broker: named[broker] for broker, found in levels.items() if level(_JBOD) <= found < level("3.8")}:
-        yield warns("B1b", f"brokers with several log directories: {pairs(early)}")
+def _check_jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    versions = values_by_broker(zookeeper_configs(facts), PROTOCOL)
+    levels = {broker: feature_level(versions.get(broker)) for broker in several}
+    descriptions = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
+    if old := {
+        broker: descriptions[broker] for broker, protocol_level in levels.items() if protocol_level < feature_level(_JBOD)
+    }:
+        yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {format_broker_values(old)}")
+    if early := {
+        broker: descriptions[broker]
+        for broker, protocol_level in levels.items()
+        if feature_level(_JBOD) <= protocol_level < feature_level("3.8")
+    }:
+        yield warns("B1b", f"brokers with several log directories: {format_broker_values(early)}")
 
 
-def _tiered(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_tiered_storage(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     on = {broker: keys for broker, keys in zookeeper_configs(facts).items() if is_true(keys, "remote.log.storage.system.enable")}
-    if old := [broker for broker, keys in on.items() if level(protocol(keys)) < level(_TIERED)]:
+    if old := [broker for broker, keys in on.items() if feature_level(configured_protocol(keys)) < feature_level(_TIERED)]:
         yield warns("B1b", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
 
 
-def _ensemble(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_ensemble_versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     servers = facts.environment.servers
     old = [
         f"{server.address} {server.version}"
         for server in servers
-        if server.version and _number(server.version) < _OLDEST_ENSEMBLE
+        if server.version and _parse_line(server.version) < _OLDEST_ENSEMBLE
     ]
     if old:
         yield blocks("B12b", f"ZooKeeper servers before {'.'.join(map(str, _OLDEST_ENSEMBLE))}: {summarize(old)}")
+    if unread.is_zookeeper_reported_unread(view):
+        return
     if not servers:
         yield unknown("B12b", "no server of the ensemble was asked for its version")
     elif unresponsive := [server.address for server in servers if server.version is None]:
         yield unknown("B12b", f"ZooKeeper servers that do not report their version: {summarize(unresponsive)}")
 
 
-def _number(version: str) -> tuple[int, int]:
-    release = parse(version)
+def _parse_line(version: str) -> tuple[int, int]:
+    release = parse_version(version)
     return release.line if release else (0, 0)
 
 
-CHECKS: tuple[Check, ...] = (_versions, _releases, _tokens, _protocol_behind, _log_dirs, _tiered, _ensemble)
+CHECKS: tuple[Check, ...] = (
+    _check_protocol_versions,
+    _check_releases,
+    _check_token_defect,
+    _check_protocol_behind,
+    _check_log_dirs,
+    _check_tiered_storage,
+    _check_ensemble_versions,
+)

@@ -197,7 +197,7 @@ do: Level L1, or no audited clients: it is kmigrate's own probe, see Y05.
 do: Logs: retention removed everything that was compared, or `topics` names only compacted or empty topics. [Take a new fingerprint](operators-guide.md#a-new-fingerprint).
 do: No wrapped producer: remove `events` from `audit`; the probe and the logs remain.
 never: Read it as a pass, or mark the verdict as success because older evidence was fine.
-causes: NOTHING_TO_COMPARE, NOTHING_ACKED, NO_GROUP, NO_EVIDENCE, LEVEL_UNMEASURED
+causes: NOTHING_TO_COMPARE, NOTHING_ACKED, NO_GROUP, NO_EVIDENCE, LEVEL_UNMEASURED, SESSION_SILENT
 
 L15 A client's clock is ahead
 means: It wrote events with times in the future. With such a clock a dead client looks alive, and nothing can be ordered by time.
@@ -294,7 +294,7 @@ means: The audit does not know this setting, topic or SASL mechanism. Nothing wa
 meanwhile: Yes.
 do: Correct `audit` in the cluster file as the text says, or the request (`audit/request.py` lists its keys).
 do: A topic that does not exist: correct its name or remove it.
-do: A SASL mechanism that Spark cannot use: take another one, or give Spark its own options.
+do: A SASL mechanism that Spark cannot use: take another one, or give Spark its own options in `audit.spark.kafka_options`.
 do: Clear the failed task.
 never: Take the missing verdict for a good one. Let Spark read without TLS or SASL. Create an empty topic of that name.
 causes: SAMPLE_WRONG, MECHANISM_UNKNOWN, REQUEST_WRONG, TOPIC_MISSING

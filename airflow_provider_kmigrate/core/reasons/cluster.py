@@ -245,7 +245,7 @@ means: This step would move the cluster further away from ZooKeeper, and somethi
 meanwhile: Yes; nothing was stopped. The cluster stays where it is.
 do: Fix what the codes beside it name. A wait continues by itself; a refused task must be cleared.
 do: To see the whole answer: the result of `kmigrate_watch__<cluster>`, or clear `before_approval.readiness`.
-do: Rather go back? Start the rollback ([section 11](#11-rollback)): it has its own conditions and does not need this one.
+do: Do you prefer a rollback? Start it ([section 11](#11-rollback)): it has its own conditions and does not need this one.
 never: Mark the task as success: its node stays in its mode, and later steps assume that it moved.
 
 G38 Consumer groups did not continue after a restart
@@ -351,7 +351,7 @@ H05 The kill switch is on
 means: The Airflow Variable `kmigrate_stop__<cluster>`, or `kmigrate_stop` for every cluster, is set. It is read before every act.
 meanwhile: As safe as the phase of the cluster; `max_hybrid` continues counting.
 do: Ask who set it: its text is in the message.
-do: To continue: `airflow variables delete kmigrate_stop__<cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
+do: To continue: `kmigrate resume <cluster>`, then clear the failed task. To roll back: delete it as well, then start the rollback.
 never: Do the next step by hand.
 
 H06 No valid approval
@@ -403,12 +403,36 @@ do: Airflow does not know the run any more: free the cluster ([section 13](#13-f
 never: Break the lock of a run that is only queued or paused.
 
 H13 The record of an approval is not believed
-means: Somebody other than kmigrate could have written it, or did: any client of ZooKeeper may write its znode or one above it although kmigrate's connection has an identity, or its signature is wrong.
+means: Another client than kmigrate could have written it, or did: any client of ZooKeeper may write its znode or one above it although kmigrate's connection has an identity, or its signature is wrong.
 meanwhile: Yes: nothing was changed. If G05 names a controller, fix that first.
 do: It names a znode that any client may write: as kmigrate's user of ZooKeeper, in `zookeeper-shell.sh`, `setAcl -R /_kmigrate auth::cdrwa`. Then start a new run of the DAG, which asks again.
-do: The signature is wrong: `approvers.signing_conn_id`, or its password, was changed since, or somebody wrote the record. Start a new run of the DAG, and find out who can write to ZooKeeper.
+do: The signature is wrong: `approvers.signing_conn_id`, or its password, was changed since, or another client wrote the record. Start a new run of the DAG, and find out who can write to ZooKeeper.
 do: It came with a handover and has no signature, where any client may write to ZooKeeper: answer the request of this run. To not be asked twice, give the ZooKeeper connection an identity, or set `signing_conn_id`.
 never: Write or delete the record by hand.
+
+H14 kmigrate's znodes belong to another identity
+means: `/_kmigrate`, where kmigrate keeps who owns the cluster and what was approved, was made by another identity of ZooKeeper, or has one in its ACL. That identity can take the cluster from a run and write approvals; kmigrate itself may be unable to write there.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: It is an identity of yours, such as an earlier one of kmigrate: as that identity (or ZooKeeper's super user), in `zookeeper-shell.sh`, give the tree to the one of the ZooKeeper connection, alone: `setAcl -R /_kmigrate sasl:kafka:cdrwa` (or `x509:<subject>:cdrwa`, `digest:<user>:<hash>:cdrwa`). Then run preflight again.
+do: If no administrator knows it: find out who can write to ZooKeeper. Before the first migration, delete the tree (`deleteall /_kmigrate`): kmigrate makes it again. While one is under way it has what a rollback needs: keep it, and give it to kmigrate as above.
+never: Delete the tree while a migration is under way.
+source: ZooKeeper: who creates a znode chooses its ACL, and a creator's ADMIN right changes those below only one by one
+
+H15 Without ZooKeeper nothing is approved
+means: Who owns the cluster and what was approved is in ZooKeeper, after the finalization, too. A key (`signing_conn_id`) signs a record, but keeps no second run away: so without ZooKeeper no run of kmigrate asks, approves or changes anything: no clean-up, no expansion of `__consumer_offsets`, no rollback of consumer groups.
+meanwhile: As long as no alarm is reported with it: nothing was changed.
+do: It was not switched off on purpose: start it again, then clear the task. The migration is not finalized: that is urgent, see Z05.
+do: It is switched off after the finalization, and something is left to do by a run, such as `kmigrate_clean_up__<cluster>`: start ZooKeeper again with its data until that run is over. No broker connects to it.
+do: Its data is gone: by hand. The log of the task `leftovers` lists what a clean-up would remove. kmigrate expands no `__consumer_offsets` and rolls no group back there.
+never: Begin an empty ZooKeeper in its place: no run takes one for this cluster (I01).
+
+H16 The plan is not the one that was reviewed
+means: The run is bound to a plan (`plan` of its conf). Something that decides what the migration does has changed since: the cluster file, a broker's file, a unit, the brokers' version or kmigrate. It is compared in preflight, and again before each node is restarted.
+meanwhile: Yes, as safe as before. This task changed nothing. A node that an earlier try had stopped is started again in any case.
+do: The reason names what has changed. Also: `kmigrate plan CLUSTER.yaml --compare SAVED`, with the plan that was reviewed. Without it, review the new one in `<folder>/preflight/<cluster>/plan.html`.
+do: The change is meant: have the new plan reviewed, and start a run with its fingerprint.
+do: It is not meant: undo it, and start the run again. A node that did not answer is a difference, too.
+never: Start the run without the fingerprint to get past this.
 
 P The phase
 about: the phase of the migration
@@ -424,7 +448,7 @@ never: Mark a task as success to reach a later one.
 P02 Brokers left behind after the finalization
 means: The cluster is finalized, and a broker runs, or would start, in a ZooKeeper mode: an older file was put back, or it missed its roll. It receives no metadata; its leaders and ISRs cannot move. It need not answer.
 meanwhile: **No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.
-do: Start a run of `kmigrate_zk_to_kraft__<cluster>`. It installs the broker's KRaft file and restarts it, whether it answers or not; no other node is touched, and nobody is asked.
+do: Start a run of `kmigrate_zk_to_kraft__<cluster>`. It installs the broker's KRaft file and restarts it, whether it answers or not; no other node is touched, and no approval is asked for.
 do: ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
 do: Stop what wrote the older file.
 never: Roll any broker back: no controller would accept it.

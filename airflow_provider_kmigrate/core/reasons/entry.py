@@ -77,6 +77,7 @@ class AuditCause(StrEnum):
 
     # The verdict, and a group's canary
     LEVEL_UNMEASURED = auto()
+    SESSION_SILENT = auto()  # the run's audit session gave no answer in time
     MALFORMED = auto()
     OWNER_CHANGES = auto()
     VERDICT_UNKNOWN = auto()

@@ -15,7 +15,7 @@ intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySenso
 intro:
 intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K79 to K85 are its own; K90 is that of `kmigrate_offsets_repair__<cluster>`.
 intro:
-intro: K77 is the same of transactions. K30 to K76 are of the scan (`kmigrate groups scan`; [consumers.md](consumers.md)), of moving
+intro: K77 is the same of transactions. K30 to K76 and K91 to K96 are of the scan (`kmigrate groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
 
 K01 A broker uses another count of __consumer_offsets
@@ -61,7 +61,7 @@ meanwhile: Yes, until the first migrating member joins.
 do: Name the topics, or use a simpler wildcard: a dot as `[.]`, no backslashes (Kafka 1.0.1 to 1.1 escape them twice).
 do: Check the topic's name.
 never: Let a migrating member join first.
-source: core/coordination/wildcard; KIP-125; Kafka 1.0.1: TopicCount and Jackson; measured
+source: core/member/registration; KIP-125; Kafka 1.0.1: TopicCount and Jackson; measured
 
 K35 The mode is written wrong
 means: `migration/mode` holds something other than exactly `kafka` or `zookeeper`, such as a newline behind it. Members take it for ZooKeeper mode.
@@ -135,7 +135,7 @@ meanwhile: Yes. Nothing was switched or deleted; a reset just taken up is gone w
 do: Still wanted, and members migrate: restart the instances that hold these partitions, one by one.
 do: Not wanted: `kmigrate groups reset-offsets --delete --group billing ...`.
 do: All members are Kafka consumers: stop them, reset with `kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets`, start them, forget this one, clear the task.
-never: Delete it without informing the person who requested it.
+never: Delete it without informing the operator who requested it.
 source: kmigrate: migration/reset
 
 K52 The group is not stable
@@ -276,6 +276,54 @@ meanwhile: Only while the group stays stopped. Nothing of it was changed.
 do: Ask the owner of the group up to where records were processed. A smaller offset reads records again, a larger one may skip some.
 do: Run `kmigrate_offsets_repair__<cluster>` again with the decision in its conf: `{"decisions": {"billing": {"orders-0": 111}}}`. `null` keeps it removed. Only values that the log lists are taken.
 never: Take the larger offset because it is larger.
+
+K91 An instance does not stop, or starts again by itself
+means: In a cutover the old version and the new one must never run at once: both would read every partition. A command that ends well proves nothing; members do.
+meanwhile: Yes: before the new version starts nothing is lost or read twice, only lag grows. A failed cutover starts the old version again.
+do: What starts it: systemd (`Restart=`, a timer), Kubernetes (`replicas`, an operator), a supervisor, a second machine? Let the stop command turn that off, and the start command turn it on.
+do: Its process hangs or sleeps: end it. Its session in ZooKeeper lasts some seconds longer, its place in Kafka up to `session.timeout.ms`.
+do: In a rollback that waits: stop the new version in the text by hand. The old one starts by itself then; clear the task if it gave up.
+never: Start the old version while members in the text read from Kafka.
+
+K92 A client commits for a group without members
+means: All instances have stopped, no member is registered, and offsets move. A client that commits without joining the group would overwrite what the cutover copies.
+meanwhile: Yes: nothing was copied. The old version runs again.
+do: The text has the partition that was written last. Which application reads it without a group: a Storm topology, Flume, a SimpleConsumer, librdkafka with `offset.store.method=broker` of old, a script?
+do: Stop it with the others: let the stop command of an instance do that. Then release the group and run again.
+never: Raise `switch_timeout` until it happens to be quiet.
+
+K93 The new version does not do what the old one did
+means: It did not join, joined before the offsets were copied, reads other topics or partitions, or its command failed. Where it began before the copy is unknown: records may have been skipped there.
+meanwhile: Yes: a failed cutover stops it, copies back what it processed if it began at the copied offsets, and starts the old version.
+do: Did it start (its own log)? Its `group.id` must be the old one, its `client.id` must be, or begin with, the instance's name in the file.
+do: It must subscribe to exactly the topics of the old version. Other topics: a group of their own, or a later release.
+do: It joined too early: nothing but kmigrate may start it. Kafka's offsets of that run are no proof of work: `groups copy-offsets --to kafka --reset --group <group>` while it is stopped.
+never: Start it by hand while kmigrate waits.
+
+K94 The note of a cutover cannot be read
+means: `/consumers/<group>/migration/cutover` says how far a cutover is, and was written by a newer kmigrate or by something else. Without it, it is unknown whether Kafka's offsets may be copied back.
+meanwhile: Yes: nothing was changed. Does the application run? It may be stopped.
+do: A newer kmigrate began this cutover: use that version.
+do: Otherwise look at the group (`kmigrate groups scan --group <group>`). Old version, new one or none: bring all instances to one of the two by hand, then delete this znode.
+never: Delete it while instances of both versions run.
+
+K95 A group uses ZooKeeper without a registered member
+means: Its offsets in ZooKeeper move without any consumer below `/consumers/<group>/ids`: clients commit there by OffsetCommit version 0, or write the znodes themselves (Storm, Flume, old bindings). KRaft brokers do not take these commits.
+meanwhile: Yes, until the last broker leaves ZooKeeper mode. Then every commit fails, and a restarted client begins at its old offsets.
+do: Which application has this `group.id`? The brokers' request log (`kafka.request.logger`, OffsetCommit with version 0) has its address.
+do: Let it commit to Kafka: a newer client, or `offset.store.method` or `offsets.storage` of Kafka. Stop it, copy its offsets (`kmigrate groups copy-offsets --to kafka`), start the new version.
+never: Finish the second roll first.
+source: Kafka 3.9: KafkaApis.handleOffsetCommitRequest
+
+K96 A copy of its offsets may be removed before it runs again
+means: ZooKeeper keeps offsets for ever. Kafka removes those of a group without members after `offsets.retention.minutes` (7 days by default). This group has been without members for longer than that, or for a day while the brokers' value was not read.
+meanwhile: Yes: nothing was changed.
+do: Does its application still run, such as once a month? Start its new version soon after the copy; or raise `offsets.retention.minutes` on all brokers first.
+do: `kmigrate groups copy-offsets --to kafka --expiring` copies all the same.
+do: If nobody knows the group, leave it: its znodes harm nothing.
+never: Copy, and rely on the offsets weeks later: `auto.offset.reset` would decide where it starts.
+source: Kafka 3.9: GroupMetadata.removeExpiredOffsets (KIP-211)
+ask: Let kmigrate's user DESCRIBE_CONFIGS the cluster, or read `offsets.retention.minutes` with kafka-configs.sh.
 
 J users' Spark jobs
 about: users' Spark jobs: what could hurt them, and holding them

@@ -32,17 +32,17 @@ source: reliability: every act is identified; measured: a rollback moved a runni
 ask: See whether the controller has a network of its own (a pod, or a container with published ports); else choose another port.
 
 M03 The agent on a node's machine refuses
-means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link, and writes only in directories of root or of Kafka's user.
+means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node.json` does not fit the machine. It follows no link but those that `node install` found, and writes only in directories of root or of Kafka's user.
 meanwhile: Yes: nothing was stopped or written.
 do: The text names what the agent found. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
-do: It is missing, of another version, or without its line of sudoers: `kmigrate node install CLUSTER.yaml`.
+do: It is missing, of another version, without its line of sudoers, or a link leads elsewhere since (an upgrade of Kafka): `kmigrate node install CLUSTER.yaml`.
 do: `kmigrate node check CLUSTER.yaml` tries every node. Clear the task.
 never: Let the agent act in other directories, or allow it more than `serve` by sudo.
 
 M06 The SSH connection to a node's machine is refused
 means: The machine's host key is unknown or changed, or it does not accept the login of the Airflow connection. Behind a wrong host key another machine would get files with their secrets.
 meanwhile: Yes: nothing was stopped or written.
-do: Host key: compare `ssh-keyscan -p PORT HOST | ssh-keygen -lf -` with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, put what `ssh-keyscan` prints into `~/.ssh/known_hosts` of Airflow's user on each worker and the triggerer.
+do: Host key: `kmigrate node known-hosts CLUSTER.yaml --host HOST --port PORT` shows its fingerprint. Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If equal, agree, as Airflow's user on each worker and the triggerer.
 do: Login: correct login, key and password of the connection, and `authorized_keys` of that user on the machine.
 do: `kmigrate node check CLUSTER.yaml` tries every node. Clear the task.
 never: Set `no_host_key_check`. Take a new host key without comparing it.
@@ -69,7 +69,7 @@ means: The program behind the node's connection said something that `kmigrate-no
 meanwhile: Yes: nothing is decided by such an answer. A restart that has begun continues on its machine.
 do: Ask the agent by hand, as Airflow's user, on the worker, as U04 says. Before its answer, which is one line, nothing may be printed: neither a banner nor what a profile of the shell prints.
 do: Put the agent there again: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`. Then `node check` tries every node.
-do: It stays so: take the machine for one that somebody else controls, until its administrator knows why.
+do: It stays so: treat the machine as one that an attacker controls, until its administrator knows why.
 never: Continue by hand with what the machine says of itself.
 
 O Originals
@@ -91,7 +91,7 @@ means: The node's file is neither its original nor the one that kmigrate install
 meanwhile: Yes, until that node starts again; a reboot is enough. A rollback continues, and keeps a broker's edited file ([section 9](#9-where-the-evidence-is)).
 do: Ask who changed the keys in the text. Stop playbooks until the migration is over.
 do: Not wanted: write the right file again. `kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints it for the node's stage.
-do: Wanted, of a broker: make the same change in the original, as Airflow's user: `kmigrate originals <folder>/backup/<cluster>_<cluster id> N` opens an editor.
+do: Wanted, of a broker: as Airflow's user, `kmigrate node accept CLUSTER.yaml broker-N` shows the keys and stores them in the original.
 do: Wanted, of a controller: write it as `quorum.properties` of the cluster file, too.
 do: Clear the task.
 never: Delete the backup, or edit a file in it: its hash would be wrong (O01).
@@ -206,10 +206,10 @@ do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its f
 do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
-R13 Something writes a broker's file when it starts
-means: The broker has another file than kmigrate installed just before the start. A container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
+R13 A node starts with another file than kmigrate wrote
+means: The unit names another file, or the file is another one than kmigrate installed just before the start: a container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
-do: It was started with another file: name that one as `hosts.properties` and in `node.json`, if nothing rewrites it.
+do: Its unit or process names another file: write that one as `properties` into the cluster file and run `kmigrate node install`, if nothing rewrites it. A controller's unit that starts the broker's file: `systemctl edit --full`, write the controller's own file into `ExecStart=`, then `systemctl daemon-reload`.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.
@@ -227,6 +227,17 @@ do: Result `core-dump`: read the end of its log and its `hs_err` file.
 never: SIGKILL it while it recovers its logs.
 source: measured on machines: a broker that systemd killed in the middle of a roll
 
+R15 A restart would start another release or another Java
+means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node was started. A restart in a migration would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
+meanwhile: Yes, until that node starts again; a reboot is enough.
+do: Stop what updates these machines until the migration is over: `apt-mark hold`, `dnf versionlock`, unattended upgrades, playbooks.
+do: Another release: install the one that runs again. The step continues by itself.
+do: Another Java that you want: restart that node by hand, one node at a time, once no partition is under-replicated. The step continues by itself.
+do: Before a migration: one release and one Java on all machines, each node restarted, then preflight.
+never: Restart nodes of another release by hand in the middle of a migration.
+ask: On that machine, compare the release and the Java that run with those of the next start. Started by `commands`, or in a container: give node.json a command `software` (`node install --software`). What is not known holds no restart.
+source: kmigrate-node: Kafka's jar and the Java that the process has open, and those that its class path and path lead to now
+
 U Unread
 about: what could not be read (unknown)
 when: all the way
@@ -235,7 +246,7 @@ intro: Something did not answer; the text ends with the cause. Unknown never cou
 U01 ZooKeeper could not be read
 means: ZooKeeper says who owns the cluster; without it kmigrate does nothing.
 meanwhile: If ZooKeeper is down: KRaft-mode brokers serve as usual; in ZooKeeper mode nothing can be elected.
-do: Bring the ensemble back to a quorum: `echo srvr | nc zk1 2181` on each server. kmigrate continues by itself.
+do: Bring the ensemble back to a quorum: `echo srvr | nc SERVER PORT` for each server of the ZooKeeper connection. kmigrate continues by itself.
 do: From Airflow's machine: `zookeeper-shell.sh $ZK ls /`. Is kmigrate's user still right?
 never: Stop a broker in a ZooKeeper mode meanwhile: it may never end. Restart more than one ZooKeeper server at a time.
 
@@ -257,6 +268,25 @@ do: Very many topics may take longer than the 60 s that are allowed.
 do: A step continues by itself; clear `preflight`.
 never: Restart a broker by hand, or delete `/controller`. Take what was not read for empty or equal.
 source: architecture: unknown is not healthy
+
+U08 A host name does not resolve
+means: The machine that observes (a worker, the triggerer, or this terminal) knows no address for the name. Nothing is known about the node itself.
+meanwhile: Yes; the node may run well. Nothing was changed.
+do: Ask there, as Airflow's user: `getent hosts NAME`. Correct `host` in the cluster file if the name is wrong.
+do: Or make the name known there (DNS, /etc/hosts), on every worker and on the triggerer.
+do: A broker's own name for clients is `advertised.listeners` in its file; the text names the one that was tried.
+never: Write an address into /etc/hosts of one worker alone: the next task may run on another.
+source: getaddrinfo(3)
+
+U09 A login could not be made
+means: The machine that connects (a worker, the triggerer, or this terminal) has no valid ticket or token, or may not use its keytab. The text names the mechanism and what is missing. Nothing is known about the node itself.
+meanwhile: Yes; the node may run well. A roll waits before its next act, and continues by itself after the cause is gone.
+do: GSSAPI, as Airflow's user there: `KRB5_TRACE=/dev/stderr kinit -k -t KEYTAB PRINCIPAL`, then `kvno kafka/HOST` with the broker's name as in the text. Realm or KDC: krb5.conf. Clocks: NTP. An old key: a new keytab.
+do: A keytab that others may read: `chmod 600`, owner Airflow's user; then a new key.
+do: OAUTHBEARER: `curl -u CLIENT -d grant_type=client_credentials ENDPOINT` there. `invalid_client`: its secret. A certificate: `https.ca.location`. A fixed token that has ended: a new one.
+do: If a task has failed, clear it.
+never: Put a ticket cache or keytab where every user of the machine can read it. Fall back to PLAINTEXT.
+source: RFC 4752; RFC 6749, 4.4 and 5.2; RFC 7628; MIT Kerberos, krb5_err.et
 
 Z ZooKeeper's tree
 about: ZooKeeper's tree

@@ -11,7 +11,7 @@ AREAS, ENTRIES = read(r"""
 B Preflight
 about: preflight: what must be right before the migration begins
 when: before anything is changed
-intro: Preflight reads everything and changes nothing. The severity of each finding is shown beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B1b, B8a, B9f, B14, B15, B17 and B18 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
+intro: Preflight reads everything and changes nothing. The severity of each finding is shown beside its code. *block* stops the DAG at its first task: fix all of them, then clear `preflight`. *not known* does not stop it: the finding says how to find out. *warn* does not stop it. A code can have more than one severity: B1b, B8a, B9f, B14, B15, B17, B18 and B19 block or warn, by what was found. Preflight also reports codes of other letters, which mean the same there as at every other step. All findings are on a page; the task's log has its address. To run it again at any time: `kmigrate_preflight__<cluster>`.
 
 B1a Releases or protocol versions differ
 means: A broker registers with the controllers only if its inter.broker.protocol.version is exactly their metadata.version. Brokers of two releases react differently to one controller.
@@ -25,9 +25,9 @@ source: KIP-866; BrokerRegistrationRequest, min = max = IBP
 B1b A version with known defects, or without what a migration needs
 means: *block*: this release or protocol version loses or blocks metadata in a migration, writes no topic ids or /feature, or does not register brokers with several log directories. *warn*: it can be migrated, with the defects, early-access features or unfinished upgrade that the text names.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Find `Kafka version:` in each broker's log. 3.6.2, 3.7.1 or later: write it as `kafka_release` into the cluster file, run preflight again.
-do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature. After a warning: the same, or read each issue and decide.
-do: It is higher already, and ids or /feature are missing: the tree is damaged. Find out what changed it.
+do: Find `Kafka version:` in each broker's log. 3.7.1 or later: write it as `kafka_release` into the cluster file. So too Confluent's (`7.9.2-ccs`), whose patch level is not Kafka's: only 7.9 is clear.
+do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protocol.version` to 3.9, as a change of its own. The brokers' controller then writes ids and /feature. After a warning: the same, or decide by each issue.
+do: It is higher already: find out what changed the tree.
 never: Upgrade, or raise the version, in the middle of a migration. Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.
 source: bug list of KIP-866, from the release tags; KIP-858, KIP-405, KIP-584; ZkTopicMigrationClient
 ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
@@ -67,12 +67,13 @@ B8a A class that is not Kafka's
 means: It is unknown whether this authorizer, principal builder or policy works without ZooKeeper. In KRaft mode it runs on the controllers. A builder must implement KafkaPrincipalSerde; alter.config.policy gets other arguments than before.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Ask its maker for the KRaft version, and how to move its rules. Try it on a test cluster.
-do: Put its jar on the controllers. Name an authorizer's class for KRaft, and every setting of it that changes, under `quorum.properties: {authorizer.class.name: ...}` in the cluster file. Brokers in KRaft mode get what has `authorizer` in its key, too. Such as `confluent.authorizer.access.rule.providers: CONFLUENT,KRAFT_ACL`; one that names ZooKeeper blocks.
-do: Name there what controllers need of other keys (licence, metadata server): they inherit Kafka's own keys only.
+do: Put its jar on the machines that the text names. Name an authorizer's class for KRaft, and every setting of it that changes, under `quorum.properties: {authorizer.class.name: ...}` in the cluster file. Brokers in KRaft mode get what has `authorizer` in its key, too. Such as `confluent.authorizer.access.rule.providers: CONFLUENT,KRAFT_ACL`; one that names ZooKeeper blocks.
+do: Name there what controllers need of other keys (licence, metadata server). A class that controllers shall not load: `client.quota.callback.class: ""` there takes it away from them.
+do: Keys of one stage alone: `stage_properties`.
 do: A policy: see `alter.config.policy.kraft.compatibility.enable` (3.9.2).
 never: Migrate without an authorizer for the time being, or remove the builder: all rights are written for its names.
 source: KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252
-ask: Put the jar of the class on the controllers' machines too; ask its maker which of the keys a controller needs, and write those under quorum.properties; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
+ask: Put the jar of each class on the machines that the text names; ask its maker which of the keys a controller needs, and write those under quorum.properties; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
 
 B8c Znodes that the copy cannot read
 means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.
@@ -104,6 +105,7 @@ source: KIP-900; KAFKA-14830; KAFKA-15219
 B9d No usable login for the controllers' listener
 means: A node that uses SASL towards the controllers without a login for its mechanism does not start: a controller never, a broker when it is rolled. SCRAM has no user there before the copy.
 meanwhile: Yes, as safe as before. Nothing was changed.
+do: kmigrate's own login, by the text: give the connection of `quorum.conn_id` (or Kafka's) a mechanism that the listener accepts. A cluster with Kerberos alone: GSSAPI, with `kafka/HOST` of each controller in its keytab and `pip install 'airflow-provider-kmigrate[kerberos]'`.
 do: SCRAM: use TLS, GSSAPI or PLAIN there: `quorum.security_protocol: SSL` in the cluster file, with `ssl.client.auth: required` under `quorum.properties`, or SASL_SSL and `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.
 do: Write the key of the text into every broker's file; controllers inherit it. No restart is needed.
 do: PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`
@@ -118,7 +120,7 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Write into the cluster file what is meant: `quorum.security_protocol: SASL_SSL` with the login of B9d, or SSL with client certificates (B9f).
 do: PLAINTEXT is meant, on a closed network: write `quorum.security_protocol: PLAINTEXT`. If brokers' files have another protocol for this listener, choose a `quorum.listener` that none of them names: a change of their map needs a restart (B15).
 never: Rely on `listener.name.controller.*` keys in the brokers' files: without the protocol they have no effect.
-source: KIP-595; rendered by core/files/properties.py
+source: KIP-595; rendered by core/node_files/properties.py
 
 B9f Host names or clients that are not verified, or passwords without TLS
 means: Without verified names any certificate of the same CA passes for a broker; without a login or certificate any client writes metadata; PLAIN without TLS shows passwords. What kmigrate would add blocks: a controllers' listener weaker than that between brokers, a connection of its own that accepts any name. What brokers have, which stays as it is, and what the cluster file confirms, is a warning.
@@ -203,11 +205,12 @@ source: measured: listeners refused connections and TLS, no start; KAFKA-17431; 
 ask: Compare with what was set dynamically: `keytool -list -v -keystore STORE` with the file's password opens the store and shows when its certificate ends; it must outlast the migration. Write the present values into the file.
 
 B17 A broker's ZooKeeper is its own machine
-means: Controllers inherit `localhost` in zookeeper.connect. On another machine it leads nowhere, or to another cluster's ZooKeeper.
+means: Controllers inherit zookeeper.connect, and `localhost` leads nowhere on another machine. kmigrate writes the first broker's `host` there instead, once the ZooKeeper connection has that address, too: nothing else shows that the server listens at it.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Write the servers by names that every machine resolves into every broker's file. Restart the brokers as a change of its own.
+do: Name the server in the ZooKeeper connection by the first broker's `host`, with the port of its file. Nothing is restarted.
+do: ZooKeeper listens only on its own machine (`clientPortAddress`): open that first. Or write names that every machine resolves into every broker's file, and restart the brokers as a change of its own.
 never: Run a tunnel or a proxy on the controllers' machines for this.
-source: KIP-866; core.files.properties
+source: KIP-866; core.node_files.properties
 
 B18 Brokers differ where one value decides for all
 means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The partition count of __consumer_offsets or __transaction_state is that of the broker which creates it; brokers that have started before compute with their own.
@@ -215,7 +218,57 @@ meanwhile: As safe as before. Find out who began to change this. Without __consu
 do: Give every broker the same value, and restart those that had another, one by one.
 do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the counts of __consumer_offsets and __transaction_state).
 never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets or __transaction_state by hand.
-source: KIP-866; KIP-895; core.files.properties; GroupCoordinator startup
+source: KIP-866; KIP-895; core.node_files.properties; GroupCoordinator startup
+
+B19 A unit's stop ends more than its own node, or less
+means: *block*: a stop leaves Kafka running; `kafka-server-stop.sh` or `pkill -f kafka` ends every broker and controller of its machine, or systemd stops another node's unit with this one: each restart of one would end the other, outside of every gate. *warn*: other services stop with it. *not known*: a script does not show whom it ends.
+meanwhile: Yes, until a node of that machine is stopped for any reason.
+do: `kmigrate node install CLUSTER.yaml --drop-in write` shows, asks, and writes an empty `ExecStop=`: systemd's own SIGTERM stops Kafka as well. Kafka is not restarted.
+do: By hand: `systemctl edit kafka.service`: `[Service]`, below it `ExecStop=` (or the setting of the text) and the lines that must stay; then `systemctl daemon-reload`.
+do: A unit is stopped with it: no drop-in takes that back. `systemctl edit --full` of **that** unit: `Wants=` in place of `Requires=`, `BindsTo=` or `PartOf=`; `systemctl daemon-reload`.
+do: A script: read it. If it ends its own process alone, continue.
+never: Run `kafka-server-stop.sh` on such a machine by hand.
+source: KIP-979; systemd.unit(5); measured on machines: the neighbour ends with it
+ask: Read these commands on their machines: if they end any process but their own unit's, write a drop-in with an empty ExecStop= (systemctl edit).
+
+B20 Dynamic settings that a KRaft broker refuses
+means: A running broker changes a number of threads at most to half or double. A ZooKeeper broker reads dynamic settings before its threads exist; a KRaft broker starts with its file's number, refuses the dynamic one, and with it **every** dynamic setting of that entity: retention, too (measured).
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write the number in force into the file of each broker that the text names. No restart is needed.
+do: Or delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>` (default of all: `--entity-default`).
+never: Raise the number in steps while the migration runs: the next start begins with the file's again.
+source: measured: `Cluster default configs could not be applied`, retention was Kafka's default; DynamicThreadPool, LogCleaner, BrokerDynamicConfigHandler
+
+B21 A client library that cannot log in
+means: The probe, the audit, expansions of `__consumer_offsets` and your audited clients use librdkafka, and the wheel of confluent-kafka has it without Kerberos. The rest of kmigrate uses `gssapi`. *block*: the cluster file has an `audit`. *warn*: none.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: On every worker and the triggerer: Confluent's package `librdkafka-dev` and `libsasl2-modules-gssapi-mit`, then `pip install --no-binary confluent-kafka --force-reinstall confluent-kafka`.
+do: Or give kmigrate another login than Kerberos, or migrate without `audit` in the cluster file: no records are evidence then.
+never: Begin the first roll, and find out at the first gate.
+source: measured: No provider for SASL mechanism GSSAPI, confluent-kafka 2.16.1; librdkafka, INTRODUCTION.md
+
+B22 Controllers with an address of their own machine only
+means: `host` of a controller is localhost or 127.x, and other nodes are on other machines. Each would look for the controllers on itself: the quorum has no leader, and no broker registers.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Write into the cluster file, under `quorum`, the name by which every node reaches the controller. On each node: `getent hosts NAME` must not give 127.0.1.1 (Debian's /etc/hosts has the machine's own name there).
+never: Format controllers with it: their addresses are in every file.
+source: KIP-595, controller.quorum.voters
+
+B23 Little room for the metadata log
+means: A broker in KRaft mode keeps the metadata log and its snapshots in `metadata.log.dir`, by default the first of `log.dirs`, and halts if that disk is full. *block*: below 256 MiB. *warn*: below 2 GiB, which the log takes with Kafka's defaults.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Make room: a larger disk, shorter retention, or replicas moved away. Or write `metadata.log.dir` of another disk into the broker's file.
+never: Delete files in a log directory by hand.
+source: KIP-630; KIP-827; metadata.log.segment.bytes, metadata.max.retention.bytes
+
+B24 Certificates that end before the migration does
+means: The text says when. *block*: a certificate ends before the shortest soak is over: afterwards clients, followers and kmigrate are refused, in the middle of the migration. *warn*: within two weeks, the usual soak.
+meanwhile: Yes, until that time.
+do: Renew them first, and restart the broker: it loads its store when it starts.
+do: The certificates of the controllers' listener and of ZooKeeper, too: `openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate`.
+never: Switch verification off to gain time.
+source: RFC 5280; read from each broker's TLS handshake
+ask: Read the end of each broker's certificate: openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate.
 
 C Properties files
 about: properties files of nodes
@@ -270,7 +323,8 @@ source: KIP-595
 W7 A node may be killed while it stops
 means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: `systemctl edit kafka` on each node: write `[Service]` and `TimeoutStopSec=10min`, then `systemctl daemon-reload`. Backend `commands`: raise what kills the process (`terminationGracePeriodSeconds` of a pod).
+do: `kmigrate node install CLUSTER.yaml --drop-in write`, or by hand on each node: `systemctl edit kafka`, write `[Service]` and `TimeoutStopSec=10min`, then `systemctl daemon-reload`. No restart is needed.
+do: A unit kills Kafka by its `KillSignal=` or by `kill -9` in its `ExecStop=`: write `KillSignal=SIGTERM`, or an empty `ExecStop=`, in the same way. Backend `commands`: raise what kills the process (`terminationGracePeriodSeconds` of a pod).
 do: `hosts.stop_timeout` (cluster file) and `stop_timeout` (`node.json`) must be above 300 s, and below the unit's time.
 never: Kill a broker because it stops slowly.
 source: measured: a stop without controller took 300.8 s; systemd kills after 90 s
@@ -334,6 +388,46 @@ do: `/_kmigrate` was made before the connection had an identity: as that user, i
 never: Give kmigrate an identity of its own on a cluster whose brokers have one: it could not write their znodes.
 source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
 
+W23 Kafka's unit needs ZooKeeper's unit
+means: With `Requires=`, `BindsTo=`, `PartOf=` or `Requisite=` systemd stops Kafka when this machine's ZooKeeper is stopped, also once the cluster does not use it any more. Without ZooKeeper's unit Kafka does not start again.
+meanwhile: Yes, until that ZooKeeper is stopped.
+do: Before ZooKeeper is switched off: `systemctl edit --full kafka.service` on that machine: take ZooKeeper's unit out of these settings (`After=` and `Wants=` may stay), then `systemctl daemon-reload`. Kafka is not restarted.
+do: Check: `systemctl show -p Requires -p BindsTo -p PartOf -p Requisite kafka.service`. What is left is a link in `kafka.service.requires/`: remove it.
+never: Write an empty `Requires=` into a drop-in: systemd ignores it (measured). Stop ZooKeeper to see what happens.
+source: systemd.unit(5); measured on machines: Kafka stops with ZooKeeper; an empty Requires= changes nothing
+
+W24 Keys that no release of Kafka reads
+means: No code of Kafka from 3.6 on reads these keys: a typing error, a key of an older release, or one of a plug-in. Controllers do not get them. Their values may be secrets and are not shown.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: A typing error: the broker has run with Kafka's default until now. Correct the key and restart the broker as a change of its own, or remove the key.
+do: A key of an older release (`host.name`, `port`, `quota.producer.default`): remove it when you edit the file next. Default quotas are dynamic settings since Kafka 3.0.
+do: A plug-in that controllers load too: write the key under `quorum.properties` in the cluster file.
+never: Correct a key while the migration runs: the restart would bring another value into force.
+source: ConfigDef of KafkaConfig, Kafka 3.6 to 4.1; core.node_files.kafka_keys
+
+W25 Keys that end with Kafka 4
+means: KRaft nodes keep these keys, and Kafka 3.9 reads them. Kafka 4 ignores them without a word: a default comes into force with that upgrade.
+meanwhile: Yes, and after the migration too, until the upgrade to Kafka 4.
+do: Nothing for the migration. Before the upgrade replace each one: `delegation.token.master.key` by `delegation.token.secret.key`, `log.message.timestamp.difference.max.ms` by `log.message.timestamp.before.max.ms` and `log.message.timestamp.after.max.ms`.
+do: A class: write its successor, which 3.9 has too: `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler`, without `secured`. A node of Kafka 4 does not start with the old one.
+do: `log.message.format.version`, `offsets.commit.required.acks`, `auto.include.jmx.reporter` and ids that are generated have no successor: remove them.
+never: Replace them while the migration runs.
+source: ConfigDef of KafkaConfig, Kafka 3.9 and 4.1; KIP-896, KIP-724
+
+W28 A soak of almost no time
+means: `policy.min_soak` is how long the cluster must be healthy in dual-write before the approval. After the finalization there is no rollback, so what shows itself only later is found too late.
+meanwhile: Yes. Nothing was changed.
+do: Write `min_soak: 24h` into `policy`, or longer: one whole cycle of the cluster's load.
+never: Shorten it because the window of a change ends: the run waits in dual-write, and a rollback stays possible.
+source: kmigrate's own default; KIP-866
+
+W29 Brokers that do not move their leaders before they stop
+means: With `controlled.shutdown.enable=false` a stop is like a crash: each partition that the broker leads is without leader until its session has ended (18 s in ZooKeeper mode, 9 s in KRaft mode), at each of two restarts.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: Take the key out of every broker's file, and restart the brokers one by one, as a change of its own.
+never: Take it out during the roll only: a running broker stops as it was started.
+source: KafkaServer.controlledShutdown, BrokerServer.beginShutdown; measured: kill -9 stalls producers for 16 s and 9 s
+
 F the cluster file
 about: the cluster file
 when: when DAGs are read
@@ -389,7 +483,7 @@ means: Addresses and secrets of a cluster are in Airflow connections, or without
 meanwhile: Yes.
 do: Change the field as the text says, or complete and run its `airflow connections add` command. User and password belong in *Login* and *Password*.
 do: Write each thing in one place; `zookeeper.connect` of a broker has the right chroot.
-do: TLS: PEM files. SASL: a user with PLAIN or SCRAM. Another type: name or create a connection of the type in the text.
+do: TLS: PEM files, or a PKCS#12 key store. SASL: with what the text says is missing. Another type: name or create a connection of the type in the text.
 do: Without Airflow: `airflow connections export --file-format json FILE`. It holds secrets: remove it afterwards.
 never: Point the cluster file at another cluster's connection. Disable certificate checks, or fall back to PLAINTEXT. Put a secret into an extra of your own naming. Change the type of a connection in use. Leave the file where others can read it.
 

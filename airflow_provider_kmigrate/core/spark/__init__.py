@@ -1,1 +1,4 @@
-"""Users' Spark jobs during a migration: holding and resuming them, their risks, and whether the cluster is quiet."""
+"""Users' Spark jobs during a migration: holding and resuming them, their risks, whether the cluster is quiet.
+
+Begin at `hold`.
+"""

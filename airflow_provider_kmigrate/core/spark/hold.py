@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NoReturn, TypeVar
 
-from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.events import LogMark, TopicPartition
-from airflow_provider_kmigrate.core.foreign_json import read_json
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION: Final = 1
@@ -86,7 +86,7 @@ class Checkpoint:
     offsets: Offsets = field(default_factory=dict)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if every planned batch is committed."""
         return self.planned == self.committed
 
@@ -110,64 +110,70 @@ def hold_text(hold: SparkHold) -> str:
 def read_hold(text: str) -> SparkHold:
     """Read a hold. Raises `Refused` (J05) if the text is no hold of this version."""
 
-    def hold(found: dict[str, Any]) -> SparkHold:
-        return SparkHold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
+    def build_hold(document: dict[str, Any]) -> SparkHold:
+        return SparkHold(str(document["id"]), str(document["by"]), str(document["why"]), int(document["since_ms"]))
 
-    return _parse(text, HOLD, hold)
+    return _parse(text, HOLD, build_hold)
 
 
 def report_text(report: JobReport) -> str:
     """The text that `read_report` reads."""
-    return json.dumps({"version": VERSION, **asdict(report), "resumed_at": _nested(report.resumed_at)})
+    return json.dumps({"version": VERSION, **asdict(report), "resumed_at": _nest_offsets(report.resumed_at)})
 
 
 def read_report(text: str) -> JobReport:
     """Read a report. Raises `Refused` (J05) if the text is no report of this version."""
 
-    def report(found: dict[str, Any]) -> JobReport:
-        return JobReport(**{**found, "state": JobState(found["state"]), "resumed_at": _flat(found["resumed_at"])})
+    def build_report(document: dict[str, Any]) -> JobReport:
+        return JobReport(
+            **{**document, "state": JobState(document["state"]), "resumed_at": _flatten_offsets(document["resumed_at"])}
+        )
 
-    return _parse(text, STATE, report)
+    return _parse(text, STATE, build_report)
 
 
 def held_text(record: HeldRecord) -> str:
     """The text that `read_held` reads."""
-    checkpoint = {**asdict(record.checkpoint), "offsets": _nested(record.checkpoint.offsets)}
-    found = {"hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
-    return json.dumps({"version": VERSION, **found, "topic_ids": dict(record.topic_ids)})
+    checkpoint = {**asdict(record.checkpoint), "offsets": _nest_offsets(record.checkpoint.offsets)}
+    fields = {"hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
+    return json.dumps({"version": VERSION, **fields, "topic_ids": dict(record.topic_ids)})
 
 
 def read_held(text: str) -> HeldRecord:
     """Read a record of a hold. Raises `Refused` (J05) if the text is no record of this version."""
 
-    def record(found: dict[str, Any]) -> HeldRecord:
-        fields = found["checkpoint"]
-        checkpoint = Checkpoint(**{**fields, "offsets": _flat(fields["offsets"])})
+    def build_record(document: dict[str, Any]) -> HeldRecord:
+        fields = document["checkpoint"]
+        checkpoint = Checkpoint(**{**fields, "offsets": _flatten_offsets(fields["offsets"])})
         return HeldRecord(
-            str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found.get("topic_ids", {}))
+            str(document["hold"]),
+            int(document["at_ms"]),
+            JobState(document["state"]),
+            checkpoint,
+            dict(document.get("topic_ids", {})),
         )
 
-    return _parse(text, HELD, record)
+    return _parse(text, HELD, build_record)
 
 
 def _parse(text: str, name: str, build: Callable[[dict[str, Any]], Found]) -> Found:
     try:
-        found = read_json(text)
-        if not isinstance(found, dict) or found.pop("version", None) != VERSION:
-            _unreadable(f"{name} is not of version {VERSION}, the only one that this release reads")
-        return build(found)
+        document = read_json(text)
+        if not isinstance(document, dict) or document.pop("version", None) != VERSION:
+            _refuse_unreadable(f"{name} is not of version {VERSION}, the only one that this release reads")
+        return build(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        _unreadable(f"{name}: {error!r}")
+        _refuse_unreadable(f"{name}: {error!r}")
 
 
-def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+def _nest_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, {})[str(partition)] = offset
     return topics
 
 
-def _flat(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def _flatten_offsets(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     pairs = ((topic, number, offset) for topic, partitions in topics.items() for number, offset in partitions.items())
     return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in pairs}
 
@@ -182,7 +188,7 @@ def query_id(text: str) -> str:
     try:
         return str(read_json(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
-        _unreadable(f"metadata: {error!r}")
+        _refuse_unreadable(f"metadata: {error!r}")
 
 
 def batch_offsets(text: str) -> Offsets:
@@ -194,32 +200,32 @@ def batch_offsets(text: str) -> Offsets:
     """
     version, *lines = text.splitlines() or [""]
     if version not in {"v1", "v2"} or not lines:
-        _unreadable(f"a file of offsets begins with {version[:20]!r}; this release reads v1 and v2")
-    found: dict[TopicPartition, int] = {}
+        _refuse_unreadable(f"a file of offsets begins with {version[:20]!r}; this release reads v1 and v2")
+    offsets: dict[TopicPartition, int] = {}
     for line in lines[1:]:
         source = line.partition(":")[2] if version == "v2" else line
-        for where, offset in kafka_offset(source).items():
-            found[where] = min(offset, found.get(where, offset))
-    return found
+        for topic_partition, offset in kafka_offset(source).items():
+            offsets[topic_partition] = min(offset, offsets.get(topic_partition, offset))
+    return offsets
 
 
 def kafka_offset(source: object) -> Offsets:
     """A Kafka source's offset as Spark writes it, text or parsed; empty for any other source's."""
     try:
-        found = read_json(source) if isinstance(source, str) and source != _VOID else source
-        return _flat(found) if isinstance(found, dict) else {}
+        parsed = read_json(source) if isinstance(source, str) and source != _VOID else source
+        return _flatten_offsets(parsed) if isinstance(parsed, dict) else {}
     except (ValueError, TypeError, AttributeError):
         return {}
 
 
-def _unreadable(what: str) -> NoReturn:
+def _refuse_unreadable(what: str) -> NoReturn:
     raise Refused.because(Reason("J05", f"The state of a Spark job could not be read: {what}."))
 
 
 def decide_held(
     hold: SparkHold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True
 ) -> Decision:
-    """Decides whether the job is held by this hold. `Done` says nothing about its checkpoint: see `quiescent`.
+    """Decides whether the job is held by this hold. `Done` says nothing about its checkpoint: see `decide_quiescent`.
 
     `in_effect`: this hold took effect before. If the job does not respond now, it stopped while held, and begins no batch when it
     starts again. Not `needed`: the step continues without a job that has not responded for `UNRESPONSIVE_MS`; the hold keeps it
@@ -234,14 +240,14 @@ def decide_held(
     alive = fresh_report(report, now_ms)
     if alive is None:
         if in_effect or (not needed and now_ms - hold.since_ms > UNRESPONSIVE_MS):
-            return Done(f"{unresponsive(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
-        return Wait((unresponsive(report, now_ms),))
+            return Done(f"{unresponsive_reason(report, now_ms)} Continuing without it: a job that starts later obeys the hold.")
+        return Wait((unresponsive_reason(report, now_ms),))
     if alive.state is JobState.HELD and alive.hold == hold.id:
-        return Done(f"The job is held after batch {batch(alive.committed)}.")
-    return Wait((Reason("J01", f"The job still runs; its newest committed batch is {batch(alive.committed)}."),))
+        return Done(f"The job is held after batch {format_batch(alive.committed)}.")
+    return Wait((Reason("J01", f"The job still runs; its newest committed batch is {format_batch(alive.committed)}."),))
 
 
-def batch(number: int | None) -> str:
+def format_batch(number: int | None) -> str:
     """A batch's number, for a message."""
     return "none" if number is None else str(number)
 
@@ -251,30 +257,32 @@ def fresh_report(report: JobReport | None, now_ms: int) -> JobReport | None:
     return report if report and now_ms - report.at_ms <= UNRESPONSIVE_MS else None
 
 
-def unresponsive(report: JobReport | None, now_ms: int) -> Reason:
+def unresponsive_reason(report: JobReport | None, now_ms: int) -> Reason:
     """J05: the job has not responded for too long."""
-    seen = "has never written its state" if report is None else f"last wrote its state {(now_ms - report.at_ms) / 1000:.0f} s ago"
-    return Reason("J05", f"The job {seen}.")
+    last_sign = (
+        "has never written its state" if report is None else f"last wrote its state {(now_ms - report.at_ms) / 1000:.0f} s ago"
+    )
+    return Reason("J05", f"The job {last_sign}.")
 
 
-def failed(report: JobReport) -> Reason:
+def failure_reason(report: JobReport) -> Reason:
     """J11: the job reports its own failure."""
     return Reason("J11", f"The job has failed: {report.error or 'no reason given'}")
 
 
-def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, idempotent_sink: bool = False) -> Decision:
+def decide_quiescent(checkpoint: Checkpoint, report: JobReport | None, *, idempotent_sink: bool = False) -> Decision:
     """Decides whether no batch is half done. `idempotent_sink`: the sink takes a repeated batch once (files, Delta, ...)."""
-    if checkpoint.settled:
-        return Done(f"Offsets and commits agree at batch {batch(checkpoint.committed)}.")
-    planned, committed = batch(checkpoint.planned), batch(checkpoint.committed)
-    if _one_ahead(checkpoint) and report and not report.begun and report.planned == checkpoint.planned:
+    if checkpoint.is_settled:
+        return Done(f"Offsets and commits agree at batch {format_batch(checkpoint.committed)}.")
+    planned, committed = format_batch(checkpoint.planned), format_batch(checkpoint.committed)
+    if _is_one_ahead(checkpoint) and report and not report.begun and report.planned == checkpoint.planned:
         return Done(f"Batch {planned} is planned and has not begun; commits end at {committed}. The job runs it first, once.")
-    if idempotent_sink and _one_ahead(checkpoint):
+    if idempotent_sink and _is_one_ahead(checkpoint):
         return Done(f"Batch {planned} is planned and not committed; its sink ignores a repeated batch.")
     return Refuse((Reason("J02", f"Batch {planned} is planned in the checkpoint, but commits end at {committed}."),))
 
 
-def _one_ahead(checkpoint: Checkpoint) -> bool:
+def _is_one_ahead(checkpoint: Checkpoint) -> bool:
     return checkpoint.planned == (0 if checkpoint.committed is None else checkpoint.committed + 1)
 
 
@@ -295,13 +303,13 @@ def decide_progress(before: Signs, now: Signs) -> Decision:
     if now.committed is not None and now.committed > newest:
         return Done(f"The job has planned and committed batch {now.committed}.")
     if report and report.state is JobState.FAILED:
-        return Refuse((failed(report),))
+        return Refuse((failure_reason(report),))
     if report and report.state is JobState.ENDED:
         return Done("The job's query has ended by itself.")
     earlier = (before.report.progress_ms if before.report else None) or 0
     if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, earlier):
         return Done("The job's query has read from the brokers again.")
-    text = f"The job has shown no progress yet; its newest committed batch is {batch(now.committed)}."
+    text = f"The job has shown no progress yet; its newest committed batch is {format_batch(now.committed)}."
     return Wait((Reason("J11", text),))
 
 
@@ -313,77 +321,98 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
 
     `topic_ids`: those of the job's topics when it was held, as far as known.
     """
-    reasons = tuple(_moved(before, now))
+    reasons = tuple(_check_checkpoint_moved(before, now))
     if reasons:
         return Refuse(reasons)
-    broken = (*_truncated(now.offsets, logs), *_recreated(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
+    broken = (
+        *_check_truncated(now.offsets, logs),
+        *_check_recreated(now.offsets, logs, topic_ids or {}),
+        *_check_log_starts(now.offsets, logs),
+    )
     if broken:
         return Refuse(broken)
-    unknown = sorted(where.name for where in now.offsets if logs[where].unread)
+    unknown = sorted(topic_partition.name for topic_partition in now.offsets if logs[topic_partition].unread)
     if unknown:
         return Wait((Reason("J05", f"Could not read the ends of these logs: {summarize(unknown)}."),))
     return Done(f"All {len(now.offsets)} logs contain the offset where the job stopped.")
 
 
-def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
+def _check_checkpoint_moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
     if before.query != now.query:
         text = f"The checkpoint belongs to query {now.query}; when the job was held it belonged to query {before.query}."
         yield Reason("J09", text)
     elif (before.committed, before.planned) != (now.committed, now.planned):
-        text = f"The checkpoint advanced from batch {batch(before.committed)} to {batch(now.committed)} while the job was held."
+        text = f"The checkpoint advanced from batch {format_batch(before.committed)} to {format_batch(now.committed)} while the job was held."
         yield Reason("J09", text)
 
 
-def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
+def _check_truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     """Partitions that no longer exist, and logs that end before the job's position."""
-    gone = sorted(where for where in offsets if where not in logs)
-    if gone:
-        yield Reason("J04", f"Partitions of the job do not exist any more: {summarize(where.name for where in gone)}.")
-    ends = {where: log.end for where, log in _read(offsets, logs) if log.end < offsets[where]}
+    missing_partitions = sorted(topic_partition for topic_partition in offsets if topic_partition not in logs)
+    if missing_partitions:
+        yield Reason(
+            "J04",
+            f"Partitions of the job do not exist any more: {summarize(topic_partition.name for topic_partition in missing_partitions)}.",
+        )
+    ends = {
+        topic_partition: log.end for topic_partition, log in _readable_logs(offsets, logs) if log.end < offsets[topic_partition]
+    }
     if ends:
-        yield Reason("J03", f"Logs end before the job's offset: {_at(ends, offsets)}.")
+        yield Reason("J03", f"Logs end before the job's offset: {_describe_logs(ends, offsets)}.")
 
 
-def _recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
+def _check_recreated(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
     """Recreated topics. Such a topic may have grown past the job's position, so only its id shows it."""
-    ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
-    other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
-    if other:
-        yield Reason("J04", f"Topics of the job were recreated: {', '.join(other)}.")
+    ids = {
+        topic_partition.topic: log.topic_id for topic_partition in offsets if (log := logs.get(topic_partition)) and log.topic_id
+    }
+    recreated_topics = sorted(topic for topic, held_id in topic_ids.items() if ids.get(topic, held_id) != held_id)
+    if recreated_topics:
+        yield Reason("J04", f"Topics of the job were recreated: {', '.join(recreated_topics)}.")
 
 
-def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
-    starts = {where: log.start for where, log in _read(offsets, logs) if log.start > offsets[where]}
+def _check_log_starts(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
+    starts = {
+        topic_partition: log.start
+        for topic_partition, log in _readable_logs(offsets, logs)
+        if log.start > offsets[topic_partition]
+    }
     if starts:
-        yield Reason("J04", f"Logs begin after the job's offset: {_at(starts, offsets)}.")
+        yield Reason("J04", f"Logs begin after the job's offset: {_describe_logs(starts, offsets)}.")
 
 
-def _read(offsets: Offsets, logs: Logs) -> Iterator[tuple[TopicPartition, LogMark]]:
+def _readable_logs(offsets: Offsets, logs: Logs) -> Iterator[tuple[TopicPartition, LogMark]]:
     """The job's logs that were read."""
-    return ((where, logs[where]) for where in sorted(offsets) if where in logs and not logs[where].unread)
+    return (
+        (topic_partition, logs[topic_partition])
+        for topic_partition in sorted(offsets)
+        if topic_partition in logs and not logs[topic_partition].unread
+    )
 
 
-def _at(found: Offsets, offsets: Offsets) -> str:
+def _describe_logs(log_offsets: Offsets, offsets: Offsets) -> str:
     """Which logs, and how the first of them compares with the job's offset."""
-    first = min(found)
-    return f"{summarize(where.name for where in found)} ({first.name} at {found[first]}, job at {offsets[first]})"
+    first = min(log_offsets)
+    return f"{summarize(topic_partition.name for topic_partition in log_offsets)} ({first.name} at {log_offsets[first]}, job at {offsets[first]})"
 
 
-def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
+def decide_resumed(held_record: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
     """Decides whether the job runs again, from exactly where it stopped."""
-    if held.state is not JobState.HELD:
-        return Done(f"The job is not held any more. It had {held.state} before the hold, so kmigrate does not start it.")
+    if held_record.state is not JobState.HELD:
+        return Done(f"The job is not held any more. It had {held_record.state} before the hold, so kmigrate does not start it.")
     if report is None or fresh_report(report, now_ms) is None:
-        return Wait((unresponsive(report, now_ms),))
+        return Wait((unresponsive_reason(report, now_ms),))
     if report.state is JobState.FAILED:
-        return Refuse((failed(report),))
-    if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held.at_ms:
+        return Refuse((failure_reason(report),))
+    if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held_record.at_ms:
         text = f"The job is {report.state} and has made no progress since it was released."
         return Wait((Reason("J11", text),))
     elsewhere = sorted(
-        where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
+        topic_partition
+        for topic_partition, offset in report.resumed_at.items()
+        if held_record.checkpoint.offsets.get(topic_partition, offset) != offset
     )
     if elsewhere:
-        text = f"The job resumed at other offsets than those where it stopped: {summarize(where.name for where in elsewhere)}."
+        text = f"The job resumed at other offsets than those where it stopped: {summarize(topic_partition.name for topic_partition in elsewhere)}."
         return Refuse((Reason("J12", text),))
-    return Done(f"The job has resumed where it stopped, after batch {batch(held.checkpoint.committed)}.")
+    return Done(f"The job has resumed where it stopped, after batch {format_batch(held_record.checkpoint.committed)}.")

@@ -1,4 +1,4 @@
-"""Judges what could hurt a Spark job while its cluster is rolled (`risks`), and whether the cluster is quiet for users' own DAGs (`decide`).
+"""Judges what could hurt a Spark job while its cluster is rolled (`find_job_risks`), and whether the cluster is quiet for users' own DAGs (`decide`).
 
 Measured: a job on Spark's defaults survives clean rolls exactly. What kills it is a partition without a leader for longer than
 the shortest of its limits; what harms it without notice is an option that hides truncation.
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
-from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, JournalLine, acts, unsettled
-from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Wait
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.cluster_state.spec import HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, JournalLine, list_acts, unsettled_acts
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.shared.text import summarize
 
 _GROUP = "kafka.group.id"
 #: option -> the default of Spark, or of the client; less makes the job die sooner (measured)
@@ -35,71 +35,75 @@ class JobRisk:
     reason: Reason
 
 
-def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...]:
+def find_job_risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...]:
     """Every flag, job by job. `view` needs partitions and min_insync; a partition missing in it is a flag of its own."""
     groups = Counter(job.options[_GROUP] for job in jobs if _GROUP in job.options)
     return tuple(
         JobRisk(job.name, severity, reason)
         for job in jobs
-        for severity, reason in (*_of_options(job, groups), *_of_leaders(job, view), *_of_spares(job, view))
+        for severity, reason in (*_check_options(job, groups), *_check_leaders(job, view), *_check_spare_replicas(job, view))
     )
 
 
-def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
-    """Why rolling the brokers may leave the job without a leader; empty: it cannot. `view` as for `risks`.
+def leaderless_reasons(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
+    """Why rolling the brokers may leave the job without a leader; empty: it cannot. `view` as for `find_job_risks`.
 
     Replicas that are behind are no reason: no broker is stopped while there are any (S02).
     """
-    return tuple(reason for _, reason in _of_leaders(job, view))
+    return tuple(reason for _, reason in _check_leaders(job, view))
 
 
-def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
+def _check_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
     options = {key.lower(): value for key, value in job.options.items()}  # Spark's options ignore case
-    if _is(options.get("failondataloss"), "false"):
+    if _equals_word(options.get("failondataloss"), "false"):
         yield Severity.WARN, Reason("J20", "It sets failOnDataLoss=false.")
     if groups[job.options.get(_GROUP, "")] > 1:
-        deprecated = _is(options.get("usedeprecatedoffsetfetching"), "true")
+        deprecated = _equals_word(options.get("usedeprecatedoffsetfetching"), "true")
         text = f"Another job has its {_GROUP}, {job.options[_GROUP]}."
         yield Severity.BLOCK if deprecated else Severity.WARN, Reason("J20", text)
     if "zookeeper.connect" in options:
         yield Severity.BLOCK, Reason("J22", "It reads through a receiver that uses ZooKeeper for coordination.")
-    low = [f"{key}={value}" for key, least in _LIMITS.items() if _below(value := options.get(key.lower()), least)]
+    low = [f"{key}={value}" for key, least in _LIMITS.items() if _is_below(value := options.get(key.lower()), least)]
     if low:
         yield Severity.WARN, Reason("J20", f"It lowers its limits: {', '.join(low)}.")
     if options.get("partition.metadata.cache.ttl.ms", "-1") not in {"-1", "0"}:
         yield Severity.WARN, Reason("J20", "It caches partitions' metadata.")
 
 
-def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+def _check_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
     """Risks that leave the job's partitions without a leader. With `hold: never` they block: no hold prevents the harm."""
-    known = _partitions(job, view)
-    missing = sorted(set(job.topics) - {one.topic for one in known})
+    job_partitions = _list_job_partitions(job, view)
+    missing = sorted(set(job.topics) - {partition.topic for partition in job_partitions})
     if not job.topics or missing or view.min_insync is None:
-        seen = f"These topics were not found: {', '.join(missing)}." if missing else "Its topics are not fully known."
-        yield Severity.WARN, Reason("J24", seen)
-    alone = [one for one in known if len(one.replicas) == 1]
-    if alone:
+        topics_text = f"These topics were not found: {', '.join(missing)}." if missing else "Its topics are not fully known."
+        yield Severity.WARN, Reason("J24", topics_text)
+    single_replica_partitions = [partition for partition in job_partitions if len(partition.replicas) == 1]
+    if single_replica_partitions:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
-        yield severity, Reason("J24", f"{summarize(one.name for one in alone)} have one replica.")
+        yield severity, Reason("J24", f"{summarize(partition.name for partition in single_replica_partitions)} have one replica.")
 
 
-def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+def _check_spare_replicas(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
     """Topics that have no spare in-sync replica."""
     least = view.min_insync or {}
-    tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
+    tight = [
+        partition
+        for partition in _list_job_partitions(job, view)
+        if len(partition.replicas) > 1 and len(partition.isr) <= max(1, least.get(partition.topic, 1))
+    ]
     if tight:
-        yield Severity.WARN, Reason("S02", f"{summarize(one.name for one in tight)} have no spare in-sync replica.")
+        yield Severity.WARN, Reason("S02", f"{summarize(partition.name for partition in tight)} have no spare in-sync replica.")
 
 
-def _partitions(job: SparkJobSpec, view: ClusterView) -> list[Partition]:
-    return [one for one in view.partitions or () if one.topic in job.topics]
+def _list_job_partitions(job: SparkJobSpec, view: ClusterView) -> list[Partition]:
+    return [partition for partition in view.partitions or () if partition.topic in job.topics]
 
 
-def _is(value: str | None, word: str) -> bool:
+def _equals_word(value: str | None, word: str) -> bool:
     return value is not None and value.strip().lower() == word
 
 
-def _below(value: str | None, least: int) -> bool:
+def _is_below(value: str | None, least: int) -> bool:
     return value is not None and value.strip().isdecimal() and int(value) < least
 
 
@@ -114,7 +118,7 @@ class Holder:
     known: bool = True
 
 
-def decide(view: ClusterView, lines: Sequence[JournalLine], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
+def decide_quiet(view: ClusterView, lines: Sequence[JournalLine], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
     """`Done` if it is quiet. `lines`: those of all journals of the cluster; `calm_ms`: for how long nothing may have changed.
 
     A run that owns the cluster and has written no line has its journal elsewhere: every step writes some.
@@ -124,14 +128,16 @@ def decide(view: ClusterView, lines: Sequence[JournalLine], holder: Holder, now_
     if holder.run is not None and all(line.run != holder.run for line in lines):
         text = f"Run {holder.run} owns the cluster, but its journal is not in this worker's folder."
         return Wait((Reason("O05", text),))
-    own = [act for act in acts(lines) if (act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS)]
-    reasons = [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled(own)]
-    reasons += _just_done(own, now_ms, calm_ms)
-    reasons += _unhealthy(view.partitions) if holder.known else []
+    owner_acts = [
+        act for act in list_acts(lines) if (act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS)
+    ]
+    reasons = [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled_acts(owner_acts)]
+    reasons += _recent_change_reasons(owner_acts, now_ms, calm_ms)
+    reasons += _unhealthy_reasons(view.partitions) if holder.known else []
     return Wait(tuple(reasons)) if reasons else Done("No recent change, and the cluster is healthy.")
 
 
-def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reason]:
+def _recent_change_reasons(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reason]:
     latest = max((act.settled_ms or act.to_ms or act.from_ms for act in acts), default=0)
     if now_ms - latest >= calm_ms:
         return []
@@ -139,11 +145,11 @@ def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reaso
     return [Reason("Q01", text)]
 
 
-def _unhealthy(partitions: Sequence[Partition] | None) -> list[Reason]:
+def _unhealthy_reasons(partitions: Sequence[Partition] | None) -> list[Reason]:
     if partitions is None:
         return [Reason("Q01", "The partitions could not be read.")]
     leaderless = sum(partition.leader < 0 for partition in partitions)
-    behind = sum(partition.under_replicated for partition in partitions)
+    behind = sum(partition.is_under_replicated for partition in partitions)
     if not leaderless and not behind:
         return []
     return [Reason("Q01", f"{leaderless} partitions have no leader, {behind} have out-of-sync replicas.")]

@@ -76,7 +76,7 @@ def _shape(cluster: LocalCluster, arguments: argparse.Namespace) -> Shape:
 
 def _prepare(_cluster: LocalCluster, _: argparse.Namespace) -> int:
     classes.prepare()
-    print(f"ready to start; jars and class archives are in {jars.cache()}")
+    print(f"ready to start; jars and class archives are in {jars.cache_folder()}")
     return 0
 
 

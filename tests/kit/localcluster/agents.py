@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 
 
 @contextmanager

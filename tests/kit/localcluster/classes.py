@@ -18,16 +18,15 @@ from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.commands import command_environment, run_command
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.properties import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import RenderFacts, render_broker_file, render_controller_file
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.localcluster import config, jars, members, plan, ready, runtime
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.plan import Plan, Shape, folder_of
 from tests.kit.localcluster.runtime import Runtime
 
-_RELEASE = "3.9-IV0"
 _TIMEOUT = 120.0
 _DUMP_TIMEOUT = 60.0
 _TOKEN = 1
@@ -40,7 +39,7 @@ def prepare() -> Runtime:
     """
     found = runtime.find()
     try:
-        with locked(jars.cache(), timeout=_TIMEOUT * 2):
+        with locked(jars.cache_folder(), timeout=_TIMEOUT * 2):
             if not found.archives.is_dir():
                 _make(found)
     except KMigrateError as error:
@@ -50,14 +49,19 @@ def prepare() -> Runtime:
 
 def _make(found: Runtime) -> None:
     print("recording class archives for quicker starts, once ...", flush=True)
-    with tempfile.TemporaryDirectory(dir=jars.cache(), prefix=".training.") as scratch:
-        made = Path(scratch) / "classes"
+    with (
+        tempfile.TemporaryDirectory(dir=jars.cache_folder(), prefix=".training.") as recorded,
+        tempfile.TemporaryDirectory(
+            prefix="kmigrate-training-"
+        ) as scratch,  # the cache may lie below /root, which the agent refuses
+    ):
+        made, cluster = Path(recorded) / "classes", Path(scratch) / "cluster"
         made.mkdir()
         try:
-            _train(Path(scratch) / "cluster", replace(found, recorded_in=made))
+            _train(cluster, replace(found, recorded_in=made))
         finally:
-            members.stop_all(Path(scratch) / "cluster", 0.0)
-            shutil.rmtree(plan.agents_of(Path(scratch) / "cluster"), ignore_errors=True)
+            members.stop_all(cluster, 0.0)
+            shutil.rmtree(plan.agents_of(cluster), ignore_errors=True)
         for archive in made.iterdir():
             _check(found, archive)
         made.rename(found.archives)
@@ -77,16 +81,16 @@ def _migrate(current: Plan, deadline: float) -> None:
     """As far as the copy, which makes broker and controller load the code of both worlds."""
     (broker,), (controller,) = current.brokers, current.controllers
     original = files.read(broker.hosts.properties) or ""
-    facts = RenderFacts(f"{controller.id}@{controller.endpoint}", _RELEASE)
-    Path(broker.hosts.properties).write_text(broker_properties(original, FileStage.MIGRATION, facts))
+    facts = RenderFacts(f"{controller.id}@{controller.endpoint}", jars.release_line())
+    Path(broker.hosts.properties).write_text(render_broker_file(original, FileStage.MIGRATION, facts))
     members.start(folder_of(broker))
     with ready.registry(current) as registry:
         ready.wait_registered(current, registry, deadline)
         cluster_id = registry.cluster_id()
     with agent_of(controller, cluster_id) as host:
-        text = controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts)
+        text = render_controller_file(original, controller, FileStage.CONTROLLER_MIGRATION, facts)
         host.put_properties(controller, text, _TOKEN)
-        host.format_storage(controller, cluster_id, _RELEASE, _TOKEN)
+        host.format_storage(controller, cluster_id, jars.release_line(), _TOKEN)
         host.start(controller, _TOKEN)
     ready.wait_for(folder_of(controller), partial(_has_observer, controller), deadline, "a broker that follows it")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.processes import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import Process, ProcessState
-from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
-from tests.kit.localcluster import config, export, members, plan, ready, runtime, snapshots
+from tests.kit.localcluster import config, export, members, plan, ready, reaper, runtime, snapshots
 from tests.kit.localcluster.plan import Plan, Shape, folder_of
 
 DEFAULT_FOLDER = Path("build/localcluster")
@@ -79,6 +79,8 @@ class LocalCluster:
         Raises `Refused` where something must be installed first or the folder holds a cluster of another shape, and `Failed` or
         `TimedOut` with the end of the log where a node does not serve; what was started then stays up, to be looked at.
         """
+        if reaper.ties_all:
+            self.end_with_this_process()
         with locked(self.folder, _LOCK_TIMEOUT):
             current = self._planned(shape)
             for _ in range(_PORT_TRIES - 1):
@@ -89,6 +91,10 @@ class LocalCluster:
                         raise
                     current = self._moved(current)
             return self._start(current, time.monotonic() + timeout)
+
+    def end_with_this_process(self) -> None:
+        """Whatever runs of it ends with this process, also where that is killed."""
+        reaper.tie(self.folder, plan.agents_of(self.folder))
 
     def plan_with(self, shape: Shape, more: Mapping[str, str]) -> Plan:
         """Plan a new cluster with these keys more in every broker's file; `up` starts it."""
@@ -116,7 +122,7 @@ class LocalCluster:
 
     def _start(self, current: Plan, deadline: float) -> Plan:
         current.save()
-        config.write(current, runtime.find())
+        config.write(current, runtime.find(current.shape.kafka_release))
         ready.zookeeper_serves(current, deadline)
         with ready.registry(current) as registry:
             for node in (*filter(_is_provisioned, current.controllers), *current.brokers):
@@ -187,12 +193,31 @@ def _is_provisioned(controller: NodeSpec) -> bool:
 
 @contextmanager
 def lent(folder: Path, shape: Shape, more: Mapping[str, str] | None = None) -> Iterator[LocalCluster]:
-    """A cluster that is up; afterwards it is stopped and its folder removed, also where it did not come up. `more`: as of `plan_with`."""
+    """A cluster that is up; afterwards it is stopped and its folder removed, also where it did not come up. `more`: as of `plan_with`.
+
+    It ends with this process, however that ends.
+    """
     cluster = LocalCluster(folder)
+    cluster.end_with_this_process()
     try:
         if more:
             cluster.plan_with(shape, more)
         cluster.up(shape)
         yield cluster
+    finally:
+        cluster.clean()
+
+
+@contextmanager
+def lent_zookeeper(folder: Path, timeout: float = 60.0, release: str = "") -> Iterator[str]:
+    """A ZooKeeper alone, as `host:port`; afterwards as of `lent`. `release`: as of `Shape`."""
+    cluster = LocalCluster(folder)
+    cluster.end_with_this_process()
+    try:
+        planned = plan.make(cluster.folder, Shape(name="zookeeper", brokers=1, controllers=1, zookeeper_release=release))
+        planned.save()
+        config.write(planned, runtime.find())
+        ready.zookeeper_serves(planned, time.monotonic() + timeout)
+        yield planned.zookeeper
     finally:
         cluster.clean()

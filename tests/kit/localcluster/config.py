@@ -6,15 +6,16 @@ import json
 import os
 import pwd
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.commands import environment
+from airflow_provider_kmigrate.clients.commands import program_environment
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files import properties
-from tests.kit.localcluster import clocks
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files import properties
+from tests.kit.localcluster import clocks, jars
 from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of
 from tests.kit.localcluster.runtime import Runtime
 
@@ -61,6 +62,8 @@ def _write_zookeeper(plan: Plan, number: int, folder: Path, runtime: Runtime) ->
     _put(folder / "zoo.cfg", render(zookeeper_properties(plan, folder)))
     if plan.shape.zookeepers > 1:
         _put(folder / "snapshots" / "myid", f"{number}\n")
+    if release := plan.shape.zookeeper_release:
+        runtime = replace(runtime, class_path=":".join(str(path) for path in jars.zookeeper_jars(release)))
     start = runtime.command(ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
     NodeProcess(folder).define(Launch(start, env=runtime.env))
 
@@ -109,9 +112,9 @@ def node_json(node: NodeSpec, launch: Launch, runtime: Runtime) -> dict[str, obj
     folder, text = folder_of(node), files.read(node.hosts.properties)
     tool = runtime.command("kafka.tools.StorageTool", [], kind="storage", heap="64m", folder=folder)
     role = {
-        "process": {"start": launch.start, "env": environment(launch.env)},
+        "process": {"start": launch.start, "env": program_environment(launch.env)},
         "properties": node.hosts.properties,
-        "log_dirs": files.log_dirs(node, None if text is None else properties.parse(text)),
+        "log_dirs": files.log_dirs(node, None if text is None else properties.parse_properties(text)),
         "user": pwd.getpwuid(os.geteuid()).pw_name,
         "storage_tool": ["/usr/bin/env", *(f"{name}={value}" for name, value in runtime.env.items()), *tool],
         "stop_timeout": node.stop_timeout,
@@ -122,7 +125,7 @@ def node_json(node: NodeSpec, launch: Launch, runtime: Runtime) -> dict[str, obj
 
 
 def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
-    """A broker of Kafka 3.9 in ZooKeeper mode, as its operator would have written it, with buffers cut to a small heap."""
+    """A broker in ZooKeeper mode, as its operator would have written it, with buffers cut to a small heap."""
     replicas = min(3, plan.shape.brokers)
     in_sync = max(1, replicas - 1)
     return {
@@ -131,7 +134,7 @@ def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
         **({"broker.rack": node.rack} if node.rack else {}),
         "listeners": f"PLAINTEXT://{node.endpoint}",
         "inter.broker.listener.name": "PLAINTEXT",
-        "inter.broker.protocol.version": "3.9",
+        "inter.broker.protocol.version": jars.release_line(plan.shape.kafka_release),
         "zookeeper.connect": f"{plan.zookeeper}{plan.shape.chroot}",
         "log.dirs": f"{folder_of(node)}/data",
         "auto.create.topics.enable": "false",

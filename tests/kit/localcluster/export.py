@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from tests.kit.localcluster.plan import Plan
 
 
@@ -34,6 +34,7 @@ def cluster_file(plan: Plan) -> dict[str, Any]:
         "controllers": [_node(node) for node in plan.controllers],
         "policy": {"min_soak": "5s", "canary_bake": "0s"},
         "rehearsal": True,
+        **({"kafka_release": release} if (release := plan.shape.kafka_release) else {}),
     }
 
 

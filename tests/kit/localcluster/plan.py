@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -18,7 +20,7 @@ from string import ascii_lowercase
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.cluster import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 AGENT = Path(airflow_provider_kmigrate.__file__).parent / "node" / "kmigrate-node"
@@ -34,7 +36,9 @@ ENSEMBLE_PORTS = ("quorum", "election")  # what the servers of an ensemble tell 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble. `jmx`: nodes offer it."""
+    """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble. `jmx`: nodes offer it.
+    A release is one as Maven names it.
+    """
 
     name: str = "demo"
     brokers: int = 3
@@ -43,6 +47,8 @@ class Shape:
     chroot: str = ""
     zookeepers: int = 1
     jmx: bool = False
+    kafka_release: str = ""  # empty: the kit's own
+    zookeeper_release: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -206,16 +212,32 @@ _RESERVED: list[int] = []  # open files, locked until this process ends
 
 def reserved(port: int) -> bool:
     """Whether this process now has the port: a node that is planned and not started yet binds nothing, and its port looks free to others."""
-    folder = Path(tempfile.gettempdir()) / "kmigrate-ports"
-    folder.mkdir(exist_ok=True)
-    handle = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = Path(tempfile.gettempdir()) / "kmigrate-ports" / str(port)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # the last process that had one has removed the folder meanwhile
+        return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if os.fstat(handle).st_ino == path.stat().st_ino:  # not one that its process has removed meanwhile
+            _RESERVED.append(handle)
+            atexit.register(_release, os.getpid(), path, handle)
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(handle)
+    return False
+
+
+def _release(process: int, path: Path, handle: int) -> None:
+    """Remove a port's file while it is still locked, and the folder with the last one; not in a fork, whose parent still has the port."""
+    if process != os.getpid():
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
         os.close(handle)
-        return False
-    _RESERVED.append(handle)
-    return True
+        path.parent.rmdir()
 
 
 def _is_free(port: int) -> bool:

@@ -13,9 +13,9 @@ from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from tests.kit.localcluster import members
 from tests.kit.localcluster.plan import HOST, Plan, folder_of
@@ -92,7 +92,7 @@ def zookeeper_serves(plan: Plan, deadline: float) -> None:
 
 def in_zookeeper_mode(node: NodeSpec) -> bool:
     """Whether the broker's properties make it register under /brokers/ids."""
-    return "process.roles" not in properties.parse(files.read(node.hosts.properties) or "")
+    return "process.roles" not in properties.parse_properties(files.read(node.hosts.properties) or "")
 
 
 def knows_all(plan: Plan, node: NodeSpec) -> bool:

@@ -42,7 +42,7 @@ class Runtime:
         """The folder of the class archives that fit this Java and class path, whether there or not."""
         program = Path(self.java).resolve()
         identity = f"{program}\0{program.stat().st_mtime_ns}\0{self.class_path}\0{_FLAGS}"
-        return jars.cache() / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        return jars.cache_folder() / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
     def _archive(self, kind: str) -> tuple[str, ...]:
         if self.recorded_in:
@@ -51,6 +51,6 @@ class Runtime:
         return (f"-XX:SharedArchiveFile={found}",) if found.exists() else ()
 
 
-def find() -> Runtime:
-    """Raises `Refused` where something must be installed first, `Failed` where the jars cannot be resolved."""
-    return Runtime(jars.java(), ":".join(str(path) for path in jars.jars()))
+def find(release: str = "") -> Runtime:
+    """What runs Kafka of this `release`; empty: the kit's own. Raises `Refused` where something must be installed first, `Failed` where the jars cannot be resolved."""
+    return Runtime(jars.java(), ":".join(str(path) for path in jars.jars(release)))

@@ -1,0 +1,73 @@
+"""`kmigrate plan CLUSTER.yaml`: what a migration would do to this cluster.
+
+Reads only. Exit code 0: here is the plan; 1: preflight blocks the migration, or a file cannot be written; 2: the observation failed;
+3: with `--compare`, the plan of today is another one than the saved one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
+from airflow_provider_kmigrate.commands.reading import open_context
+from airflow_provider_kmigrate.core.migration.migration_plan import describe_drift, render_document
+from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="kmigrate plan", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
+    add_connection_arguments(parser)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="Markdown, or one JSON object")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the plan there, as JSON")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="name what differs from the plan that was saved there")
+    options = parser.parse_args(argv)
+    try:
+        with open_context(options.cluster, options.connections, options.folder) as context:
+            plan = plan_from_here(context, observe_preflight(context))
+        drift = _compare(options.compare, plan) if options.compare else ()
+        if options.save:
+            atomic.replace(options.save, (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode())
+    except KMigrateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if options.compare:
+        sys.stdout.write(
+            json.dumps({"drift": drift}) + "\n" if options.output == "json" else _format_drift(options.compare, drift)
+        )
+        return 3 if drift else 0
+    sys.stdout.write(json.dumps(plan, ensure_ascii=False, indent=1) + "\n" if options.output == "json" else render_document(plan))
+    return 1 if is_blocked(plan) else 0
+
+
+def is_blocked(plan: Mapping[str, Any]) -> bool:
+    """Whether the migration that is planned would refuse to begin, or to write a file."""
+    refused = any(task["refused"] for stage in plan["stages"] for task in stage["tasks"])
+    return refused or bool(plan["findings"].get(str(Severity.BLOCK)))
+
+
+def _compare(path: Path, plan: Mapping[str, Any]) -> tuple[str, ...]:
+    saved = files.read_object(path)
+    if saved is None:
+        raise Failed(f"There is no plan in {path}.")
+    try:
+        return describe_drift(saved, plan)
+    except ValueError as error:
+        raise Failed(f"The plan in {path} cannot be compared. {error}") from None
+
+
+def _format_drift(path: Path, drift: Sequence[str]) -> str:
+    if not drift:
+        return f"The plan is the one in {path}.\n"
+    lines = "".join(f"* {line}\n" for line in drift)
+    return f"The plan is another one than that in {path}:\n{lines}Review it again: kmigrate plan without --compare.\n"

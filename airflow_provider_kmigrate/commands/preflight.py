@@ -1,0 +1,45 @@
+"""`kmigrate preflight CLUSTER.yaml`: may this cluster be migrated?
+
+Exit code 0: nothing blocks; 1: a blocker; 2: the observation failed. Reads only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
+from airflow_provider_kmigrate.commands.reading import open_context
+from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.preflight.page import PreflightOutcome, as_document, judge_outcome, write_report
+from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="kmigrate preflight", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
+    add_connection_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="sentences, or one JSON object")
+    options = parser.parse_args(argv)
+    try:
+        with open_context(options.cluster, options.connections, options.folder) as context:
+            result = observe_preflight(context)
+        if options.out:
+            write_report(result, options.out)
+    except KMigrateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if options.output == "json" else _format_text(result))
+    return 1 if judge_outcome(result.found) is PreflightOutcome.BLOCKED else 0
+
+
+def _format_text(result: Preflight) -> str:
+    findings = result.found
+    counts = ", ".join(f"{sum(counted.severity is severity for counted in findings)} {severity}" for severity in Severity)
+    return "".join(f"{finding}\n" for finding in findings) + f"{judge_outcome(findings)}: {counts}; {result.took:.1f} s\n"

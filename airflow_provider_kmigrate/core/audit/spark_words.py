@@ -1,0 +1,67 @@
+"""Spark's long errors and its progress in a few words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from airflow_provider_kmigrate.core.shared.text import format_duration, printable
+
+#: Before an option of Spark's Kafka source among a job's properties: spark-submit passes on only what begins with `spark.`.
+KAFKA_OPTIONS: Final = "spark.kmigrate."
+#: Of the driver of a run's audit session, which waits most of its time: a heap that stays as small as what is in it, for a few processors.
+SESSION_JAVA: Final = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+_LONGEST: Final = 400  # characters of each part
+_CAUSED_BY: Final = "Caused by: "
+#: What is no cause: frames of Java and Python, with the line of code below a frame, and headings.
+_FRAME: Final = re.compile(
+    r"^(?:\s*at .*\(.*\)|\s+File \".*\", line \d+.*|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|\s*)$"
+)
+_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*[a-z]\w*(?::\s|$)")  # a class, and what it says
+_SECRET: Final = re.compile(
+    r"""(?P<name>[\w.\-]*(?:password|passwd|secret|token|jaas\.config|\.key\b|credential|accesskey)[\w.\-]*["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;}\]]+)""",
+    re.IGNORECASE,
+)
+_PEM: Final = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)
+_LOGIN: Final = re.compile(r"(://)[^/\s:@]+:[^/\s@]+@")
+
+
+def cause_of(text: str) -> str:
+    """An error's first line, and the innermost cause of a Java stack or a Python worker's traceback below it; secrets masked.
+
+    The first line alone often says only that there is one ("An exception was thrown from the Python worker:").
+    """
+    lines = [line.removeprefix(": ") for line in mask_secrets(text).strip().splitlines()] or [""]
+    first = printable(lines[0].strip())[:_LONGEST].rstrip()
+    java = [line.removeprefix(_CAUSED_BY) for line in lines if line.startswith(_CAUSED_BY)]
+    python = [line for line in lines[1:] if not _FRAME.match(line) and _RAISED.match(line)]
+    inner = (java or python or [""])[-1]
+    if java and (worker := [line for line in python if not line.startswith(("org.", "java.", _CAUSED_BY))]):
+        inner = worker[-1]  # a worker's own error is what Java's only reports
+    inner = printable(inner.strip())[:_LONGEST].rstrip()
+    return first if not inner or inner in first else f"{first.rstrip(':')}: {inner}"
+
+
+def mask_secrets(text: str) -> str:
+    """The text without what looks like a secret: values of passwords and logins, keys in PEM, users of URLs."""
+    return _LOGIN.sub(r"\1***@", _SECRET.sub(r"\g<name>***", _PEM.sub("***", text)))
+
+
+class StageProgress(NamedTuple):
+    """A stage that runs: its number, and how many of its tasks are done, in all, running and failed."""
+
+    number: int
+    done: int
+    tasks: int
+    running: int
+    failed: int
+
+
+def progress_line(what: str, seconds: float, stages: Sequence[StageProgress]) -> str:
+    """How far Spark is with something after so many seconds."""
+    parts = (
+        f"stage {stage.number}: {stage.done} of {stage.tasks} tasks, {stage.running} running{f', {stage.failed} failed' if stage.failed else ''}"
+        for stage in stages
+    )
+    return f"Spark for {format_duration(1000 * seconds)}: {'; '.join(parts)} ({what})"

@@ -1,1 +1,0 @@
-"""What the ZooKeeper (legacy) consumer's coordination writes into ZooKeeper and computes from it."""

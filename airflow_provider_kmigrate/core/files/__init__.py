@@ -1,1 +1,0 @@
-"""Files of nodes: properties in each stage, meta.properties, directories."""

@@ -1,0 +1,91 @@
+"""Preflight's checks of what a migration takes for granted of machines: room on disks, valid certificates, addresses, clean stops."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir
+from airflow_provider_kmigrate.core.cluster_state.spec import is_loopback
+from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting
+from airflow_provider_kmigrate.core.preflight.findings import (
+    Check,
+    PreflightFacts,
+    PreflightFinding,
+    answering_brokers,
+    blocks,
+    unknown,
+    warns,
+    zookeeper_configs,
+    zookeeper_files,
+)
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+
+_MIB = 1 << 20
+_NEEDED = 256 * _MIB  # the first snapshot and segment of the metadata log, of a cluster of 50,000 partitions
+_USUAL = 2048 * _MIB  # metadata.log.segment.bytes, metadata.max.retention.bytes and snapshots, by Kafka's defaults
+_DAY = 86_400.0
+_USUAL_SOAK = 14 * _DAY  # Kafka's documentation: "a week or two"
+
+
+def _check_room(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A broker in KRaft mode keeps the cluster's metadata on a disk, and halts if that is full."""
+    rooms: dict[str, int] = {}
+    for broker, file in zookeeper_files(view).items():
+        log_dir = _metadata_dir(file, facts.environment.log_dirs.get(broker) or ())
+        if log_dir is not None and log_dir.usable_bytes is not None and log_dir.usable_bytes < _USUAL:
+            rooms[f"{log_dir.path} of broker {broker} {log_dir.usable_bytes // _MIB} MiB"] = log_dir.usable_bytes
+    if full := [text for text, room in rooms.items() if room < _NEEDED]:
+        yield blocks("B23", f"directories without room for the metadata log: {summarize(full)}")
+    if scarce := [text for text in rooms if text not in full]:
+        yield warns("B23", f"directories with little room for the metadata log: {summarize(scarce)}")
+
+
+def _metadata_dir(file: Mapping[str, str], log_dirs: tuple[LogDir, ...]) -> LogDir | None:
+    """The reported directory in which the metadata log will be; None if the broker does not report it."""
+    first = (read_setting(file, "log.dirs") or read_setting(file, "log.dir") or "").split(",")[0]
+    path = (read_setting(file, "metadata.log.dir") or first).strip().rstrip("/")
+    if len(log_dirs) == 1 and read_setting(file, "metadata.log.dir") is None:
+        return log_dirs[0]
+    return next((log_dir for log_dir in log_dirs if log_dir.path.rstrip("/") == path), None)
+
+
+def _check_certificates(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Brokers load a certificate when they start: one that ends before the soak does stops clients and followers in the middle."""
+    now, soak = facts.environment.now, facts.spec.policy.min_soak
+    reported = {broker: facts.environment.certificate_ends.get(broker) for broker in answering_brokers(view, facts)}
+    if unread := [broker for broker, end in reported.items() if end is None]:
+        yield unknown("B24", f"brokers whose certificate was not read: {summarize(unread)}")
+    ends = {broker: end for broker, end in reported.items() if end is not None}
+    too_early = {broker: end for broker, end in ends.items() if end < now + soak + _DAY}
+    early = {broker: end for broker, end in ends.items() if broker not in too_early and end < now + max(soak, _USUAL_SOAK) + _DAY}
+    if too_early:
+        yield blocks("B24", f"certificates that end before the soak does: {_format_ends(too_early)}")
+    if early:
+        yield warns("B24", f"certificates that end soon: {_format_ends(early)}")
+
+
+def _format_ends(ends: Mapping[int, float]) -> str:
+    return summarize(
+        f"broker {broker} on {dt.datetime.fromtimestamp(end, dt.UTC):%Y-%m-%d %H:%M} UTC" for broker, end in ends.items()
+    )
+
+
+def _check_addresses(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Nodes of several machines cannot have the controllers' address on their own."""
+    hosts = [node.host for node in facts.spec.nodes()]
+    local = [f"{node.id} {node.host}" for node in facts.spec.controllers if is_loopback(node.host)]
+    if local and not all(map(is_loopback, hosts)):
+        text = f"controllers whose host is each machine's own, while other nodes are elsewhere: {summarize(local)}"
+        yield blocks("B22", text)
+
+
+def _check_clean_stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    sources = [*zookeeper_configs(facts).items(), *zookeeper_files(view).items()]
+    if off := sorted({broker for broker, keys in sources if (read_setting(keys, _CLEAN) or "true").strip().lower() == "false"}):
+        yield warns("W29", f"{_CLEAN}=false of {'broker' if len(off) == 1 else 'brokers'} {join_ids(off)}")
+
+
+_CLEAN = "controlled.shutdown.enable"
+
+CHECKS: tuple[Check, ...] = (_check_room, _check_certificates, _check_addresses, _check_clean_stops)

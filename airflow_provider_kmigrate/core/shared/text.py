@@ -1,0 +1,118 @@
+"""How lists, figures, times and places are written in texts, and how text becomes HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from html import escape
+
+
+def join_ids(items: Iterable[object]) -> str:
+    """All of them, for nodes: there are few."""
+    return ", ".join(map(str, items))
+
+
+def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
+    """The first of them by name, the others counted; `apart`: what separates two. Names of others forge no line and no link."""
+    names = [str(item) for item in items]
+    return apart.join(defuse_markup(printable(name)) for name in names[:shown]) + (
+        f" and {len(names) - shown} more" if len(names) > shown else ""
+    )
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def printable(text: str, allowed: str = "") -> str:
+    """A text of others for a terminal or a log: control characters, which move its cursor or forge a line, become visible.
+
+    `allowed`: characters that stay as they are.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
+
+
+def describe_hidden(length: int, digest: str) -> str:
+    """What others wrote and is not shown, because it may be a secret: its length in bytes, and the beginning of its SHA-256 (hex)."""
+    return f"{length} bytes, SHA-256 {digest[:16]}"
+
+
+def indent_further_lines(text: str) -> str:
+    """A text of several lines, of others too, for a terminal or a log: further lines are indented, so that none looks like one of ours."""
+    return _FURTHER.sub("\n    ", printable(text, "\n\t"))
+
+
+_FURTHER = re.compile(r"\n(?!    )")
+#: Where Markdown, GitHub's autolinks, HTML, or the markup of a chat would begin; a backslash before a sign is one in Markdown only.
+_MARKUP = re.compile(
+    r"\](?=\\*[\[(:])"  # [text](address), [text][name], [name]: address
+    r"|<(?=\\*[A-Za-z/!?@#:&])"  # an element, a comment, <address>, <!channel>, <@user>
+    r"|@(?=\\*\w)"  # @channel, @everyone, a mail address
+    r"|/(?=\\*/)|\bwww(?=\\*\.)"  # a bare address
+    r"|&(?=#|\w+;)",  # &#58; is a colon where addresses are looked for
+    re.IGNORECASE,
+)
+
+
+def defuse_markup(text: str) -> str:
+    """A text, of others too, as Markdown or for a chat or a mail: where a link, an element or a mention would begin, it gets a space.
+
+    A name alone (`evil.example`) stays: some chats make a link of it, too.
+    """
+    return _MARKUP.sub(r"\g<0> ", text)
+
+
+def code_span(text: str) -> str:
+    """Any text as code in Markdown: it can be no link, and end nothing."""
+    return "`" + printable(text).replace("`", "'") + "`"
+
+
+def table_cell(text: str) -> str:
+    """A text of others as one cell of a Markdown table."""
+    return defuse_markup(printable(" ".join(text.replace("|", "\\|").split())))
+
+
+def escape_html(value: object) -> str:
+    """Any text inside an element or a quoted attribute. Control characters, which HTML cannot hold, become visible."""
+    return escape(printable(str(value), "\n\t"), quote=True)
+
+
+def prose_to_html(text: object) -> str:
+    """As `safe`, for sentences of the runbook inside an element: text between backticks becomes code."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape_html(text))
+
+
+def format_number(value: float) -> str:
+    """Whole numbers with thousands separated; others with three significant digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def format_duration(ms: float) -> str:
+    """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`."""
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    whole = round(ms / 1000) * 1000
+    unit_index = next(index for index, (size, _) in enumerate(_UNITS) if whole >= size)
+    (size, unit), (smaller, small_unit) = _UNITS[unit_index], _UNITS[unit_index + 1]
+    rest = whole % size // smaller
+    return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
+
+
+def format_time(ms: int | None, millis: bool = True) -> str:
+    """The time of day in UTC; empty for an unknown one."""
+    if ms is None:
+        return ""
+    at = _to_datetime(ms)
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}" if millis else f"{at:%H:%M:%S}"
+
+
+def format_date(ms: int) -> str:
+    """Day and time in UTC."""
+    return f"{_to_datetime(ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _to_datetime(ms: int) -> datetime:
+    """Times beyond what calendars hold come from a broken clock: shown as its nearest end."""
+    return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_000) / 1000, UTC)

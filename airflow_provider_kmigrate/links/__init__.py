@@ -1,0 +1,1 @@
+"""Links from a task in Airflow's page to what it left, and to the runbook."""

@@ -1,0 +1,1 @@
+"""Messages to people, through the Airflow notifiers that a cluster file names."""

@@ -1,0 +1,1 @@
+"""What operators see in Airflow: the statuses that tasks have stored, as pages and for `kmigrate status --airflow-url`. Reads only."""

@@ -1,0 +1,217 @@
+"""Statuses by Airflow's REST API, with the user's own token: what the user's rights on DAGs do not show is not there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
+from airflow_provider_kmigrate.pages.stored import (
+    WAITING_STATES,
+    ClusterStatus,
+    Request,
+    StoredStatus,
+    check_stored,
+    cluster_of_dag,
+    combine,
+)
+from airflow_provider_kmigrate.utils.status_xcom import STATUS
+
+TOKEN: Final = "AIRFLOW_CLI_TOKEN"  # noqa: S105  # the name that airflowctl reads its token from, too
+_TIMEOUT: Final = 10.0  # seconds for one answer
+_MOST_BYTES: Final = 4 << 20  # of one answer
+_PAGE: Final = 100
+_MOST_PAGES: Final = 20
+_OF_A_DAG: Final = 2  # newest statuses of each DAG that are read: a step's, and that of the task before it
+_AT_ONCE: Final = 16
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`clusters` by name; `notes`: what was not read, one sentence each."""
+
+    clusters: Sequence[ClusterStatus]
+    notes: Sequence[str] = ()
+
+
+def read_statuses(url: str, names: Sequence[str] = (), transport: httpx.BaseTransport | None = None) -> Answer:
+    """The statuses of all clusters whose DAGs the token's user may read, or of those with these `names`.
+
+    Raises `Failed` for an address that a token must not be sent to, or without a token, `AuthenticationFailed`, `Unavailable`.
+    """
+    with open_client(url, transport) as client:
+        return _Reader(client, set(names)).read()
+
+
+def open_client(url: str, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+    """A client of Airflow's API with the token in AIRFLOW_CLI_TOKEN. Raises as `read_statuses`, but for the answers."""
+    token = os.environ.get(TOKEN, "")
+    if not token:
+        raise Failed(f"Set {TOKEN} to your token of Airflow's API: `airflowctl auth login`, or POST /auth/token.")
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=_check_address(url), headers=headers, timeout=_TIMEOUT, transport=transport)
+
+
+def _check_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise Failed("The address of Airflow has a user or a password in it. Give the address alone.")
+    is_local = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
+        raise Failed(
+            "The address of Airflow must begin with https://, or be of this machine: the token would travel unencrypted."
+        )
+    return url.rstrip("/")
+
+
+class _Reader:
+    """One reading of an Airflow. `names`: of clusters; empty: all."""
+
+    def __init__(self, client: httpx.Client, names: set[str]) -> None:
+        self._client, self._names = client, names
+        self._notes: list[str] = []
+
+    def read(self) -> Answer:
+        dags = {row["dag_id"] for row in self._list_all("/api/v2/dags", "dags", {"tags": "kmigrate"})}
+        newest = self._list_newest()
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            stored = list(threads.map(self._read_value, newest))
+        now_ms = round(1000 * time.time())
+        clusters = combine((check_stored(row, now_ms) for row in stored if row), self._list_requests(), now_ms)
+        missing = {cluster_of_dag(dag_id) for dag_id in dags if self._is_asked_for(dag_id)} - {each.cluster for each in clusters}
+        absent = [ClusterStatus(name, now_ms) for name in missing]
+        not_shown = self._names - {each.cluster for each in clusters} - missing
+        if not_shown:
+            self._notes.append(f"Airflow shows no DAG of {', '.join(sorted(not_shown))} to this user.")
+        return Answer(sorted((*clusters, *absent), key=lambda status: status.cluster), self._notes)
+
+    def _is_asked_for(self, dag_id: str) -> bool:
+        return not self._names or cluster_of_dag(dag_id) in self._names
+
+    def _list_newest(self) -> list[Mapping[str, Any]]:
+        """Where the newest statuses of each DAG are, those of the last day."""
+        path, since = "/api/v2/dags/~/dagRuns/~/taskInstances/~/xcomEntries", time.time() - _DAY_S
+        rows = self._list_all(path, "xcom_entries", {"xcom_key": STATUS, "order_by": "-timestamp"}, since)
+        by_dag: dict[str, list[Mapping[str, Any]]] = {}
+        for row in sorted(rows, key=_read_time, reverse=True):
+            if self._is_asked_for(row["dag_id"]):
+                by_dag.setdefault(row["dag_id"], []).append(row)
+        return [row for of_dag in by_dag.values() for row in of_dag[:_OF_A_DAG]]
+
+    def _read_value(self, row: Mapping[str, Any]) -> StoredStatus | None:
+        dag, run, task = (str(row[name]) for name in ("dag_id", "run_id", "task_id"))
+        path = f"/api/v2/dags/{quote_part(dag)}/dagRuns/{quote_part(run)}/taskInstances/{quote_part(task)}/xcomEntries/{STATUS}"
+        try:
+            value = self._get(path, {"map_index": row.get("map_index", -1)}).get("value")
+        except KMigrateError as error:
+            self._notes.append(f"The status of {dag}/{task} was not read: {error}")
+            return None
+        return StoredStatus(dag, run, task, round(1000 * _read_time(row)), value)
+
+    def _list_requests(self) -> list[Request]:
+        path = "/api/v2/dags/~/dagRuns/~/hitlDetails"
+        try:
+            rows = list(self._list_all(path, "hitl_details", {"response_received": "false"}))
+        except KMigrateError as error:
+            self._notes.append(f"Whether a request for an approval waits was not read: {error}")
+            return []
+        return [
+            Request(
+                row["task_instance"]["dag_id"],
+                row["task_instance"]["dag_run_id"],
+                row["task_instance"]["task_id"],
+                str(row["subject"]),
+                round(1000 * datetime.fromisoformat(row["created_at"]).timestamp()),
+                [str(user["name"]) for user in row.get("assigned_users") or ()],
+            )
+            for row in rows
+            if row["task_instance"]["state"] in WAITING_STATES
+            and row["task_instance"]["dag_id"].startswith("kmigrate_")
+            and self._is_asked_for(row["task_instance"]["dag_id"])
+        ]
+
+    def _list_all(self, path: str, key: str, params: Mapping[str, Any], since: float = 0.0) -> Iterator[Mapping[str, Any]]:
+        """Page by page; ends at rows before `since` if Airflow sorts them, which Airflow 3.1 may not."""
+        for page in range(_MOST_PAGES):
+            answer = self._get(path, {**params, "limit": _PAGE, "offset": page * _PAGE})
+            try:
+                rows = list(answer[key])
+                yield from rows
+                times = [_read_time(row) for row in rows] if since else []
+                is_sorted = times == sorted(times, reverse=True)
+                if (page + 1) * _PAGE >= answer["total_entries"] or not rows or (times and is_sorted and times[-1] < since):
+                    return
+            except (KeyError, TypeError, ValueError) as error:
+                raise Unavailable(f"Airflow's answer to {path} is not what its API describes ({error!r}).") from None
+        self._notes.append(f"Airflow has more than {_MOST_PAGES * _PAGE} rows of {key}; the rest was not read.")
+
+    def _get(self, path: str, params: Mapping[str, Any]) -> Any:
+        return ask(self._client, "GET", path, params=dict(params))
+
+
+def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = False, **request: Any) -> Any:
+    """What Airflow answers, as JSON; None if it has no body, or if there is no such thing and it `is_optional`.
+
+    `request`: `params`, `json`, as httpx takes them. Raises `Unavailable`, or `AuthenticationFailed` if the token or its user's rights do not suffice.
+    """
+    try:
+        with client.stream(method, path, **request) as response:
+            body = b""
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise Unavailable(f"Airflow's answer to {path} is larger than {_MOST_BYTES} bytes.")
+    except httpx.HTTPError as error:
+        raise Unavailable(f"Airflow does not answer ({type(error).__name__}).") from None
+    if response.status_code in {401, 403}:
+        why = "the token is no longer valid, or its user lacks the right"
+        raise AuthenticationFailed(f"Airflow refuses {path} with {response.status_code}: {why}.")
+    if response.status_code == 404 and is_optional:
+        return None
+    if not response.is_success:
+        raise Unavailable(f"Airflow answers {path} with {response.status_code}.")
+    try:
+        return read_json(body) if body else None
+    except ValueError:
+        raise Unavailable(f"Airflow's answer to {path} is no whole JSON document.") from None
+
+
+def _read_time(row: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(row["timestamp"]).timestamp()
+
+
+def quote_part(part: str) -> str:
+    """A name as one part of a path."""
+    return quote(part, safe="")
+
+
+def clear_newest_task(client: httpx.Client, dag: str, task: str) -> str:
+    """Clear one task of the newest run of a DAG, and none behind it; returns the run. Raises `Failed` if there is no run or no such task in it."""
+    path = f"/api/v2/dags/{quote_part(dag)}"
+    runs = ask(client, "GET", f"{path}/dagRuns", params={"order_by": "-run_after", "limit": 1}, is_optional=True)
+    if not runs or not runs.get("dag_runs"):
+        raise Failed(f"Airflow shows no run of {dag} to this user.")
+    run = str(runs["dag_runs"][0]["dag_run_id"])
+    body = {
+        "dry_run": False,
+        "dag_run_id": run,
+        "task_ids": [task],
+        "only_failed": False,
+        "reset_dag_runs": True,
+        "include_downstream": False,
+        "include_upstream": False,
+    }
+    cleared = ask(client, "POST", f"{path}/clearTaskInstances", json=body, is_optional=True)
+    if not cleared or not cleared.get("task_instances"):
+        raise Failed(f"Run {run} of {dag} has no task {task}.")
+    return run

@@ -1,0 +1,173 @@
+"""The plan of a migration as one self-contained HTML file, and the same as JSON beside it.
+
+The page has the style of the preflight's, no script, and fetches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hosts.files import read_object
+from airflow_provider_kmigrate.core.migration.migration_plan import list_common_lines, list_lines
+from airflow_provider_kmigrate.core.shared.text import escape_html, format_date, format_duration
+from airflow_provider_kmigrate.exceptions import Failed
+
+_HTML, _JSON, _OF_FINGERPRINT = "plan.html", "plan.json", "plan-{}.json"
+_FINGERPRINT = re.compile("[0-9a-f]{16}")
+_BAR: Final = 1000  # units of a bar's width
+
+
+def write_plan(document: Mapping[str, Any], folder: Path) -> Path:
+    """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page.
+
+    The JSON is kept under its fingerprint as well: a later preflight compares with the plan that was reviewed (`read_plan`).
+    """
+    atomic.make_folder(folder)
+    text = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+    atomic.replace(folder / _HTML, render_plan_page(document).encode())
+    atomic.replace(folder / _JSON, text)
+    atomic.replace(folder / _OF_FINGERPRINT.format(document["fingerprint"]), text)
+    return folder / _HTML
+
+
+def read_plan(folder: Path, fingerprint: str) -> Mapping[str, Any] | None:
+    """The plan with this fingerprint that a preflight has written into `folder`; None if there is none."""
+    if _FINGERPRINT.fullmatch(fingerprint):
+        with suppress(Failed):  # it only explains a refusal
+            return read_object(folder / _OF_FINGERPRINT.format(fingerprint))
+    return None
+
+
+def render_plan_page(document: Mapping[str, Any]) -> str:
+    """The page of a plan; it names the file with the same facts, in the same folder."""
+    template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
+    stages = document["stages"]
+    body = "\n".join(
+        (_render_header(document), _render_figures(document), _render_times(document), *map(_render_stage, stages), _ABOUT)
+    )
+    return template.substitute(title=escape_html(f"Plan of {document['cluster']}: ZooKeeper to KRaft"), body=body, guides="")
+
+
+_ABOUT: Final = (
+    '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. Values that may be secret are not shown. A run '
+    "whose <code>plan</code> is this fingerprint refuses another plan. What differs from a saved plan: <code>kmigrate plan --compare</code>. "
+    f'The same as JSON: <a href="{_JSON}">{_JSON}</a>.</p></section>'
+)
+
+
+def _render_header(document: Mapping[str, Any]) -> str:
+    blockers = document["findings"].get("block", ())
+    style, headline = (
+        ("fail", f"Preflight blocks the migration: {', '.join(blockers)}.") if blockers else ("none", _headline(document))
+    )
+    about = {
+        "Cluster": f"{document['cluster']} ({document['cluster_id']})",
+        "Phase": document["phase"],
+        "Made": f"{format_date(document['made_ms'])}, kmigrate {document['made_by']}",
+        "Fingerprint": document["fingerprint"],
+    }
+    terms = "".join(f"<div><dt>{name}</dt><dd>{escape_html(value)}</dd></div>" for name, value in about.items())
+    return (
+        f'<header class="verdict {style}"><h1>Plan of {escape_html(document["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<p class="headline">{escape_html(headline)}</p><dl class="facts">{terms}</dl></header>'
+    )
+
+
+def _headline(document: Mapping[str, Any]) -> str:
+    approval = document["approval"]
+    who = (
+        "a user who may edit the DAG"
+        if approval["users"] is None
+        else f"{approval['required']} of {', '.join(approval['users'])}"
+    )
+    return f"Everything can be rolled back until {document['point_of_no_return']}, before which {who} must approve."
+
+
+def _render_figures(document: Mapping[str, Any]) -> str:
+    soak, seconds, each = document["soak_seconds"], document["seconds"], document["restart_seconds"]
+    left = [task["node"] for stage in document["stages"] for task in stage["tasks"] if task["node"] and not task["is_done"]]
+    figures = {
+        "Work": _span(seconds["expected"] - soak),
+        "on a good day": _span(seconds["low"] - soak),
+        "Soak": _span(soak),
+        "Restarts of brokers": str(sum(node.startswith("broker") for node in left)),
+        "Starts of controllers": str(sum(node.startswith("controller") for node in left)),
+        f"A restart ({_describe_basis(each)})": _span(each["expected"]),
+    }
+    terms = "".join(f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in figures.items())
+    uncounted = "".join(f"<li>{escape_html(text)}</li>" for text in document["uncounted"])
+    return (
+        f'<section id="figures"><h2>In figures</h2><dl class="numbers">{terms}</dl>'
+        f'<p class="soft">Not counted:</p><ul class="soft">{uncounted}</ul></section>'
+    )
+
+
+def _describe_basis(restart: Mapping[str, Any]) -> str:
+    if restart["measured"]:
+        return f"{restart['measured']} measured"
+    if restart.get("starts"):
+        return f"from {restart['starts']} starts"
+    return f"{restart['elsewhere']} measured elsewhere" if restart.get("elsewhere") else "assumed"
+
+
+def _render_times(document: Mapping[str, Any]) -> str:
+    """One bar a stage, of its expected work; the soak's is no work."""
+    longest = max((stage["seconds"]["expected"] for stage in document["stages"] if stage["stage"] != "soak"), default=0.0) or 1.0
+    rows = "".join(_render_time(stage, longest) for stage in document["stages"])
+    return (
+        '<section id="times"><h2>Durations and rollback</h2><div class="scroll" tabindex="0" role="region" aria-label="Stages"><table>'
+        '<thead><tr><th>stage</th><th class="right">restarts</th><th class="right">takes</th><th class="sparse"></th>'
+        f'<th class="right">a rollback from its end</th></tr></thead><tbody>{rows}</tbody></table></div></section>'
+    )
+
+
+def _render_time(stage: Mapping[str, Any], longest: float) -> str:
+    expected, back = stage["seconds"]["expected"], stage["rollback_seconds"]
+    restarts = sum(bool(task["node"]) and not task["is_done"] for task in stage["tasks"]) or ""
+    width = round(_BAR * min(1.0, expected / longest))
+    bar = f'<svg class="plot" viewBox="0 0 {_BAR} 12" height="12" preserveAspectRatio="none" aria-hidden="true"><rect class="{"settling" if stage["stage"] == "soak" else "phase"}" width="{width}" height="12"/></svg>'
+    rollback = '<span class="mark fail">not possible</span>' if back is None else escape_html(_span(back))
+    return (
+        f'<tr><td class="keep">{escape_html(stage["stage"])}</td><td class="right">{restarts}</td><td class="right keep">{_span(expected)}</td>'
+        f'<td class="sparse" style="width:45%">{bar}</td><td class="right keep">{rollback}</td></tr>'
+    )
+
+
+def _render_stage(stage: Mapping[str, Any]) -> str:
+    of_nodes = [task for task in stage["tasks"] if task["node"]]
+    common = list_common_lines(of_nodes)
+    shared = f"<p>{escape_html(of_nodes[0]['does'])}</p>" if of_nodes else ""
+    shared += f'<p class="soft">Each file:</p>{_render_lines(common)}' if common else ""
+    tasks = "".join(_render_task(task, common) for task in stage["tasks"])
+    return f'<section id="{escape_html(stage["stage"])}"><h2>{escape_html(stage["stage"])}</h2>{shared}<ul>{tasks}</ul></section>'
+
+
+def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
+    if task["is_done"]:
+        return f"<li><code>{escape_html(task['id'])}</code> is done.</li>"
+    facts = [] if task["node"] else [escape_html(task["does"])]
+    facts += [f"{task['leaders']} leaders move first."] if task["leaders"] else []
+    facts += (
+        [f"<strong>{task['alone']} partitions have no other replica: they are unavailable meanwhile.</strong>"]
+        if task["alone"]
+        else []
+    )
+    facts += [escape_html(task["last_because"])] if task["last_because"] else []
+    own = [line for line in list_lines(task) if line not in common]
+    return f"<li><code>{escape_html(task['id'])}</code> {' '.join(facts)}{_render_lines(own)}</li>"
+
+
+def _render_lines(lines: Sequence[str]) -> str:
+    return f"<p>{'<br>'.join(f'<code>{escape_html(line)}</code>' for line in lines)}</p>" if lines else ""
+
+
+def _span(seconds: float) -> str:
+    return format_duration(1000 * seconds) if seconds else "0 s"

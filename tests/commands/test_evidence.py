@@ -1,0 +1,170 @@
+"""`kmigrate evidence`: what is in the archive, that no secret is, and that it verifies without anything else."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.commands import evidence, evidence_files
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.journal import FileJournal
+
+ID = "q1Sh-9_ISia_zwGINzRvyQ"
+CANARY = "hunter22-canary"
+KAFKA_SECRET = "kafka-canary-99"
+FILE = f"""\
+name: sim
+cluster_id: {ID}
+zookeeper: {{conn_id: zk}}
+kafka: {{conn_id: kafka}}
+hosts: {{driver: agent, properties: /etc/kafka/server.properties, ssh_conn_id: ssh}}
+brokers: [{{id: 0, host: kafka0, port: 9092}}]
+controllers: [{{id: 3000, host: ctl0, port: 9093, log_dir: /var/lib/kraft}}]
+notify: [{{notifier: a.B, arguments: {{to: {CANARY}}}}}]   # comment with {CANARY}
+"""
+ORIGINAL = f"""\
+broker.id=0
+listeners=PLAINTEXT://kafka0:9092
+zookeeper.connect=zk1:2181
+log.dirs=/var/lib/kafka
+ssl.keystore.password={CANARY}
+"""
+CONNECTIONS = {
+    "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1:2181"},
+    "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka0:9092", "sasl.password": KAFKA_SECRET}},
+    "ssh": {"conn_type": "ssh", "login": "kmigrate"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """kmigrate's folder after a run, beside the cluster file and the exported connections."""
+    monkeypatch.chdir(tmp_path)
+    Path("sim.yaml").write_text(FILE)
+    Path("c.json").write_text(json.dumps(CONNECTIONS))
+    Path("key").write_text("0123456789abcdef0123\n")
+    spec = load("sim.yaml")
+    backup = BackupStore(tmp_path / "folder" / "backup", "sim", ID)
+    backup.keep_original(spec.brokers[0], ORIGINAL)
+    backup.keep_version("3.9-IV0")
+    for run in ("dag/one", "dag/two"):
+        name = f"{run.replace('/', '_')}.jsonl"
+        journal = FileJournal(tmp_path / "folder" / "journal" / "sim" / name, run, lambda: 100.0)
+        journal.begin()
+        journal.write("act", "broker 0 to kraft", "restart: it", modes={"0": "migration"})
+    pages = tmp_path / "folder" / "preflight" / "sim"
+    pages.mkdir(parents=True)
+    (pages / "plan.json").write_text("{}")
+    return tmp_path / "folder"
+
+
+def run(*words: str) -> int:
+    return evidence.main(["sim.yaml", "-o", "e.zip", "--connections", "c.json", "--folder", "folder", *words])
+
+
+def test_everything_is_in_it_but_no_secret_and_it_verifies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--key", "key") == 0
+    shown = capsys.readouterr().out
+    assert "signed" in shown
+    assert "Not in it: Audits: the cluster file has no `audit`." in shown
+    data = Path("e.zip").read_bytes()
+    assert CANARY.encode() not in data
+    assert KAFKA_SECRET.encode() not in data
+    with zipfile.ZipFile("e.zip") as archive:
+        names = archive.namelist()
+        before = archive.read("files/broker-0/before.properties").decode()
+        after = archive.read("files/broker-0/after.properties").decode()
+        timings = json.loads(archive.read("timings.json"))
+    assert {"cluster-file.json", "plan/plan.json", "versions.json", "gates.json", "approvals.json", "index.html"} <= set(names)
+    assert {"journals/dag_one.jsonl", "journals/dag_two.jsonl", "files/controller-3000/after.properties"} <= set(names)
+    assert "zookeeper.connect=zk1:2181" in before
+    assert "ssl.keystore.password=" in before
+    assert "process.roles=broker" in after
+    assert [item["run"] for item in timings["runs"]] == ["dag/one", "dag/two"]
+    assert evidence.main(["verify", "e.zip", "--key", "key"]) == 0
+    assert "files are as they were written." in capsys.readouterr().out
+
+
+def test_one_changed_byte_is_refused_by_name_and_ends_with_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run()
+    data = Path("e.zip").read_bytes()
+    assert evidence.main(["verify", "e.zip"]) == 0
+    assert "It is not signed" in capsys.readouterr().out
+    Path("e.zip").write_bytes(data.replace(b"zookeeper.connect=zk1", b"zookeeper.connect=zk2", 1))
+    assert evidence.main(["verify", "e.zip", "-o", "json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "files/broker-0/" in problem
+
+
+@pytest.mark.parametrize("secret", [CANARY, KAFKA_SECRET])
+def test_a_secret_in_a_journal_stops_it_before_anything_is_written(
+    folder: Path, secret: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "journal" / "sim" / "dag_one.jsonl").open("a") as journal:
+        journal.write(json.dumps({"kind": "done", "text": f"password {secret}"}) + "\n")
+    assert run() == 1
+    said = capsys.readouterr().err
+    assert "File journals/dag_one.jsonl holds a secret of" in said
+    assert secret not in said
+    assert not Path("e.zip").exists()
+
+
+def test_only_the_run_that_was_named(folder: Path) -> None:
+    assert run("--run", "one") == 0
+    with zipfile.ZipFile("e.zip") as archive:
+        assert [name for name in archive.namelist() if name.startswith("journals/")] == ["journals/dag_one.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--run", "none"], 1, "There is no journal of run none"),
+        (["--key", "short"], 1, "16 are the least"),
+        (["--key", "absent"], 2, "cannot read absent"),
+        (["--connections", "absent.json"], 1, "absent.json"),
+    ],
+)
+def test_a_refusal_writes_nothing(
+    folder: Path, words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("short").write_text("x" * 15)
+    assert run(*words) == code
+    assert said in capsys.readouterr().err
+    assert not Path("e.zip").exists()
+
+
+def test_an_archive_that_exists_stays_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("e.zip").write_text("mine")
+    Path("c.json").unlink()
+    assert run() == 1
+    assert "e.zip exists already. Nothing was written." in capsys.readouterr().err
+    assert Path("e.zip").read_text() == "mine"
+
+
+def test_what_does_not_fit_into_memory_is_neither_written_nor_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    monkeypatch.setattr(evidence_files, "MOST_BYTES", 10)
+    assert evidence.main(["verify", "e.zip"]) == 2
+    assert "larger than any archive" in capsys.readouterr().err
+    Path("e.zip").unlink()
+    assert run() == 1
+    assert "Name one run with --run." in capsys.readouterr().err
+    assert not Path("e.zip").exists()
+
+
+def test_an_archive_that_cannot_be_read_is_2(folder: Path) -> None:
+    assert evidence.main(["verify", "absent.zip"]) == 2
+
+
+def test_what_the_backup_does_not_have_is_said_not_to_be_in_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (folder / "backup").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    assert run() == 0
+    assert "Not in it: The file of broker 0, before: " in capsys.readouterr().out

@@ -1,0 +1,65 @@
+"""Disks, certificates, addresses and stops, and what preflight finds of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir
+from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
+from tests.core.preflight_around import Row, environment, everywhere
+from tests.core.preflight_views import NOW, Case, Change, both, spec
+
+DAY, GIB = 86_400.0, 1 << 30
+
+
+def room(usable: int | None, path: str = "/data") -> Change:
+    """Broker 1 has so many bytes left on a directory's disk."""
+    return environment(log_dirs={0: (LogDir("/data"),), 1: (LogDir(path, "", usable),), 2: (LogDir("/data"),)})
+
+
+def two_disks(first: int, second: int) -> Change:
+    """Broker 1 has two directories, in the order of its file."""
+    return environment(
+        log_dirs={0: (LogDir("/data"),), 1: (LogDir("/b", "", second), LogDir("/a/", "", first)), 2: (LogDir("/data"),)}
+    )
+
+
+def certificate(days: float | None) -> Change:
+    """Broker 1's certificate ends in so many days; None: it was not read."""
+    return environment(certificate_ends={0: NOW + 400 * DAY, 1: None if days is None else NOW + days * DAY, 2: inf})
+
+
+def controller_at(host: str) -> Change:
+    """The first controller has this host."""
+
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        first, *others = facts.spec.controllers
+        return spec(controllers=(replace(first, host=host), *others))(view, facts)
+
+    return change
+
+
+TWO = everywhere(log_dirs="/a,/b", inter_broker_protocol_version="3.9")
+ROWS: list[Row] = [
+    ("room enough", room(2 * GIB), []),
+    ("room not reported", room(None), []),
+    ("little room", room(2 * GIB - 1), ["B23"]),
+    ("no room", room(255 << 20), ["B23"]),
+    ("no room in the first of two directories", both(TWO, two_disks(0, 9 * GIB)), ["B23"]),
+    ("no room in the second of two directories", both(TWO, two_disks(9 * GIB, 0)), []),
+    ("no room in the metadata's own directory", both(both(TWO, everywhere(metadata_log_dir="/b")), two_disks(9 * GIB, 0)), ["B23"]),
+    ("the metadata's own directory is not reported", both(both(TWO, everywhere(metadata_log_dir="/m")), two_disks(0, 0)), []),
+    ("a certificate for long", certificate(15.1), []),
+    ("no TLS", certificate(inf), []),
+    ("a certificate that was not read", certificate(None), ["B24"]),
+    ("a certificate that ends within two weeks", certificate(14.9), ["B24"]),
+    ("a certificate that ends before the soak", certificate(1.9), ["B24"]),
+    ("a certificate that ends in a long soak", both(certificate(29.0), spec(policy=Policy(min_soak=30 * DAY))), ["B24"]),
+    ("a controller on localhost", controller_at("localhost"), ["B22"]),
+    ("a controller on 127.0.1.1", controller_at("127.0.1.1"), ["B22"]),
+    ("a controller elsewhere", controller_at("ctl0"), []),
+    ("stops like crashes", everywhere(controlled_shutdown_enable="false"), ["W29"]),
+    ("stops as they should be", everywhere(controlled_shutdown_enable="true"), []),
+]  # fmt: skip

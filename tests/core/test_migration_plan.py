@@ -1,0 +1,218 @@
+"""The plan of a migration, from one observation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster_state.model import Partition
+from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, Policy, StopPoint
+from airflow_provider_kmigrate.core.migration.migration_plan import (
+    describe_drift,
+    list_start_seconds,
+    plan_migration,
+    render_document,
+    require_reviewed_plan,
+)
+from airflow_provider_kmigrate.exceptions import Refused
+from tests.core.plan_facts import BEFORE, DRIFTS, facts_of, tasks_of, with_unit
+from tests.core.preflight_rows import ROWS
+from tests.core.preflight_views import DEFECTS, Case, broker_1, healthy
+
+CANARY = "canary-5up3r-s3cret"
+
+
+def lines_of(plan: Mapping[str, Any], task: str) -> dict[str, tuple[str | None, str | None]]:
+    return {change["key"]: (change["before"], change["after"]) for change in tasks_of(plan)[task]["file"]}
+
+
+class TestWhatIsPlanned:
+    def test_each_node_restarts_in_each_of_its_stages(self) -> None:
+        tasks = tasks_of(plan_migration(facts_of(healthy())))
+        restarted = [name for name, task in tasks.items() if task["node"]]
+        expected = [*(f"controllers.provision_{i}" for i in (3000, 3001, 3002)), *(f"first_roll.broker_{i}" for i in range(3))]
+        expected += [*(f"second_roll.broker_{i}" for i in range(3)), *(f"finalize.controller_{i}" for i in (3000, 3001, 3002))]
+        assert restarted == expected
+        assert not any(task["is_done"] or task["refused"] for task in tasks.values())
+
+    def test_the_lines_of_each_stage_are_those_since_the_stage_before(self) -> None:
+        plan = plan_migration(facts_of(healthy()))
+        assert lines_of(plan, "first_roll.broker_1")["zookeeper.metadata.migration.enable"] == (None, "true")
+        assert lines_of(plan, "second_roll.broker_1")["zookeeper.metadata.migration.enable"] == ("true", None)
+        assert lines_of(plan, "second_roll.broker_1")["process.roles"] == (None, "broker")
+        assert lines_of(plan, "controllers.provision_3001")["node.id"] == (None, "3001")
+        assert set(lines_of(plan, "finalize.controller_3001")) == {"zookeeper.connect", "zookeeper.metadata.migration.enable"}
+
+    def test_the_zookeeper_controller_restarts_last_and_the_plan_says_why(self) -> None:
+        tasks = tasks_of(plan_migration(facts_of(healthy())))
+        assert "ZooKeeper controller" in tasks["first_roll.broker_0"]["last_because"]
+        assert not tasks["first_roll.broker_1"]["last_because"]
+
+    def test_what_a_restart_disturbs_is_counted_or_not_known(self) -> None:
+        view, facts = healthy()
+        alone = Partition("lonely", 0, 2, (2,), (2,))
+        seen = tasks_of(plan_migration(facts_of((replace(view, partitions=(*(view.partitions or ()), alone)), facts))))
+        assert (seen["first_roll.broker_2"]["alone"], seen["first_roll.broker_1"]["alone"]) == (1, 0)
+        assert seen["first_roll.broker_2"]["leaders"] == 1 + sum(p.leader == 2 for p in view.partitions or ())
+        unseen = tasks_of(plan_migration(facts_of((replace(view, partitions=None), facts))))
+        assert unseen["first_roll.broker_2"]["leaders"] is unseen["first_roll.broker_2"]["alone"] is None
+
+    def test_a_file_that_cannot_be_written_says_why(self) -> None:
+        view, facts = healthy()
+        without = tasks_of(plan_migration(replace(facts_of((view, facts)), originals={0: {}, 1: {}})))
+        assert without["first_roll.broker_2"]["refused"] == "the original of broker 2 is not known here"
+        assert "[O06]" in without["first_roll.broker_1"]["refused"], "an empty file is no broker's"
+        mixed = tasks_of(plan_migration(facts_of((view, facts), metadata_version=None)))
+        assert all("inter.broker.protocol.version" in task["refused"] for task in mixed.values() if task["node"])
+
+    def test_no_secret_is_in_it(self) -> None:
+        view, facts = healthy()
+        files = replace(
+            view.broker(1).files, properties={**(view.broker(1).files.properties or {}), "ssl.keystore.password": CANARY}
+        )
+        secret = broker_1(files=files)(view, facts)
+        spec = replace(secret[1].spec, controller_properties={"sasl.jaas.config": CANARY, "x.y.secret": CANARY})
+        plan = plan_migration(facts_of((secret[0], replace(secret[1], spec=spec))))
+        assert CANARY not in json.dumps(plan) + render_document(plan)
+        assert "sasl.jaas.config" in json.dumps(plan), "that it changes is shown"
+
+    @pytest.mark.parametrize("change", [pytest.param(row[1], id=str(row[0])) for row in (*ROWS, *DEFECTS)])
+    def test_whatever_preflight_meets_can_be_planned_and_shown(self, change: Callable[..., Case]) -> None:
+        facts = facts_of(change(*healthy()))
+        plan = plan_migration(facts)
+        assert plan == json.loads(json.dumps(plan)), "JSON values only"
+        shown = render_document(plan)
+        assert all(f"`{task}`" in shown for task in tasks_of(plan))
+
+
+def basis(low: float, expected: float, **counts: int) -> dict[str, float]:
+    return {"low": low, "expected": expected, "high": 600.0, "measured": 0, "starts": 0, "elsewhere": 0, **counts}
+
+
+class TestHowLong:
+    def test_without_a_measurement_a_restart_is_assumed_from_the_replicas_and_the_plan_says_so(self) -> None:
+        view, facts = healthy()
+        partitions = tuple(Partition("orders", number, 0, (0, 1, 2), (0, 1, 2)) for number in range(1000))
+        plan = plan_migration(facts_of((replace(view, partitions=partitions), facts)))
+        assert plan["restart_seconds"] == basis(5.0, 55.0)
+        assert "assumed" in render_document(plan)
+        unread = plan_migration(facts_of((replace(view, partitions=None), facts)))
+        assert unread["restart_seconds"] == basis(5.0, 180.0)
+
+    def test_what_this_cluster_needed_counts(self) -> None:
+        plan = plan_migration(facts_of(healthy(), restart_seconds=[40.0, 20.0, 900.0], start_seconds=[1.0]))
+        assert plan["restart_seconds"] == basis(20.0, 40.0, measured=3)
+        assert tasks_of(plan)["first_roll.broker_1"]["seconds"]["expected"] == 40.0
+
+    def test_before_the_first_restart_the_brokers_last_starts_count(self) -> None:
+        plan = plan_migration(facts_of(healthy(), start_seconds=[4.0, 6.0, 30.0], restarts_elsewhere=[90.0]))
+        assert plan["restart_seconds"] == basis(4.0, 12.0, starts=3)
+        assert tasks_of(plan)["controllers.provision_3001"]["seconds"]["expected"] == 6.0
+        assert "twice the last start" in render_document(plan)
+
+    def test_other_clusters_count_only_while_this_one_has_none(self) -> None:
+        plan = plan_migration(facts_of(healthy(), restarts_elsewhere=[10.0, 30.0]))
+        assert plan["restart_seconds"] == basis(10.0, 20.0, elsewhere=2)
+        assert "the median of 2 of other clusters here" in render_document(plan)
+        own = plan_migration(facts_of(healthy(), restart_seconds=[40.0], restarts_elsewhere=[10.0, 30.0]))
+        assert own["restart_seconds"] == basis(40.0, 40.0, measured=1)
+
+    @pytest.mark.parametrize(
+        ("started", "registered", "seconds"),
+        [(100.0, 106.0, [6.0]), (None, 106.0, []), (100.0, 99.0, []), (100.0, 1000.0, []), (100.0, 700.0, [600.0])],
+    )
+    def test_a_start_is_measured_until_the_broker_registered_itself(
+        self, started: float | None, registered: float, seconds: list[float]
+    ) -> None:
+        view, facts = healthy()
+        view, _ = broker_1(process=replace(view.broker(1).process, started_at=started))(view, facts)
+        assert list_start_seconds(view, {1: registered}, 600.0) == seconds
+
+    def test_only_the_first_of_each_pass_bakes(self) -> None:
+        view, facts = healthy()
+        spec = replace(facts.spec, policy=Policy(canary_bake=1000.0, min_soak=7.0))
+        tasks = tasks_of(plan_migration(facts_of((view, replace(facts, spec=spec)))))
+        baked = [name for name, task in tasks.items() if task["seconds"]["low"] >= 1000.0]
+        assert baked == ["first_roll.broker_0", "second_roll.broker_0"]
+        assert tasks["soak"]["seconds"] == {"low": 7.0, "expected": 7.0, "high": 7.0}
+
+    def test_the_whole_is_the_sum_of_its_stages(self) -> None:
+        plan = plan_migration(facts_of(healthy()))
+        for name in ("low", "expected", "high"):
+            assert plan["seconds"][name] == pytest.approx(sum(task["seconds"][name] for task in tasks_of(plan).values()))
+
+    def test_what_waits_for_a_person_or_a_time_is_named_not_counted(self) -> None:
+        view, facts = healthy()
+        spec = replace(facts.spec, windows=("01:00-05:00",), stop_after=(StopPoint.HYBRID,))
+        named = " ".join(plan_migration(facts_of((view, replace(facts, spec=spec))))["uncounted"])
+        assert "01:00-05:00" in named
+        assert "hybrid" in named
+
+    def test_the_point_of_no_return_is_the_first_task_without_a_rollback(self) -> None:
+        plan = plan_migration(facts_of(healthy()))
+        assert plan["point_of_no_return"] == "finalize.controller_3000"
+        assert [stage["stage"] for stage in plan["stages"] if stage["rollback_seconds"] is None] == ["finalize"]
+
+    def test_who_must_approve_is_said(self) -> None:
+        view, facts = healthy()
+        spec = replace(facts.spec, approvers=ApproverSpec(("ann", "bob", "cyd"), required=2))
+        assert "2 of ann, bob, cyd must approve" in render_document(plan_migration(facts_of((view, replace(facts, spec=spec)))))
+
+
+class TestDrift:
+    @pytest.mark.parametrize("name", DRIFTS)
+    def test_each_input_that_changes_is_named_and_changes_the_fingerprint(self, name: str) -> None:
+        facts, sentence = DRIFTS[name]
+        saved, now = plan_migration(BEFORE), plan_migration(facts)
+        assert sentence in describe_drift(saved, now)
+        assert saved["fingerprint"] != now["fingerprint"]
+        with pytest.raises(Refused) as refused:
+            require_reviewed_plan(now, saved["fingerprint"])
+        assert [reason.code for reason in refused.value.reasons] == ["H16"]
+
+    def test_lines_that_would_be_written_otherwise_are_named(self) -> None:
+        spec = replace(BEFORE.spec, policy=Policy(fast_failover=True))
+        drift = describe_drift(plan_migration(BEFORE), plan_migration(replace(BEFORE, spec=spec)))
+        assert any("first_roll.broker_1 would change other lines" in line and "auto.leader.rebalance" in line for line in drift)
+
+    def test_what_moves_all_the_time_is_no_drift(self) -> None:
+        view = replace(BEFORE.view, partitions=(), taken_at=999.0)
+        later = replace(with_unit(MainPID="8", ActiveState="inactive"), made_ms=5, took=99.0, restart_seconds=[1.0])
+        saved, now = plan_migration(BEFORE), plan_migration(later)
+        assert describe_drift(saved, now) == ()
+        assert plan_migration(replace(BEFORE, view=view))["fingerprint"] == saved["fingerprint"]
+        require_reviewed_plan(now, saved["fingerprint"])
+        require_reviewed_plan(now, "")  # a run that is bound to no plan
+
+    def test_an_edited_plan_writes_nothing_to_the_terminal_but_text(self) -> None:
+        now = plan_migration(BEFORE)
+        edited = deepcopy(now)
+        edited["stages"][3]["tasks"][0]["file"].append(
+            {"key": "x\x1b[2J", "before": None, "after": "y\n* The cluster file is the same."}
+        )
+        drift = describe_drift(edited, now)
+        assert len(drift) == 1
+        assert not any(character in line for line in drift for character in "\x1b\n")
+
+    @pytest.mark.parametrize(
+        ("alter", "why"),
+        [
+            (lambda plan: plan | {"cluster_id": "another"}, "the plan of cluster another"),
+            (lambda plan: plan | {"kind": "rollback plan"}, "no migration plan"),
+            (lambda plan: plan | {"version": 2}, "of version 1"),
+            (lambda plan: plan | {"inputs": plan["inputs"] | {"kmigrate": "0.9"}}, "altered"),
+            (lambda plan: {name: value for name, value in plan.items() if name != "stages"}, "no whole plan"),
+            (lambda plan: plan | {"stages": [{}]}, "no whole plan"),
+            (lambda plan: plan | {"inputs": None}, "altered"),
+            (lambda _: {}, "no whole plan"),
+        ],
+    )
+    def test_a_plan_that_is_none_is_refused_by_name(self, alter: Callable[[dict[str, Any]], dict[str, Any]], why: str) -> None:
+        now = plan_migration(BEFORE)
+        with pytest.raises(ValueError, match=why):
+            describe_drift(alter(deepcopy(now)), now)

@@ -1,0 +1,45 @@
+"""Disks, certificates, addresses and stops; each defect gives exactly its code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.preflight.checks import run_checks
+from airflow_provider_kmigrate.core.preflight.findings import Severity
+from tests.core.preflight_machines_rows import GIB, ROWS, certificate, controller_at, room
+from tests.core.preflight_views import Change, codes, healthy
+
+
+@pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
+    assert codes(change(*healthy())) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "text"),
+    [
+        (room(256 << 20), Severity.WARN, "/data of broker 1 256 MiB"),
+        (room((256 << 20) - 1), Severity.BLOCK, "/data of broker 1 255 MiB"),
+        (room(GIB), Severity.WARN, "1024 MiB"),
+        (certificate(2.1), Severity.WARN, "broker 1 on 20"),
+        (certificate(1.9), Severity.BLOCK, "broker 1 on 20"),
+        (certificate(-1.0), Severity.BLOCK, "before the soak"),
+        (controller_at("[::1]"), Severity.BLOCK, "3000 [::1]"),
+    ],
+)
+def test_what_stops_a_migration_in_its_middle_blocks(change: Change, severity: Severity, text: str) -> None:
+    (found,) = run_checks(*change(*healthy()))
+    assert found.severity is severity
+    assert text in found.reason.text
+
+
+def test_a_cluster_of_one_machine_may_have_its_own_address() -> None:
+    view, facts = healthy()
+    brokers, controllers = (
+        tuple(replace(node, host=f"127.0.0.{place}") for place, node in enumerate(nodes, start))
+        for start, nodes in ((1, facts.spec.brokers), (11, facts.spec.controllers))
+    )
+    local = replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
+    assert "B22" not in codes((view, local))

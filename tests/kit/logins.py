@@ -1,0 +1,108 @@
+"""Brokers whose only listener is OAUTHBEARER or Kerberos: their keys, and the restart that brings these into force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from tests.kit import kdc, token_server
+from tests.kit.kdc import Kdc
+from tests.kit.localcluster.agents import agent_of
+from tests.kit.localcluster.plan import Plan
+from tests.kit.token_server import TokenServer
+
+NAME = "localhost"  # by which Java's Kerberos knows the loopback address
+SECRETS = {"broker": "canary-b0bb1e", "kmigrate": "canary-c0ffee"}
+_JAAS = "org.apache.kafka.common.security"
+_REPLACED = {"listeners", "advertised.listeners", "inter.broker.listener.name"}
+
+
+def oauth_keys(server: TokenServer) -> dict[str, str]:
+    """Of brokers that get tokens from this server, and take those that it has signed."""
+    prefix = "listener.name.only.oauthbearer"
+    login = f'clientId="broker" clientSecret="{SECRETS["broker"]}" scope="kafka"'
+    return {
+        f"{prefix}.sasl.jaas.config": f"{_JAAS}.oauthbearer.OAuthBearerLoginModule required {login};",
+        f"{prefix}.sasl.login.callback.handler.class": f"{_JAAS}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        f"{prefix}.sasl.server.callback.handler.class": f"{_JAAS}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": server.url,
+        "sasl.oauthbearer.jwks.endpoint.url": server.jwks.as_uri(),
+        "sasl.oauthbearer.expected.issuer": token_server.ISSUER,
+        "sasl.oauthbearer.expected.audience": token_server.AUDIENCE,
+    }
+
+
+def oauth_client(bootstrap: str, server: TokenServer, secret: str = SECRETS["kmigrate"]) -> dict[str, str]:
+    """kmigrate's properties: client credentials."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": server.url,
+        "sasl.oauthbearer.client.id": "kmigrate",
+        "sasl.oauthbearer.client.secret": secret,
+        "sasl.oauthbearer.scope": "kafka",
+    }
+
+
+def kerberos_keys(realm: Kdc) -> dict[str, str]:
+    """Of nodes that all have the one principal of their address."""
+    keytab = realm.add(f"kafka/{NAME}")
+    options = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/{NAME}@{kdc.REALM}"'
+    login = f"com.sun.security.auth.module.Krb5LoginModule required {options};"
+    return {"listener.name.only.gssapi.sasl.jaas.config": login, "sasl.kerberos.service.name": "kafka"}
+
+
+def kerberos_client(bootstrap: str, keytab: Path | None) -> dict[str, str]:
+    """kmigrate's properties; without a keytab the ticket cache counts."""
+    properties = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    return {**properties, **({"sasl.kerberos.keytab": str(keytab)} if keytab else {})}
+
+
+def bootstrap_of(plan: Plan) -> str:
+    """The brokers' addresses, by the name in their principals."""
+    return ",".join(f"{NAME}:{node.port}" for node in plan.brokers)
+
+
+def restart_with_sole_listener(
+    plan: Plan, mechanism: str, keys: Mapping[str, str], token: int, switches: Sequence[str] = ()
+) -> None:
+    """Every broker's only listener gets SASL, and no other is left; `switches`: for every node's JVM, controllers too."""
+    for node in (*plan.brokers, *plan.controllers):
+        _set_switches(Path(plan.agent_config(node.id)), switches)
+    for node in plan.brokers:
+        with agent_of(node, plan.cluster_id) as host:
+            host.put_properties(node, _with_sole_listener(host.read_properties(node), node, mechanism, keys), token)
+            host.stop(node, token)
+    for node in plan.brokers:
+        with agent_of(node, plan.cluster_id) as host:
+            host.start(node, token)
+
+
+def _set_switches(definition: Path, switches: Sequence[str]) -> None:
+    document = json.loads(definition.read_text())
+    for role in document["roles"].values():
+        program, *words = role["process"]["start"]
+        role["process"]["start"] = [program, *switches, *(word for word in words if not word.startswith("-Djava.security."))]
+    definition.write_text(json.dumps(document))
+
+
+def _with_sole_listener(text: str, node: NodeSpec, mechanism: str, keys: Mapping[str, str]) -> str:
+    lines = [line for line in text.splitlines() if not _is_replaced(line.partition("=")[0])]
+    lines += [
+        f"listeners=ONLY://{node.endpoint}",
+        f"advertised.listeners=ONLY://{NAME}:{node.port}",
+        "inter.broker.listener.name=ONLY",
+        "listener.security.protocol.map=ONLY:SASL_PLAINTEXT",
+        f"sasl.enabled.mechanisms={mechanism}",
+        f"sasl.mechanism.inter.broker.protocol={mechanism}",
+        *(f"{key}={value}" for key, value in keys.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _is_replaced(key: str) -> bool:
+    return key in _REPLACED or key.startswith(("listener.", "sasl."))

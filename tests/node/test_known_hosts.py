@@ -1,0 +1,93 @@
+"""Host keys of a machine beside those of the file: which are new, which changed, which a fingerprint names."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.node.inventory import Access
+from airflow_provider_kmigrate.node.known_hosts import (
+    compare_keys,
+    fingerprint,
+    judge_keys,
+    name_in_file,
+    read_fingerprints,
+    read_keys,
+)
+
+A, B, C = (base64.b64encode(text).decode() for text in (b"a" * 51, b"b" * 51, b"c" * 51))
+SENT = {"ssh-ed25519": A, "ssh-rsa": B}
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "problem"),
+    [
+        ("", {"ssh-ed25519": A, "ssh-rsa": B}, ""),
+        (f"# Host k found: line 1\nk ssh-ed25519 {A}", {"ssh-rsa": B}, ""),
+        (f"k ssh-ed25519 {A}\nk ssh-rsa {B}", {}, ""),
+        (f"|1|abc=|def= ssh-ed25519 {A}", {"ssh-rsa": B}, ""),  # a hashed name
+        (f"k ssh-ed25519 {C}", {}, "CHANGED"),
+        (f"k ssh-rsa {C}", {}, "CHANGED"),  # no key of it is new then
+        (f"@revoked k ssh-rsa {B}", {}, "@revoked"),
+        (f"k ecdsa-sha2-nistp256 {C}", SENT, ""),
+    ],
+)
+def test_what_is_new_and_what_is_wrong(known: str, new: dict[str, str], problem: str) -> None:
+    machine = compare_keys("k", "k", SENT, known)
+    assert machine.new == new
+    assert problem in machine.problem
+    assert bool(problem) == bool(machine.problem)
+
+
+def test_a_machine_without_a_key_has_a_problem() -> None:
+    assert "sends no host key" in compare_keys("k", "k", {}, f"k ssh-rsa {A}").problem
+
+
+@pytest.mark.parametrize(
+    ("prints", "trusted", "problem"),
+    [
+        ({fingerprint(A)}, {"ssh-ed25519": A}, ""),  # the other key stays unknown
+        ({fingerprint(A), fingerprint(B)}, SENT, ""),
+        ({fingerprint(C)}, {}, "none of its keys"),
+        (set(), {}, "none of its keys"),
+    ],
+)
+def test_only_keys_with_a_fingerprint_that_came_another_way_are_trusted(
+    prints: set[str], trusted: dict[str, str], problem: str
+) -> None:
+    chosen, said = judge_keys(compare_keys("k", "k", SENT, ""), {"k": frozenset(prints)})
+    assert (chosen, problem in said, bool(said)) == (trusted, True, bool(problem))
+
+
+def test_a_known_key_with_another_fingerprint_than_was_given_is_a_problem() -> None:
+    assert judge_keys(compare_keys("k", "k", {"ssh-rsa": B}, f"k ssh-rsa {B}"), {"k": frozenset({fingerprint(A)})})[1]
+
+
+def test_a_fingerprint_is_as_ssh_prints_it() -> None:
+    key = "AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"  # GitHub's, as its documentation shows it
+    assert fingerprint(key) == "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"
+
+
+@pytest.mark.parametrize("line", ["k ssh-rsa ***", "k ssh-rsa AAA"])
+def test_what_is_no_key_is_not_written(line: str) -> None:
+    with pytest.raises(Failed, match="none"):
+        read_keys(line)
+
+
+def test_lines_of_other_forms_are_left_out() -> None:
+    assert read_keys(f"# k:22 SSH-2.0-x\nk ssh-rsa\nk 1024 35 {A}\nk ssh-rsa {B} comment\n") == {"ssh-rsa": B}
+
+
+def test_names_have_their_port() -> None:
+    assert [name_in_file(Access("k")), name_in_file(Access("k", 2222))] == ["k", "[k]:2222"]
+
+
+def test_a_file_of_fingerprints_is_read_as_tools_print_it(tmp_path: object) -> None:
+    path = tmp_path / "prints"  # type: ignore[operator]
+    path.write_text(f"k 256 {fingerprint(A)} root@k (ED25519)\nk {fingerprint(B)}\n\nother x\n")
+    assert read_fingerprints(path) == {"k": frozenset({fingerprint(A), fingerprint(B)})}
+    path.write_text("k MD5:00\n")
+    with pytest.raises(Refused, match="M06"):
+        read_fingerprints(path)

@@ -1,0 +1,244 @@
+"""A real JVM application with the old consumer, cut over to its KafkaConsumer build under load and back: no record lost or skipped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.run import StepContext
+from benchmarks import direct
+from tests.kit.account import kafka_of, log_dirs
+from tests.kit.judge import TOPIC, Acknowledged, Foreign
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
+from tests.old_consumer import jvm_instance
+from tests.old_consumer.jvm_application import Account, JvmApplication, Load, Record
+from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45), pytest.mark.timeout(300)]
+PARTITIONS = 8
+OLD, PLAIN = MemberKind.ZOOKEEPER, MemberKind.KAFKA
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with lent(tmp_path_factory.mktemp("cutover"), Shape(name="cutover", brokers=1, controllers=1)) as there:
+        yield there
+
+
+class Running:
+    """The application under load, and the tool beside it."""
+
+    def __init__(self, cluster: LocalCluster, application: JvmApplication, load_: Load) -> None:
+        self.cluster, self.application, self.load = cluster, application, load_
+        self._runs = 0
+
+    def observe(self) -> GroupSeen:
+        hosts, _, chroot = self.cluster.zookeeper.partition("/")
+        with ZooKeeper(ZooKeeperSettings(hosts, f"/{chroot}" if chroot else "")) as zk:
+            group = self.application.group
+            return seen(zk, {"bootstrap.servers": self.cluster.bootstrap}, [group])[group]
+
+    def kinds(self) -> list[MemberKind]:
+        return [member.kind for member in self.observe().members or ()]
+
+    @contextmanager
+    def context(self) -> Iterator[StepContext]:
+        """Of a new run."""
+        self._runs += 1
+        spec = replace(load(self.cluster.spec_path), groups=(self.application.spec(),))
+        with direct.context(self.cluster, f"{self.application.group}-{self._runs}", spec=spec) as context:
+            try:
+                yield context
+            finally:
+                context.fence.release()
+
+    def cut_over(self) -> str:
+        with self.context() as context:
+            return getattr(direct.step(context, "cutover", group=self.application.group), "text", "")
+
+    def roll_back(self) -> None:
+        with self.context() as context:
+            goal = Goal.ZOOKEEPER_CONSUMERS
+            direct.step(context, "roll back group", group=self.application.group, goal=goal)
+
+    def refused(self) -> list[str]:
+        with pytest.raises(Refused) as refused:
+            self.cut_over()
+        return [reason.code for reason in refused.value.reasons]
+
+    def settle(self) -> Account:
+        """The load ends, all is processed, and the account is made."""
+        self.load.stop()
+        wait_until(lambda: self.load.acked <= self.application.processed().keys(), "everything is processed")
+        return self.application.account(self.load.acked)
+
+
+@pytest.fixture
+def running(cluster: LocalCluster, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts the application under load, by its group's name; everything ends with the test."""
+    ends: list[Callable[[], None]] = []
+
+    def start(group: str, version: str = LATEST, **fields: object) -> Running:
+        properties = {"bootstrap.servers": cluster.bootstrap}
+        topics = {group, *filter(None, str(fields.get("new_topics", "")).split(","))}
+        create_topics(properties, [TopicPlan(topic, PARTITIONS, 1) for topic in topics])
+        application = JvmApplication(
+            tmp_path / group, cluster.bootstrap, cluster.zookeeper, group, group, version=version, **fields
+        )  # type: ignore[arg-type]
+        application.prepare()
+        ends.append(application.end)
+        application.switch_all("zookeeper")
+        load_ = Load(cluster.bootstrap, group, PARTITIONS).__enter__()
+        ends.append(load_.stop)
+        there = Running(cluster, application, load_)
+        wait_until(lambda: there.kinds() == [OLD] * application.instances and bool(application.processed()), "it consumes")
+        return there
+
+    yield start
+    for end in reversed(ends):
+        with suppress(OSError):
+            end()
+
+
+def check_nothing_lost(account: Account) -> None:
+    assert account.acked > 0
+    assert (account.lost, account.skipped) == (0, 0), account
+    assert account.repeated <= account.uncommitted, account
+
+
+@pytest.mark.parametrize("version", [LATEST, pytest.param(BEFORE_1_0, marks=pytest.mark.long)])
+def test_there_and_back_under_load(running: Callable[..., Running], version: str) -> None:
+    there = running(f"there-{version.replace('.', '-')}", version)
+    said = there.cut_over()
+    assert "was stopped for" in said
+    assert there.kinds() == [PLAIN, PLAIN]
+    there.roll_back()
+    assert there.kinds() == [OLD, OLD]
+    account = there.settle()
+    check_nothing_lost(account)
+    assert account.repeated == 0, "every instance ended in order, with everything committed"
+
+
+@pytest.mark.long
+def test_a_judge_that_shares_no_line_with_kmigrate_says_the_same(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The application reads what Kafka's own producer writes, beside Kafka's own consumer."""
+    with closing(Foreign(kafka_of(cluster, tmp_path / "foreign"), rate=100)) as foreign:
+        foreign.create_topic(PARTITIONS)
+        foreign.start()
+        application = JvmApplication(tmp_path / "judged", cluster.bootstrap, cluster.zookeeper, "judged", TOPIC)
+        application.prepare()
+        there = Running(cluster, application, Load(cluster.bootstrap, TOPIC, PARTITIONS))
+        try:
+            application.switch_all("zookeeper")
+            wait_until(lambda: there.kinds() == [OLD, OLD] and bool(application.processed()), "it consumes")
+            there.cut_over()
+            there.roll_back()
+            foreign.stop()
+            acked: set[Record] = {(TOPIC, *place) for place in Acknowledged.read(foreign.lines("producer")).values}
+            wait_until(lambda: acked <= application.processed().keys(), "everything is processed")
+        finally:
+            application.end()
+        check_nothing_lost(application.account(acked))
+        judgement = foreign.judge(log_dirs(cluster))
+    assert (judgement.problems, judgement.doubts) == ((), ())
+    assert judgement.acknowledged == len(acked)
+
+
+@pytest.mark.long
+def test_a_new_version_that_reads_another_topic_is_turned_back(running: Callable[..., Running]) -> None:
+    there = running("other", new_topics="other,surprise")
+    assert there.refused() == ["K69", "K93"]
+    assert there.kinds() == [OLD, OLD]
+    check_nothing_lost(there.settle())
+
+
+@pytest.mark.long
+def test_an_instance_that_something_else_starts_again_turns_it_back(running: Callable[..., Running]) -> None:
+    there = running("revived")
+    with revived(there.application, there.application.names[1]):
+        assert there.refused() == ["K69", "K91"]
+    wait_until(lambda: there.kinds() == [OLD, OLD], "both run as before")
+    check_nothing_lost(there.settle())
+
+
+@pytest.mark.long
+def test_killed_instances_are_cut_over_and_repeat_at_most_what_they_had_not_committed(running: Callable[..., Running]) -> None:
+    """Each keeps its place for its session, in ZooKeeper and then in Kafka."""
+    there = running("killed")
+    for name in there.application.names:
+        (there.application.folder / f"{name}.crash").touch()
+    there.cut_over()
+    there.roll_back()
+    assert there.kinds() == [OLD, OLD]
+    check_nothing_lost(there.settle())
+
+
+@pytest.mark.long
+def test_an_instance_that_sleeps_through_the_cutover_skips_nothing_when_it_wakes(running: Callable[..., Running]) -> None:
+    """Its session ends, the cutover goes on, and the watch finds the instance when it is back."""
+    there = running("asleep")
+    asleep = there.application.names[1]
+    pid = there.application.pid(asleep)
+    (there.application.folder / f"{asleep}.asleep").touch()
+    try:
+        there.cut_over()
+        (there.application.folder / f"{asleep}.asleep").unlink()
+        assert there.kinds() == [PLAIN, PLAIN]
+        os.kill(pid, signal.SIGCONT)
+        with there.context() as context, pytest.raises(Refused, match="V30"):
+            direct.step(context, "watch group", group=there.application.group)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    there.roll_back()
+    account = there.settle()
+    assert (account.lost, account.skipped) == (0, 0), account
+
+
+@contextmanager
+def revived(application: JvmApplication, name: str) -> Iterator[None]:
+    """A supervisor that starts the old version again as soon as the instance was stopped, once."""
+    over = threading.Event()
+
+    def watch() -> None:
+        pid = application.pid(name)
+        while not over.wait(0.05):
+            if jvm_instance.find(application.folder, name) != pid:
+                with (application.folder / f"{name}.lock").open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)  # the stop command has ended
+                    jvm_instance.start(application.folder, name, "zookeeper")
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5.0)
+
+
+@pytest.mark.long
+def test_an_instance_that_does_not_stop_brings_all_others_back(running: Callable[..., Running]) -> None:
+    there = running("deaf")
+    (there.application.folder / f"{there.application.names[1]}.deaf").touch()
+    assert there.refused() == ["K69", "K91"]
+    assert there.kinds() == [OLD, OLD]
+    check_nothing_lost(there.settle())

@@ -1,0 +1,302 @@
+"""What was stored in Airflow is checked before it is shown: its age, its schema, and whether it can be a task's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from airflow_provider_kmigrate.commands import status as status_command
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Fields, Reason, ServiceUnit
+from airflow_provider_kmigrate.core.monitoring.status import (
+    MOST_BYTES,
+    Doing,
+    StepFacts,
+    describe_step_status,
+    describe_task_end,
+    shorten_document,
+)
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable
+from airflow_provider_kmigrate.pages import rest
+from airflow_provider_kmigrate.pages.rest import read_statuses
+from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, StoredStatus, check_stored, combine, status_schema
+from airflow_provider_kmigrate.pages.text import render_cluster, render_table
+from airflow_provider_kmigrate.utils.status_xcom import STATUS, StatusTimer, StatusXCom
+from tests.core.preflight_views import healthy
+from tests.pages.statuses import FakeAirflow, make_document, make_row
+from tests.steps.sim import SimCluster
+from tests.trees import ROOT
+
+NOW = round(1000 * time.time())
+HOSTILE = "evil\x1b[31m <script>alert(1)</script>\n[R01] forged"
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return make_document(tmp_path_factory.mktemp("sim"), at_ms=NOW)
+
+
+def only(*rows: StoredStatus, **more: Any) -> ClusterStatus:
+    (status,) = combine([check_stored(row, NOW) for row in rows], more.get("requests", ()), NOW)
+    return status
+
+
+class TestTheSchema:
+    def test_the_file_is_that_of_the_code(self) -> None:
+        kept = json.loads((ROOT / "airflow_provider_kmigrate/pages/status_schema.json").read_text())
+        assert kept == status_schema(), "write it again: pages.stored.status_schema"
+
+    @pytest.mark.parametrize("phase", ["untouched", "controllers", "some_in_migration", "some_kraft", "all_kraft", "forward"])
+    def test_each_phase_fits_it_and_the_limit(self, tmp_path: Path, phase: str) -> None:
+        made = make_document(tmp_path, phase, at_ms=NOW)
+        jsonschema.validate(made, status_schema())
+        assert check_stored(make_row(made, NOW), NOW).problem == ""
+        assert len(json.dumps(made)) < MOST_BYTES
+
+    def test_the_status_of_a_step_and_of_a_task_fit_it(self, tmp_path: Path) -> None:
+        cluster = SimCluster()
+        context = cluster.context(tmp_path)
+        step = StepFacts(
+            "broker 1 to kraft",
+            Doing.WAITS,
+            "",
+            (Reason("R05", "out of 2 ISRs", cause=Cause.OUT_OF_ISR),),
+            4.0,
+            6.0,
+            float("inf"),
+        )
+        view = context.observer.observe(~type(step.fields)(0))
+        for made in (
+            describe_step_status(context.spec, view, NOW / 1000, replace(step, fields=~type(step.fields)(0))),
+            describe_step_status(context.spec, view, NOW / 1000, step),
+            describe_task_end(context.spec, NOW / 1000, step),
+        ):
+            json.loads(json.dumps(made, allow_nan=False))
+            jsonschema.validate(made, status_schema())
+            assert check_stored(make_row(made, NOW), NOW).problem == ""
+
+    def test_no_secret_of_a_nodes_file_or_unit_is_in_it(self) -> None:
+        view, facts = healthy(3)
+        canary = "canary-5up3r-s3cret"
+        broker = view.broker(1)
+        files = replace(broker.files, properties={**(broker.files.properties or {}), "ssl.keystore.password": canary})
+        unit = ServiceUnit({"Id": "kafka.service", "Environment": canary, "ExecStart": canary})
+        broker = replace(broker, files=files, process=replace(broker.process, unit=unit))
+        step = StepFacts("broker 1 to kraft", Doing.WAITS, fields=Fields.POSITION)
+        made = describe_step_status(facts.spec, replace(view, brokers={**view.brokers, 1: broker}), NOW / 1000, step)
+        assert "kafka.service" in json.dumps(made), "the unit's name was read from where the secret stands, too"
+        assert canary not in json.dumps(made)
+
+    def test_a_large_one_is_cut_to_the_limit_and_says_so(self, document: dict[str, Any]) -> None:
+        nodes = [document["nodes"][0] | {"node": f"broker {number}", "is_well": number != 7} for number in range(200)]
+        alarms = [{"code": "R01", "text": "x" * 3000, "means": "m" * 900, "do": "d" * 900, "is_certain": True}] * 60
+        short = shorten_document(document | {"nodes": nodes, "alarms": alarms})
+        assert len(json.dumps(short).encode()) <= MOST_BYTES
+        assert [node["node"] for node in short["nodes"]] == ["broker 7"], "what is not well stays"
+        assert short["left_out"] >= 199
+        jsonschema.validate(short, status_schema())
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "text": ("hello", "no JSON"),
+    "a number": (7, "malformed"),
+    "none": (None, "malformed"),
+    "another kind": ({"kind": "migration plan"}, "malformed"),
+    "another cluster": ({"cluster": "prod"}, "another cluster"),
+    "another version": ({"version": 1}, "malformed"),
+    "more than the schema": ({"script": "<script>"}, "malformed"),
+    "a wrong type": ({"nodes": "all well"}, "malformed"),
+    "a level of no one": ({"rollback": {"level": "perfect", "text": "", "seconds": 0, "loses": [], "reasons": []}}, "malformed"),
+    "of the future": ({"at_ms": NOW + 7_200_000}, "differ"),
+    "a copy of yesterday's": ({"at_ms": NOW - 86_400_000}, "differ"),
+    "too large": ({"unread": ["x" * MOST_BYTES]}, "larger"),
+    "deep": ("[" * 100_000, "no JSON"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_cannot_be_a_tasks_own_is_shown_as_such_and_nothing_of_it(document: dict[str, Any], broken: str) -> None:
+    change, problem = BROKEN[broken]
+    value = document | change if isinstance(change, dict) else change
+    status = only(make_row(value, NOW), make_row(document, NOW - 60_000, task_id="earlier"))
+    assert problem in status.problems[0].problem
+    assert status.light is Light.LOOK, "the valid one of before is shown, and it is not well"
+    shown = render_cluster(status)
+    assert "A stored status of kmigrate_watch__sim/watch is not shown" in shown
+    assert "<script>" not in shown
+    assert only(make_row(value, NOW)).light is Light.UNKNOWN
+
+
+class TestTheLight:
+    def test_a_good_one_is_well(self, document: dict[str, Any]) -> None:
+        assert only(make_row(document, NOW)).light is Light.WELL
+
+    def test_older_than_an_hour_it_says_nothing_of_now(self, document: dict[str, Any]) -> None:
+        then = NOW - 3_600_001
+        status = only(make_row(document | {"at_ms": then}, then))
+        assert status.light is Light.OLD
+        assert "older than an hour" in render_cluster(status)
+        assert only(make_row(document | {"at_ms": then + 2}, then + 2)).light is Light.WELL
+
+    def test_an_alarm_wants_an_operator(self, document: dict[str, Any]) -> None:
+        alarm = {"code": "R01", "text": "Broker 1 does not answer.", "means": "m", "do": "Start it.", "is_certain": True}
+        status = only(make_row(document | {"alarms": [alarm]}, NOW))
+        assert status.light is Light.ACT
+        assert render_cluster(status).index("[R01]") < render_cluster(status).index("Rollback")
+
+    def test_what_was_not_judged_is_not_well(self, document: dict[str, Any]) -> None:
+        assert only(make_row(document | {"rollback": None}, NOW)).light is Light.LOOK
+        assert only(make_row(document | {"unread": ["the partitions"]}, NOW)).light is Light.LOOK
+        degraded = document["rollback"] | {"level": "degraded"}
+        assert only(make_row(document | {"rollback": degraded}, NOW)).light is Light.LOOK
+
+    def test_the_judgement_of_the_watch_stands_beside_the_newer_step_of_another_task(self, document: dict[str, Any]) -> None:
+        step = {
+            "name": "broker 1 to kraft", "doing": "waits", "text": "", "reasons": [{"code": "R05", "text": "Broker 1 is out of 2 ISRs."}],
+            "since_ms": NOW - 4_000, "usual_seconds": 6.0, "alarm_seconds": 600.0, "seconds_left": 90.0,
+        }  # fmt: skip
+        of_task = document | {"rollback": None, "alarms": None, "unread": None, "owner": None, "under_way": None, "step": step}
+        rows = make_row(document, NOW - 120_000), make_row(of_task, NOW, "kmigrate_zk_to_kraft__sim", "second_roll.broker_1")
+        status = only(*rows)
+        shown = render_cluster(status)
+        assert "judged by kmigrate_watch__sim/watch, 2 min ago" in shown
+        assert "Broker 1 is out of 2 ISRs. For 4.0 s. Usual: 6.0 s. An alarm after 10 min." in shown
+
+    def test_a_node_that_is_not_well_is_expected_only_while_a_task_works_on_it(self, document: dict[str, Any]) -> None:
+        step = {
+            "name": "broker 1 to kraft", "doing": "waits", "text": "", "reasons": [], "since_ms": NOW,
+            "usual_seconds": None, "alarm_seconds": None, "seconds_left": None,
+        }  # fmt: skip
+        for number, doing, light in ((1, "waits", Light.WELL), (1, "done", Light.LOOK), (2, "waits", Light.LOOK)):
+            nodes = [node | {"is_well": node["node"] != f"broker {number}"} for node in document["nodes"]]
+            of_task = document | {"nodes": nodes, "step": step | {"doing": doing}}
+            assert only(make_row(of_task, NOW)).light is light
+
+    def test_names_of_others_move_no_cursor(self, document: dict[str, Any]) -> None:
+        alarm = {"code": "R01", "text": HOSTILE, "means": HOSTILE, "do": HOSTILE, "is_certain": True}
+        status = only(make_row(document | {"alarms": [alarm], "phase_text": HOSTILE}, NOW))
+        for shown in (render_cluster(status), render_table([status])):
+            assert "\x1b" not in shown
+            assert not any(line.startswith("[R01] forged") for line in shown.splitlines())
+
+
+class TestByRest:
+    @pytest.fixture
+    def airflow(self, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> FakeAirflow:
+        monkeypatch.setenv(rest.TOKEN, "canary-token")
+        return FakeAirflow([make_row(document, NOW)], dags=("kmigrate_watch__sim", "kmigrate_preflight__late"))
+
+    def read(self, airflow: FakeAirflow, *names: str) -> rest.Answer:
+        return read_statuses("https://airflow.example", names, httpx.MockTransport(airflow))
+
+    def test_it_has_the_token_in_the_header_and_shows_also_who_has_no_status(self, airflow: FakeAirflow) -> None:
+        answer = self.read(airflow)
+        assert [(status.cluster, status.light) for status in answer.clusters] == [("late", Light.UNKNOWN), ("sim", Light.WELL)]
+        assert {request.headers["authorization"] for request in airflow.seen} == {"Bearer canary-token"}
+        assert not any("canary" in str(request.url) for request in airflow.seen)
+
+    def test_a_cluster_that_the_user_may_not_read_is_said_to_be_not_shown(self, airflow: FakeAirflow) -> None:
+        answer = self.read(airflow, "prod")
+        assert answer.clusters == []
+        assert answer.notes == ["Airflow shows no DAG of prod to this user."]
+
+    @pytest.mark.parametrize("code", [401, 403])
+    def test_without_rights_nothing_is_shown(self, airflow: FakeAirflow, code: int) -> None:
+        airflow.status = code
+        with pytest.raises(AuthenticationFailed, match=str(code)):
+            self.read(airflow)
+
+    @pytest.mark.parametrize("failure", ["down", "500", "large", "another API"])
+    def test_an_airflow_that_gives_no_usable_answer_is_said_to(self, airflow: FakeAirflow, failure: str) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            if failure == "down":
+                raise httpx.ConnectTimeout("late", request=request)
+            bodies = {"500": "{}", "large": json.dumps("x" * (5 << 20)), "another API": '{"items": []}'}
+            return httpx.Response(500 if failure == "500" else 200, text=bodies[failure])
+
+        said = {"down": "does not answer", "500": "with 500", "large": "larger than", "another API": "not what its API describes"}
+        with pytest.raises(Unavailable, match=said[failure]):
+            read_statuses("https://airflow.example", (), httpx.MockTransport(answer))
+
+    def test_without_a_token_nothing_is_asked(self, airflow: FakeAirflow, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(rest.TOKEN)
+        with pytest.raises(Failed, match=rest.TOKEN):
+            self.read(airflow)
+        assert airflow.seen == []
+
+    def test_an_answer_that_was_cut_off_is_none(self, airflow: FakeAirflow) -> None:
+        airflow.cut = True
+        with pytest.raises(Unavailable, match="no whole JSON document"):
+            self.read(airflow)
+
+    def test_more_than_is_read_is_said(
+        self, airflow: FakeAirflow, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(rest, "_MOST_PAGES", 1)
+        airflow.rows = [make_row(document, NOW - number, task_id=f"t{number}") for number in range(101)]
+        assert any("the rest was not read" in note for note in self.read(airflow).notes)
+
+    @pytest.mark.parametrize("url", ["http://airflow.example", "ftp://airflow.example", "https://user:pw@airflow.example"])
+    def test_the_token_goes_nowhere_unencrypted(self, airflow: FakeAirflow, url: str) -> None:
+        with pytest.raises(Failed) as error:
+            read_statuses(url, (), httpx.MockTransport(airflow))
+        assert "pw" not in str(error.value)
+        assert airflow.seen == []
+
+    def test_the_command_prints_a_table_or_json_and_its_code(
+        self, airflow: FakeAirflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("airflow_provider_kmigrate.pages.rest.read_statuses", lambda _url, names: self.read(airflow, *names))
+        assert status_command.main(["--airflow-url", "https://airflow.example", "sim"]) == 0
+        assert "A rollback is possible now" in capsys.readouterr().out
+        assert status_command.main(["--airflow-url", "https://airflow.example", "--all"]) == 1, "late has no status"
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["CLUSTER", "no", "ok"]
+        assert status_command.main(["--airflow-url", "https://airflow.example", "--all", "-o", "json"]) == 1
+        assert [json.loads(line)["light"] for line in capsys.readouterr().out.splitlines()] == ["unknown", "well"]
+        monkeypatch.delenv(rest.TOKEN)
+        assert status_command.main(["--airflow-url", "https://airflow.example", "--all"]) == 2
+
+
+class TestTheWriter:
+    def test_one_headline_is_stored_twice_a_minute_and_a_new_one_sooner(self) -> None:
+        timer = StatusTimer()
+        assert [timer.is_due(*at) for at in (("a", 0), ("a", 29), ("a", 30), ("b", 34), ("b", 35), ("b", 64), ("b", 65))] == [
+            True, False, True, False, True, False, True,
+        ]  # fmt: skip
+
+    def test_an_airflow_that_takes_none_is_left_alone_for_minutes_and_ends_no_task(
+        self, tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tries: list[str] = []
+
+        class Down:
+            def xcom_push(self, key: str, value: Any) -> None:
+                tries.append(key)
+                raise ConnectionError(str(value)[:10])
+
+        status, now = StatusXCom(Down()), [1_000.0]
+        monkeypatch.setattr("airflow_provider_kmigrate.utils.status_xcom.time.monotonic", lambda: now[0])
+        for headline, at in (("a", 1_000.0), ("b", 1_100.0), ("c", 1_299.0), ("d", 1_306.0)):
+            now[0] = at
+            status.offer(headline, lambda: document)
+        assert tries == [STATUS] * 2
+
+    def test_a_document_that_cannot_be_made_ends_no_task(self) -> None:
+        StatusXCom(None).offer("a", lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+
+
+def test_only_the_pages_read_the_xcom() -> None:
+    """No gate, approval or permit reads a status; beside the contract of import-linter, nothing names its key."""
+    naming = {
+        str(path.relative_to(ROOT / "airflow_provider_kmigrate"))
+        for path in (ROOT / "airflow_provider_kmigrate").rglob("*.py")
+        if "kmigrate_status" in path.read_text() or re.search(r"import .*\bSTATUS\b", path.read_text())
+    }
+    assert naming == {"utils/status_xcom.py", "pages/rest.py", "pages/database.py"}

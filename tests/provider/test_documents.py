@@ -1,0 +1,53 @@
+"""Documents of tasks as a person reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.groups.move import to_document as groups_document
+from airflow_provider_kmigrate.core.migration.leftovers import Leftover, LeftoverKind, to_document
+from airflow_provider_kmigrate.core.migration.rollback import rollback_document
+from airflow_provider_kmigrate.utils.documents import as_markdown
+from tests.core.views import ZK, cluster
+
+LEFT = to_document([Leftover("ZooKeeper", LeftoverKind.FENCE, "/_kmigrate/c1")], cluster([ZK, ZK, ZK]))
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (LEFT, "| ZooKeeper | fence | `/_kmigrate/c1` | stays: it holds"),
+        (rollback_document((["stop"], ["Kept."]), in_migration=False), "1. stop\n\nKept."),
+        (rollback_document(None, in_migration=True), "no rollback is possible any more"),
+        (groups_document({"billing": "Nothing to do."}, Goal.KAFKA_MODE), "* **billing**: Nothing to do."),
+    ],
+)
+def test_a_document_is_shown_as_markdown(document: dict[str, Any], text: str) -> None:
+    assert text in as_markdown(document)
+
+
+@pytest.mark.parametrize("value", ["1. stop controllers", None, 3, ["x"]])
+def test_what_is_no_document_stays_as_it_is(value: object) -> None:
+    """The Markdown of an older kmigrate, and whatever a DAG of others passes."""
+    assert as_markdown(value) is value
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        LEFT | {"version": 2},
+        LEFT | {"kind": ["leftovers"]},
+        {"kind": "leftovers", "version": 1},
+        LEFT | {"leftovers": [{"where": 1, "what": 2, "path": 3, "stays": 4}]},
+        LEFT | {"leftovers": ["x"]},
+        {"kind": "readiness", "version": 1, "summary": None, "reasons": [], "fingerprint": ""},
+        {"a": "`](http://x)"},
+    ],
+)
+def test_a_document_that_is_not_known_is_shown_as_its_json_and_fails_nothing(document: dict[str, Any]) -> None:
+    shown = as_markdown(document)
+    assert shown.startswith("`{")
+    assert shown.count("`") == 2

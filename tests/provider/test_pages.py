@@ -1,0 +1,254 @@
+"""The pages in Airflow's API server, on Airflow's own database and authentication: who sees what, how old it is, and that nothing acts."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.hitl import HITLDetail
+from airflow.models.xcom import XComModel
+from airflow.sdk import DAG, task
+from airflow.utils.session import create_session
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import delete
+
+from airflow_provider_kmigrate.core.reasons import ENTRIES
+from airflow_provider_kmigrate.pages import database
+from airflow_provider_kmigrate.pages.plugin import KMigratePlugin, serve_pages
+from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
+from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS
+from tests.pages.rules import Tags
+from tests.pages.statuses import make_document
+from tests.steps import phases
+from tests.steps.sim import SimCluster
+from tests.trees import ROOT
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }}"
+ROUTES = ("fleet", "cluster/sim", "dag/kmigrate_watch__sim", "plan/sim", "runbook/G05")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return make_document(tmp_path_factory.mktemp("sim"))
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    cluster = SimCluster()
+    context = cluster.context(tmp_path_factory.mktemp("plan"))
+    phases.untouched(cluster, context)
+    return plan_from_here(context, observe_preflight(context))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stored(airflow_db: None) -> None:
+    """No status and no request of another file's tests, whose runs are of a cluster with the same name."""
+    with create_session() as session:
+        session.execute(delete(XComModel))
+        session.execute(delete(HITLDetail))
+    database.kept.clear()
+
+
+@pytest.fixture
+def store(run_dag: Callable[..., Any]) -> Iterator[Callable[..., None]]:
+    """A task of this DAG stores this XCom now, in place of what the earlier tests stored there."""
+
+    def put(value: Any, dag_id: str = "kmigrate_watch__sim", key: str = STATUS) -> None:
+        with DAG(dag_id, schedule=None) as dag:
+
+            @task
+            def watch(ti: Any = None) -> None:
+                ti.xcom_push(key=key, value=value | {"at_ms": round(1000 * time.time())} if "at_ms" in value else value)
+
+            watch()
+        run_dag(dag)
+        database.kept.clear()
+
+    yield put
+    database.kept.clear()
+
+
+@pytest.fixture
+def pages(api: TestClient) -> TestClient:
+    """The pages where Airflow mounts them; `api` has started Airflow's authentication."""
+    parent = FastAPI()
+    parent.mount("/kmigrate", serve_pages)
+    return TestClient(parent)
+
+
+def log_in(pages: TestClient, role: str | None = "viewer") -> None:
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=f"user-{role}", role=role))
+    pages.headers["Authorization"] = f"Bearer {token}"
+
+
+def read(pages: TestClient, route: str, code: int = 200) -> str:
+    answer = pages.get(f"/kmigrate/{route}")
+    assert answer.status_code == code, answer.text[:500]
+    return answer.text
+
+
+class TestRights:
+    @pytest.mark.parametrize("route", ROUTES)
+    def test_without_a_login_nothing_is_served(self, pages: TestClient, route: str) -> None:
+        assert "sim" not in read(pages, route, 401)
+        pages.headers["Authorization"] = "Bearer forged"
+        assert "sim" not in read(pages, route, 403)
+
+    def test_a_user_without_rights_sees_no_cluster(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document)
+        log_in(pages, None)
+        assert "sim" not in read(pages, "fleet")
+        no_right, none_there = read(pages, "cluster/sim", 403), read(pages, "cluster/none", 403)
+        assert no_right == none_there, "it is not said whether there is such a cluster"
+        for route in ("plan/sim", "dag/kmigrate_watch__sim"):
+            assert "sim" not in read(pages, route, 403)
+
+    def test_rights_are_those_of_each_dag(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store(document)
+        store(document | {"cluster": "secret"}, "kmigrate_watch__secret")
+        log_in(pages)
+        assert "/cluster/secret" in read(pages, "fleet")
+        manager = get_auth_manager()
+        monkeypatch.setattr(manager, "get_authorized_dag_ids", lambda **_: {"kmigrate_watch__sim"})
+        assert "secret" not in read(pages, "fleet"), "although what was read is still kept for others"
+        assert "/cluster/sim" in read(pages, "fleet")
+        read(pages, "cluster/secret", 403)
+        monkeypatch.setattr(manager, "is_authorized_dag", lambda **_: False)
+        assert "/cluster/sim" not in read(pages, "fleet"), "who may see a DAG, but not its XComs, sees no status"
+
+    def test_pages_run_nothing_and_are_kept_nowhere(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document)
+        log_in(pages)
+        for route in ("fleet", "cluster/sim", "runbook/G05"):
+            answer = pages.get(f"/kmigrate/{route}")
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'; ")
+            assert answer.headers["cache-control"] == "no-store"
+            tags = Tags(answer.text)
+            assert (tags.wrong, tags.open) == ([], [])
+            assert {tag for tag, _ in tags.seen} & {"img", "iframe", "object", "link", "base", "form"} == set()
+            assert [attrs for tag, attrs in tags.seen if tag == "script"] == [{}], "one script, of which the policy has the hash"
+
+
+class TestTheClusterPage:
+    def test_it_answers_whether_we_can_go_back_and_draws_the_ten_stations(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document)
+        log_in(pages)
+        page = read(pages, "cluster/sim")
+        assert '<p class="return well">yes, ' in page
+        assert ", loses nothing</p>" in page
+        assert page.count('<span class="state">') == 10
+        assert page.count("<b>point of no return</b>") == 1
+        assert "second roll" in page.split('aria-current="step">')[1][:20]
+        assert "Judged by kmigrate_watch__sim/watch, " in page
+        assert "No action is required" in page
+        assert read(pages, "dag/kmigrate_watch__sim").count("<b>point of no return</b>") == 1
+
+    def test_an_alarm_stands_above_the_stations_with_its_page(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        alarm = {"code": "R01", "text": "Broker 1 does not answer.", "means": "m", "do": "Start it.", "is_certain": True}
+        store(document | {"alarms": [alarm]})
+        log_in(pages)
+        page = read(pages, "cluster/sim")
+        assert page.index('href="/kmigrate/runbook/R01"') < page.index("Stations")
+        assert "No action is required" not in page
+        assert 'class="light act"' in read(pages, "fleet")
+
+    def test_markup_of_others_is_text(self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]) -> None:
+        hostile = copy.deepcopy(document)
+        hostile["alarms"] = [{"code": "R01", "text": HOSTILE, "means": HOSTILE, "do": HOSTILE, "is_certain": True}]
+        hostile |= {"phase": HOSTILE, "phase_text": HOSTILE, "unread": [HOSTILE], "owner": {"run": HOSTILE, "is_alive": False}}
+        hostile["nodes"][0] |= {"state": HOSTILE, "unit": HOSTILE, "node": HOSTILE}
+        hostile["rollback"] |= {"text": HOSTILE, "loses": [HOSTILE]}
+        store(hostile)
+        log_in(pages)
+        for page in (read(pages, "cluster/sim"), read(pages, "fleet")):
+            assert "&lt;script&gt;" in page
+            assert [tag for tag, _ in Tags(page).seen if tag in {"script", "img"}] == ["script"], "its own"
+            assert "<script>alert" not in page
+            assert "{{ 7*7 }}" in page
+
+    def test_a_forged_status_is_said_to_be_one(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document | {"cluster": "prod", "phase": "all is well"})
+        log_in(pages)
+        page = read(pages, "cluster/sim")
+        assert "A stored status is not shown" in page
+        assert "It names another cluster than its DAG." in page
+        assert "all is well" not in page
+
+    def test_older_than_an_hour_it_says_nothing_of_now(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store(document)
+        log_in(pages)
+        now = time.time()
+        monkeypatch.setattr(database.time, "time", lambda: now + 7_200)
+        page = read(pages, "cluster/sim")
+        assert '<p class="return unknown">yes, ' in page
+        assert ", as of then</p>" in page
+        assert "older than an hour, it says nothing of now" in page
+        assert "No action is required" not in page
+        assert 'class="light old"' in read(pages, "fleet")
+
+    def test_a_page_from_what_is_kept_takes_less_than_half_a_second(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document)
+        log_in(pages)
+        read(pages, "cluster/sim")
+        began = time.monotonic()
+        read(pages, "cluster/sim")
+        assert time.monotonic() - began < 0.5
+
+
+class TestThePlanPage:
+    def test_the_plan_of_a_preflight_is_shown(self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any]) -> None:
+        store(plan, "kmigrate_preflight__sim", PLAN_DOCUMENT)
+        log_in(pages)
+        page = read(pages, "plan/sim")
+        assert plan["fingerprint"] in page
+        assert "Plan of sim: ZooKeeper to KRaft" in page
+
+    @pytest.mark.parametrize(
+        "change", [{"inputs": {}}, {"cluster": "prod"}, {"stages": [{"stage": HOSTILE}]}, {"kind": "status"}]
+    )
+    def test_an_altered_one_is_not(
+        self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any], change: dict[str, Any]
+    ) -> None:
+        store(plan | change, "kmigrate_preflight__sim", PLAN_DOCUMENT)
+        log_in(pages)
+        page = read(pages, "plan/sim")
+        assert "the stored plan is not shown" in page
+        assert plan["fingerprint"] not in page
+
+
+def test_each_code_has_a_page(pages: TestClient) -> None:
+    log_in(pages, None)
+    for code, entry in ENTRIES.items():
+        assert f"<h1>{code}: " in read(pages, f"runbook/{code}"), entry.title
+    assert read(pages, "runbook/g05") == read(pages, "runbook/G05")
+    read(pages, "runbook/X99", 404)
+
+
+def test_airflow_is_told_where_the_pages_are() -> None:
+    assert "kmigrate = airflow_provider_kmigrate.pages.plugin:KMigratePlugin" in (ROOT / "setup.cfg").read_text()
+    assert {view["destination"] for view in KMigratePlugin.external_views} == {"nav", "dag", "dag_run"}
+    assert {view["href"].split("{")[0] for view in KMigratePlugin.external_views} == {"/kmigrate/fleet", "/kmigrate/dag/"}
+    json.dumps(KMigratePlugin.external_views)

@@ -1,0 +1,103 @@
+"""There, back, there again and finalized on clusters that speak OAUTHBEARER or Kerberos alone: no listener is opened for kmigrate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_provider_kmigrate.clients.identity import security_from_kafka
+from airflow_provider_kmigrate.clients.sasl import is_kerberos_installed
+from airflow_provider_kmigrate.clients.settings import KafkaSettings
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.catalog import run_rollback
+from benchmarks import direct
+from tests.kit import kdc, token_server
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
+from tests.kit.logins import (
+    NAME,
+    SECRETS,
+    bootstrap_of,
+    kerberos_client,
+    kerberos_keys,
+    oauth_client,
+    oauth_keys,
+    restart_with_sole_listener,
+)
+from tests.system import evidence
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with lent(tmp_path / "cluster", Shape(name="logins", brokers=3, controllers=1)) as there:
+        admin = AdminClient({"bootstrap.servers": there.bootstrap})
+        admin.create_topics([NewTopic("orders", 6, 3)])["orders"].result(30)
+        yield there
+
+
+def test_oauth_alone(cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with token_server.running(tmp_path, SECRETS) as server:
+        restart_with_sole_listener(cluster.plan, "OAUTHBEARER", oauth_keys(server), 1)
+        migrate_there_and_back_and_there(cluster, oauth_client(bootstrap_of(cluster.plan), server))
+    reported = capsys.readouterr()
+    journals = "".join(path.read_text() for path in (tmp_path / "kmigrate" / "journal").glob("*.jsonl"))
+    assert journals
+    assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}{journals}"]
+
+
+@pytest.mark.skipif(not (kdc.is_installed() and is_kerberos_installed()), reason="needs Debian's krb5-kdc and the package gssapi")
+def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kdc.running(tmp_path) as realm:
+        for name in ("KRB5_CONFIG", "KRB5CCNAME"):
+            monkeypatch.setenv(name, realm.environment[name])
+        switch = f"-Djava.security.krb5.conf={realm.configuration}"
+        restart_with_sole_listener(cluster.plan, "GSSAPI", kerberos_keys(realm), 1, [switch])
+        migrate_there_and_back_and_there(cluster, kerberos_client(bootstrap_of(cluster.plan), realm.add("kmigrate")))
+
+
+def has_all_replicas(wire: Wire) -> bool:
+    rows = [row.partition for row in wire.partitions()]
+    return bool(rows) and all(set(row.isr) == set(row.replicas) for row in rows)
+
+
+def migrate_there_and_back_and_there(cluster: LocalCluster, properties: Mapping[str, str]) -> None:
+    """With a broker in each of the three modes on the way."""
+    document = yaml.safe_load(cluster.spec_path.read_text())
+    document["quorum"] = {"security_protocol": "SASL_PLAINTEXT"}
+    for node in (*document["brokers"], *document["controllers"]):
+        node["host"] = NAME
+    cluster.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    spec = load(cluster.spec_path)
+    connections: dict[str, dict[str, Any]] = {
+        "logins_zookeeper": {"conn_type": "kmigrate_zookeeper", "host": cluster.plan.zookeeper},
+        "logins_kafka": {"conn_type": "kafka", "extra": dict(properties)},
+    }
+    security = security_from_kafka(KafkaSettings(properties))
+    for node in spec.brokers:
+        with Wire(node.host, node.port, security, timeout=10.0) as wire:
+            wait_until(partial(has_all_replicas, wire), "all replicas are in sync", despite=(Unavailable,))
+    with direct.context(cluster, "there", spec=spec, connections=connections) as here:
+        direct.to_copied(here)
+        direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
+        direct.step(here, "equivalent")
+        run_rollback(here)
+        assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
+    with direct.context(cluster, "again", spec=spec, connections=connections) as here:
+        direct.forward(here)
+        assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
+    with Wire(NAME, spec.brokers[0].port, security, timeout=10.0) as wire:
+        assert len(wire.topics()["orders"].partitions) == 6
+        assert wire.api_versions().mode is BrokerMode.KRAFT

@@ -1,0 +1,107 @@
+"""What plans predicted and what runs took: what is compared, what is left out, and what counts as within a quarter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
+from tests.kit.predictions import (
+    PhaseSeconds,
+    compare_phases,
+    is_within,
+    keep_prediction,
+    read_predictions,
+    summarize_predictions,
+)
+
+
+def stage(name: str, *lows: float, expected: float = 0.0) -> dict[str, Any]:
+    tasks = [
+        {"node": f"broker {number}", "is_done": False, "seconds": {"low": low, "expected": low, "high": low}}
+        for number, low in enumerate(lows)
+    ]
+    return {"stage": name, "tasks": tasks, "seconds": {"low": 0.0, "expected": expected, "high": 0.0}}
+
+
+PLAN = {
+    "cluster_id": "id",
+    "made_ms": 90_000,
+    "restart_seconds": {"measured": 0},
+    "stages": [
+        stage("backup", expected=1.0),
+        stage("first_roll", 65.0, 5.0, 5.0, expected=75.0),
+        stage("copy", expected=3.0),
+        stage("soak", expected=900.0),
+        stage("finalize"),
+    ],
+}
+LINES = [
+    {"at": 50.0, "run": "dag/earlier", "kind": "done", "step": "broker 0 to migration"},
+    {"at": 91.0, "run": "dag/one", "kind": "done", "step": "backup"},
+    {"at": 100.0, "run": "dag/one", "kind": "act", "step": "broker 0 to migration"},
+    {"at": 170.0, "run": "dag/one", "kind": "done", "step": "broker 0 to migration"},
+    {"at": 180.0, "run": "dag/one", "kind": "done", "step": "broker 2 to migration"},
+    {"at": 190.0, "run": "dag/one", "kind": "done", "step": "metadata copy", "seconds": 4.0},
+    {"at": 999.0, "run": "dag/one", "kind": "done", "step": "soak", "seconds": 800.0},
+    {"at": 1000.0, "run": "dag/other", "kind": "done", "step": "finalize controller 3000", "seconds": 1.0},
+]
+
+
+def texts() -> list[str]:
+    return [json.dumps({"text": "x", **line}) for line in LINES]
+
+
+def test_phases_are_compared_without_soak_bake_and_the_time_between_them() -> None:
+    lines = parse_lines(texts()).lines
+    assert compare_phases(PLAN, [line for line in lines if line.run == "dag/one"], 60.0) == [
+        PhaseSeconds("first roll", 15.0, 20.0),
+        PhaseSeconds("copy", 3.0, 4.0),
+    ]
+    assert compare_phases(PLAN, lines, 0.0)[0].predicted == 75.0
+
+
+def test_a_record_is_of_the_run_that_made_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "run.jsonl").write_text("\n".join(texts()))
+    assert keep_prediction("local", tmp_path / "none.json", tmp_path / "journal", 60.0, tmp_path / "kept") is None
+    assert keep_prediction("local", tmp_path / "plan.json", tmp_path / "journal", 60.0, tmp_path / "kept")
+    (record,) = read_predictions(tmp_path / "kept")
+    assert (record["kind"], record["run"], record["is_simulated"]) == ("local", "dag/one", False)
+    assert [phase["phase"] for phase in record["phases"]] == ["first roll", "copy"]
+
+
+def test_what_is_simulated_or_of_another_version_does_not_count(tmp_path: Path) -> None:
+    for name, record in {"a": {"version": 1, "is_simulated": True}, "b": {"version": 0, "is_simulated": False}, "c": {}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    assert read_predictions(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("predicted", "real", "within"),
+    [
+        (100.0, 100.0, True),
+        (75.0, 100.0, True),
+        (74.9, 100.0, False),
+        (125.0, 100.0, True),
+        (125.1, 100.0, False),
+        (0.0, 0.0, False),
+    ],
+)
+def test_a_quarter_of_the_real_duration_is_within(predicted: float, real: float, within: bool) -> None:
+    assert is_within(predicted, real) is within
+
+
+def test_the_share_is_of_runs_and_none_without_any() -> None:
+    empty = summarize_predictions([])
+    assert (empty["predictions"], empty["within_25_percent"]) == (0, None), "no run is no success"
+    good = {"kind": "local", "restarts_measured_before": 0, "phases": [{"phase": "copy", "predicted": 3.0, "real": 3.0}]}
+    bad = {"kind": "machines", "restarts_measured_before": 6, "phases": [{"phase": "copy", "predicted": 9.0, "real": 3.0}]}
+    figures = summarize_predictions([good, good, bad])
+    assert (figures["predictions"], figures["prediction_kinds"]) == (3, ["local", "machines"])
+    assert (figures["within_25_percent"], figures["within_25_percent_measured"]) == (0.667, 0.0)
+    assert figures["over_by_phase"] == {"copy": 1.67}

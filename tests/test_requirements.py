@@ -1,0 +1,140 @@
+"""What setup.cfg asks for can be installed: with the versions that the tests are run with, and beside Airflow with its own constraints."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+OLDEST_AIRFLOW = {
+    "apache-airflow": "3.3.0",
+    "apache-airflow-providers-apache-kafka": "1.14.0",
+    "apache-airflow-providers-apache-spark": "6.2.0",
+    "apache-airflow-providers-ssh": "5.0.4",
+    "apache-airflow-providers-standard": "1.16.0",
+    "asgiref": "3.11.1",
+    "confluent-kafka": "2.15.0",
+    "cryptography": "44.0.3",
+    "gssapi": "1.9.0",
+    "httpx": "0.28.1",
+    "jinja2": "3.1.6",
+    "kerberos": "1.3.1",
+    "markdown-it-py": "3.0.0",  # of Airflow 3.0's constraints; 3.3's is no older
+    "psutil": "7.2.2",
+    "pure-sasl": "0.6.2",
+    "pydantic": "2.13.4",
+    "pyyaml": "6.0.3",
+    "tenacity": "9.1.4",
+    "typing-extensions": "4.16.0",
+}
+"""Of Airflow's own constraints for its release 3.3.0: constraints-3.3.0/constraints-3.12.txt of apache/airflow, generated 2026-07-06.
+
+But cryptography, for which it is the lower bound of Airflow's own metadata, and gssapi and kerberos, of its constraints for 3.0."""
+UNCONSTRAINED = {"kafka-python", "kazoo"}  # Airflow's constraints name neither
+NEEDS_NEXT_MAJOR = {"apache-airflow": "4", "httpx": "1", "kafka-python": "4"}  # setup.cfg says why
+
+
+def read_requirements(*extras: str) -> list[Requirement]:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    options = setup["options.extras_require"]
+    lines = "\n".join([setup["options"]["install_requires"], *(options[name] for name in extras)]).splitlines()
+    return [Requirement(line) for line in lines if line.strip()]
+
+
+INSTALLED = read_requirements("kerberos", "sasl", "spark", "ssh")
+PINNED = {
+    canonicalize_name(name): version
+    for name, version in re.findall(
+        r"^([^=\s#]+)==(\S+)$", (ROOT / "constraints-3.11.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+}
+
+
+@pytest.mark.parametrize("requirement", [*INSTALLED, *read_requirements("mutants", "test")], ids=str)
+def test_each_requirement_admits_the_version_that_the_tests_are_run_with(requirement: Requirement) -> None:
+    name = canonicalize_name(requirement.name)
+    optional = {"pure-sasl", "kerberos", "gssapi"}  # none is installed for the tests; those of Kerberos are skipped without it
+    assert name in optional or PINNED[name] in requirement.specifier
+
+
+@pytest.mark.parametrize("requirement", INSTALLED, ids=str)
+def test_each_requirement_admits_the_constraints_of_the_oldest_airflow(requirement: Requirement) -> None:
+    name = canonicalize_name(requirement.name)
+    assert name in UNCONSTRAINED or OLDEST_AIRFLOW[name] in requirement.specifier
+
+
+@pytest.mark.parametrize("requirement", INSTALLED, ids=str)
+def test_only_a_next_major_that_setup_cfg_explains_is_excluded(requirement: Requirement) -> None:
+    bounds = {found.operator: found.version for found in requirement.specifier}
+    name = canonicalize_name(requirement.name)
+    assert bounds.pop(">=", None), f"{name} has no lower bound"
+    assert bounds == ({"<": NEEDS_NEXT_MAJOR[name]} if name in NEEDS_NEXT_MAJOR else {})
+
+
+def test_the_oldest_airflow_is_the_lower_bound_itself() -> None:
+    [airflow] = [requirement for requirement in INSTALLED if requirement.name == "apache-airflow"]
+    assert Version(OLDEST_AIRFLOW["apache-airflow"]) == min(Version(found.version) for found in airflow.specifier)
+
+
+def test_each_module_that_the_package_imports_is_required_by_name() -> None:
+    """One that only another package brings may be gone with that package's next release."""
+    distributions = {
+        "yaml": "pyyaml",
+        "markdown_it": "markdown-it-py",
+        "kafka": "kafka-python",
+        "pydantic_core": "pydantic",
+        "paramiko": "apache-airflow-providers-ssh",
+    }
+    on_spark = {"pyspark", "pyarrow", "py4j"}  # the audit's own environment
+    required = {canonicalize_name(requirement.name) for requirement in INSTALLED} | {"apache-airflow-core"}
+    imported: dict[str, str] = {}
+    for file in (ROOT / "airflow_provider_kmigrate").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            imported.update((name.partition(".")[0], str(file)) for name in names)
+    # pages are part of Airflow's own FastAPI application and read its SQLAlchemy models: with versions that Airflow's core bounds itself
+    of_airflow = {"airflow", "fastapi", "sqlalchemy"}
+    foreign = set(imported) - set(sys.stdlib_module_names) - on_spark - of_airflow - {"airflow_provider_kmigrate"}
+    missing = {name: imported[name] for name in foreign if canonicalize_name(distributions.get(name, name)) not in required}
+    assert missing == {}
+
+
+def test_what_is_installed_has_the_files_for_airflow_and_for_the_machines_and_no_tests(tmp_path: Path) -> None:
+    """By setuptools' own commands, since a wheel is built with packages that are downloaded (make wheel)."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, timeout=30)
+    if listed.returncode:
+        pytest.skip("copies the files of a git checkout")
+    source, library, data = tmp_path / "source", tmp_path / "library", tmp_path / "data"
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file() and not name.startswith(("tests/machines/", "tests/system/", "docs/")):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    commands = ["build_py", "--build-lib", str(library), "install_data", "--install-dir", str(data)]
+    argv = [sys.executable, "-W", "ignore", "-c", "import setuptools; setuptools.setup()", "--quiet", *commands]
+    subprocess.run(argv, cwd=source, check=True, timeout=120)
+    package = library / "airflow_provider_kmigrate"
+    wanted = ["node/kmigrate-node", "cluster.schema.json", "runbook_guide.md", "audit/pom.xml", "py.typed", "core/__init__.py"]
+    wanted += ["core/node_files/kafka_keys.json", "pages/templates/cluster.html", "pages/status_schema.json"]
+    assert [name for name in [*wanted, "example_dags/example_to_dual_write.py"] if not (package / name).is_file()] == []
+    assert [path.name for path in library.iterdir()] == [package.name]
+    dags = data / "share" / "airflow-provider-kmigrate" / "dags"
+    assert {path.name for path in dags.iterdir()} == {path.name for path in (ROOT / "dags").glob("*.py")}
+
+
+def test_each_file_of_the_licence_is_there() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    names = setup["metadata"]["license_files"].split()
+    assert names == ["LICENSE", "NOTICE"]
+    assert all((ROOT / name).read_text(encoding="utf-8").strip() for name in names)
