@@ -158,6 +158,10 @@ def podman(starter: Starter) -> Iterator[Node]:
         yield node
     finally:
         subprocess.run([docker, "rm", "-f", "kafka-broker"], capture_output=True, timeout=120, check=False)
+        # podman binds the folder of its layers to itself, and leaves it so where a monitor still held it when the last command ended.
+        for mount in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+            if (point := Path(mount.split()[1])).is_relative_to(folder):
+                subprocess.run(["umount", str(point)], check=True, timeout=10)
 
 
 @pytest.fixture(
