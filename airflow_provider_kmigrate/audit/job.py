@@ -282,15 +282,19 @@ def write_report(
     subject = Subject(report_request.cluster, report_request.cluster_id, report_request.run, time.time_ns() // 1_000_000)
     drawn = [source.drawn for source in result.sources]
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
+    audited = _list_audited(result)
     try:
+        journal = journal_lines.parse_lines(_read_journals(report_request.journals))
         facts = collect_report_facts(
             subject,
             result.verdict,
             ledgers=ledgers,
-            journal=journal_lines.parse_lines(_read_journals(report_request.journals)),
+            journal=journal,
             book=join_books(source.book for source in drawn),
             measure=partial(measure_sources, engine, drawn),
             offsets=offsets,
+            completeness=tables.measure_completeness(engine, audited),
+            restarts=tables.measure_restarts(engine, audited, list_restarts(journal_lines.list_acts(journal.lines))),
         )
         report.write(facts, folder)
     except OSError as error:
@@ -310,13 +314,17 @@ def write_audit_tables(report_request: ReportRequest, result: Result, engine: En
         report_request.run,
         report_request.step,
         result.verdict,
-        tuple(
-            tables.AuditedSource(source.level, source.facts, source.drawn, source.partitions, source.suspects)
-            for source in result.sources
-        ),
+        _list_audited(result),
         list_restarts(journal_lines.list_acts(journal.lines)),
     )
     tables.write_tables(record, engine, Path(report_request.tables))
+
+
+def _list_audited(result: Result) -> tuple[tables.AuditedSource, ...]:
+    return tuple(
+        tables.AuditedSource(source.level, source.facts, source.drawn, source.partitions, source.suspects)
+        for source in result.sources
+    )
 
 
 def _read_journals(journals: Iterable[str]) -> Iterator[str]:

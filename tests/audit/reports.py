@@ -95,8 +95,35 @@ def broken() -> ReportFacts:
     verdict = combine([*findings, hostile], accounts, canary())
     ledgers = [Ledger(Level.PRODUCER, facts)]
     journal = journal_lines.parse_lines(journal_text())
-    found = collect_report_facts(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, book=Book.of(events))
+    found = collect_report_facts(
+        replace(SUBJECT, run=HOSTILE),
+        verdict,
+        ledgers=ledgers,
+        journal=journal,
+        book=Book.of(events),
+        completeness=[minute_row(number, behind=3 * (number % 2)) for number in range(4)],
+        restarts=[restart_row(START + 8_000, START + 18_000), restart_row(START + 90_000, None)],
+    )
     return replace(found, offsets=copies())
+
+
+def minute_row(number: int, group: str = HOSTILE, **figures: int) -> dict[str, object]:
+    """A row of the table `completeness`, of the minute of this number."""
+    row = {
+        "level": "L3",
+        "topic": "t",
+        "consumer_group": group,
+        "minute_ms": 960_000 + 60_000 * number,
+        "acked": 10,
+        "delivered": 9,
+    }
+    return {**row, "behind": 0, "measured": 9, "late_1s": 2, "longest_delivery_ms": 1_200, "longest_ack_ms": 40, **figures}
+
+
+def restart_row(began_ms: int, settled_ms: int | None) -> dict[str, object]:
+    """A row of the table `restarts`."""
+    row = {"step": HOSTILE, "began_ms": began_ms, "ended_ms": None, "settled_ms": settled_ms}
+    return {**row, "longest_ack_ms": 30, "longest_delivery_ms": None, "late_1s": 2}
 
 
 def copies() -> OffsetsFacts:

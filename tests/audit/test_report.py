@@ -56,11 +56,11 @@ class TestText:
 class TestPage:
     @pytest.mark.parametrize("name", PAGES)
     def test_the_reports_page_is_whole_and_asks_for_nothing(self, name: str) -> None:
-        check_whole(render_page(PAGES[name]()), links={"report.json", "#guides"})
+        check_whole(render_page(PAGES[name]()), links={"report.json", "#guides", "#restarts"})
 
     def test_every_picture_has_a_name(self) -> None:
         pictures = [attrs for tag, attrs in Tags(render_page(reports.broken())).seen if attrs.get("role") == "img"]
-        assert len(pictures) == 7
+        assert len(pictures) == 9
         assert all(attrs["aria-label"] for attrs in pictures)
 
     def test_a_thousand_partitions_fit(self, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ class TestInTheBrowser:
         tab.load(pages["broken"])
         assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('FAIL')")
         sections = tab.value("[...document.querySelectorAll('section')].map(section => section.id)")
-        assert sections == ["evidence", "findings", "canary", "run", "owners", "offsets", "figures", "about"]
+        assert sections == ["evidence", "findings", "canary", "run", "course", "owners", "offsets", "figures", "about"]
         says = tab.value("[...document.querySelectorAll('#evidence tbody td:nth-child(2)')].map(cell => cell.innerText.trim())")
         assert [text.split()[-1] for text in says] == ["PASS", "measured", "FAIL", "FAIL"]
         worst = tab.value("[...document.querySelectorAll('#owners tbody tr:first-child > *')].map(cell => cell.innerText.trim())")
@@ -100,6 +100,13 @@ class TestInTheBrowser:
         assert tab.value("document.querySelectorAll('#canary tbody tr').length") == 1
         dots = tab.value("[...document.querySelectorAll('#offsets circle')].map(dot => dot.className.baseVal)")
         assert dots == ["home", "stray", "home", "stray"]
+
+    def test_every_restart_is_marked_in_each_row_of_the_course(self, tab: Browser, pages: dict[str, Path]) -> None:
+        tab.load(pages["broken"])
+        assert tab.value("document.querySelectorAll('#restarts line').length") == 2
+        assert tab.value("document.querySelectorAll('#course .row:not(.axis) use[href=\"#restarts\"]').length") == 2
+        assert tab.value("document.querySelectorAll('#course rect.gap').length - 1") == 2, "two minutes with records that waited"
+        assert tab.value("document.querySelectorAll('#course tbody tr').length") == 2
 
     def test_hostile_text_is_only_text(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["broken"])

@@ -30,6 +30,7 @@ def render_page(facts: ReportFacts) -> str:
             labels.render_findings(facts),
             pictures.render_canary(facts.verdict.canary),
             pictures.render_run(facts, axis),
+            pictures.render_course(facts.course),
             pictures.render_owners(facts),
             pictures.render_offsets(facts.offsets),
             labels.render_figures(facts),

@@ -8,7 +8,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, AuditOutcome, AuditVerdict, Level
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, GroupBalance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.shared.text import (
     escape_html,
@@ -162,7 +162,47 @@ def render_figures(facts: ReportFacts) -> str:
 
 
 def _render_totals(ledger: Ledger) -> str:
-    return f"<h3>{ledger.level.label}: {escape_html(_NAMES[ledger.level])}</h3>{_render_pairs('numbers', _format_figures(ledger.facts))}"
+    figures = _render_pairs("numbers", _format_figures(ledger.facts))
+    return f"<h3>{ledger.level.label}: {escape_html(_NAMES[ledger.level])}</h3>{figures}{_render_balances(ledger.facts.balances)}"
+
+
+_SUM_TERMS: Final[Mapping[str, tuple[str, str]]] = {
+    "once": ("delivered", "each record once"),
+    "to_come": ("still to come", "acknowledged so recently that the group need not have received them yet"),
+    "unread": ("not read yet", "acknowledged after the end of the group's events that were read: it may have received them"),
+    "lost": ("lost", "see the findings"),
+    "unseen": ("not observed", "no delivery was found, and the evidence is not enough to call them lost"),
+    "not_due": ("not due", "acknowledged before the group began, or received by members without events"),
+}
+
+
+def _render_balances(balances: Sequence[GroupBalance]) -> str:
+    """How each group's figures add up, and what each word means."""
+    if not balances:
+        return ""
+    terms = {name: words for name, words in _SUM_TERMS.items() if any(getattr(balance, name) for balance in balances)}
+    notes = [f"{name}: {meaning}" for name, meaning in terms.values()]
+    if any(balance.repeats for balance in balances):
+        notes.append("duplicates: delivered to the group before, and in no other figure of the sum")
+    if any(balance.unacknowledged for balance in balances):
+        notes.append(
+            "without an acknowledgement: delivered, and their producer writes no events, or its newest events were not read yet"
+        )
+    sums = "".join(f"<p class=sum>{escape_html(describe_balance(balance))}</p>" for balance in balances)
+    meanings = "".join(f"<li>{escape_html(note)}</li>" for note in notes)
+    return f'{sums}<ul class="soft">{meanings}</ul>'
+
+
+def describe_balance(balance: GroupBalance) -> str:
+    """A group's figures as a sum: `billing: 100 acknowledged = 98 delivered + 2 still to come; 3 duplicates besides.`"""
+    parts = [
+        f"{format_number(getattr(balance, name))} {words}"
+        for name, (words, _) in _SUM_TERMS.items()
+        if getattr(balance, name) or name == "once"
+    ]
+    others = f" + {format_number(balance.unacknowledged)} without an acknowledgement" if balance.unacknowledged else ""
+    repeats = f"; {format_number(balance.repeats)} duplicates besides" if balance.repeats else ""
+    return f"{balance.group}: {format_number(balance.acked)} acknowledged{others} = {' + '.join(parts)}{repeats}."
 
 
 def _format_figures(facts: Facts) -> dict[str, str]:

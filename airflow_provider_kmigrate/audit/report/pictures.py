@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit.report.labels import render_outcome, render_table
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts, ShownCopies
-from airflow_provider_kmigrate.core.audit.report_facts import OwnerTrack, ReportFacts, ReportWindow
+from airflow_provider_kmigrate.core.audit.course import Course, CoursePart, GroupCourse
+from airflow_provider_kmigrate.core.audit.report_facts import LagTrack, OwnerTrack, ReportFacts, ReportWindow
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, PhaseSpan
@@ -51,12 +52,12 @@ class Axis:
             texts.append(f'<text{sparse} x="{at:.2f}%" y="12" text-anchor="{anchor}">{format_time(tick, millis=False)}</text>')
         return f'<div class="row axis" aria-hidden="true"><div class="label soft">UTC</div><svg class="plot" height="16">{"".join(texts)}</svg></div>'
 
-    def render_guides(self, times: Iterable[int]) -> str:
+    def render_guides(self, times: Iterable[int], name: str = "guides") -> str:
         """Thin lines that every row shows."""
         lines = (
             f'<line class="guide" x1="{at}%" x2="{at}%" y1="0" y2="100%"/>' for at in (f"{self.percent_at(t):.2f}" for t in times)
         )
-        return f'<g id="guides">{"".join(lines)}</g>'
+        return f'<g id="{name}">{"".join(lines)}</g>'
 
     def render_bar(self, css: str, from_ms: float, to_ms: float, title: str, y: float = 1, height: float = BAR - 2) -> str:  # noqa: PLR0917  # a bar has these parts
         """A bar of a row, never so narrow that it vanishes."""
@@ -107,6 +108,12 @@ def _render_legend(facts: ReportFacts) -> str:
     items = [("act", "a change is carried out"), ("settling", "until its step observed that everything is healthy")]
     items += [("open", "its end was not recorded")] if any(act.to_ms is None for act in facts.acts) else []
     items += [("gap", "sent records waited, the group received nothing of the partition")] if facts.gaps else []
+    unread = any(track.ends_ms is not None for track in facts.lag)
+    items += [("unread", "not known: the group's events that were read end before")] if unread else []
+    return _render_legend_items(items)
+
+
+def _render_legend_items(items: Iterable[tuple[str, str]]) -> str:
     entry = '<li><svg aria-hidden="true"><rect class="{}" width="12" height="12"/></svg>{}</li>'
     return f'<ul class="legend">{"".join(entry.format(css, escape_html(text)) for css, text in items)}</ul>'
 
@@ -192,10 +199,28 @@ def _render_effects(facts: ReportFacts, axis: Axis) -> Iterator[str]:
     for track in facts.lag:
         starts = [facts.window.from_ms, *(t_ms for t_ms, _ in track.points)]
         lag = [_Column(start, *point, _format_records(point[1])) for start, point in zip(starts, track.points, strict=False)]
-        yield _render_columns(axis, "lag", f"Lag, {track.group}", lag, _format_records)
+        unread = _render_unread(axis, track, facts.window.to_ms)
+        yield _render_columns(axis, "lag", f"Lag, {track.group}", lag, _format_records, unread)
 
 
-def _render_columns(axis: Axis, css: str, name: str, columns: Sequence[_Column], words: Callable[[float], str]) -> str:
+def _render_unread(axis: Axis, track: LagTrack, to_ms: int) -> str:
+    """The end of the picture of which nothing is known: the group's events that were read end before."""
+    if track.ends_ms is None:
+        return ""
+    text = f"not known: the group's events were read until {format_time(track.ends_ms)}"
+    return axis.render_bar("unread", track.ends_ms, to_ms, text, 0, _TALL)
+
+
+def _render_columns(  # noqa: PLR0917  # a row has these parts
+    axis: Axis,
+    css: str,
+    name: str,
+    columns: Sequence[_Column],
+    words: Callable[[float], str],
+    more: str = "",
+    guides: str = _GUIDES,
+) -> str:
+    """`more`: other shapes of the row, behind the bars."""
     highest = max((column.value for column in columns), default=0)
     tall = ((column, max(1.0, (_TALL - 2) * column.value / highest)) for column in columns if column.value)
     bars = (
@@ -203,7 +228,8 @@ def _render_columns(axis: Axis, css: str, name: str, columns: Sequence[_Column],
         for tall_column, height in tall
     )
     most = f"at most {words(highest)}"
-    return render_row(f'{escape_html(name)}<br><span class="soft">{most}</span>', f"{name}: {most}", "".join(bars), _TALL)
+    label = f'{escape_html(name)}<br><span class="soft">{most}</span>'
+    return render_row(label, f"{name}: {most}", more + "".join(bars), _TALL, guides)
 
 
 def _format_records(count: float) -> str:
@@ -212,6 +238,81 @@ def _format_records(count: float) -> str:
 
 def _describe_gap(gap: Gap) -> str:
     return f"{gap.topic}-{gap.partition} {format_period(gap.from_ms, gap.to_ms)}{', to the end' if gap.open else ''}"
+
+
+MAX_COURSES = 12  # groups whose course is drawn
+_RESTARTS = '<use href="#restarts"/>'
+
+
+def render_course(course: Course) -> str:
+    """Completeness and latency of each group over the whole migration, with every restart marked."""
+    if not course.groups:
+        return ""
+    times = [part.from_ms for group in course.groups for part in group.parts]
+    times += [part.to_ms for group in course.groups for part in group.parts] + [restart.began_ms for restart in course.restarts]
+    axis = Axis(ReportWindow(min(times), max(times)))
+    defined = axis.render_guides((restart.began_ms for restart in course.restarts), "restarts")
+    hidden = (
+        f'<svg width="0" height="0" aria-hidden="true" focusable="false" style="position:absolute"><defs>{defined}</defs></svg>'
+    )
+    rows = "".join(row for group in course.groups[:MAX_COURSES] for row in _render_group_course(group, axis))
+    not_shown = len(course.groups) - MAX_COURSES
+    more = f'<p class="soft">{not_shown} more groups are in the JSON file.</p>' if not_shown > 0 else ""
+    legend = _render_legend_items(
+        [
+            ("phase", "at the end of each minute everything acknowledged had been delivered"),
+            ("gap", "records waited; higher is more of them"),
+            ("lag", "the longest time from sent to delivered"),
+            ("alarm", "a restart began (upright line)"),
+        ]
+    )
+    return (
+        f'<section id="course"><h2>Completeness and latency over the whole migration</h2>{hidden}'
+        f'<div class="rows">{rows}{axis.render_axis()}</div>{legend}{more}{_render_restarts(course)}</section>'
+    )
+
+
+def _render_group_course(group: GroupCourse, axis: Axis) -> Iterator[str]:
+    complete = (
+        axis.render_bar("phase", part.from_ms, part.to_ms, _describe_part(part), _TALL - 5, 4)
+        for part in group.parts
+        if not part.behind
+    )
+    behind = [_Column(part.from_ms, part.to_ms, part.behind, _describe_part(part)) for part in group.parts]
+    title = f"Not delivered yet, {group.group} ({group.level})"
+    yield _render_columns(axis, "gap", title, behind, _format_records, "".join(complete), _RESTARTS)
+    latency = [
+        _Column(part.from_ms, part.to_ms, part.longest_delivery_ms, _describe_part(part))
+        for part in group.parts
+        if part.longest_delivery_ms is not None
+    ]
+    if latency:
+        yield _render_columns(axis, "lag", f"Latency, {group.group} ({group.level})", latency, format_duration, guides=_RESTARTS)
+
+
+def _describe_part(part: CoursePart) -> str:
+    latency = "" if part.longest_delivery_ms is None else f", longest {format_duration(part.longest_delivery_ms)}"
+    counts = f"{format_number(part.acked)} acknowledged, {format_number(part.delivered)} delivered"
+    return f"{format_time(part.from_ms, millis=False)}: {counts}, at most {format_number(part.behind)} behind{latency}"
+
+
+def _render_restarts(course: Course) -> str:
+    if not course.restarts:
+        return '<p class="soft">No restart is recorded.</p>'
+    columns = {"Restart": "th", "When (UTC)": "keep"} | dict.fromkeys(
+        ("Longest acknowledgement", "Longest delivery", "Records 1 s late or more"), "right"
+    )
+    rows = (
+        (
+            escape_html(restart.step),
+            escape_html(format_period(restart.began_ms, restart.until_ms) + ("" if restart.is_settled else ", not settled")),
+            *("" if ms is None else format_duration(ms) for ms in (restart.longest_ack_ms, restart.longest_delivery_ms)),
+            "" if restart.late is None else format_number(restart.late),
+        )
+        for restart in course.restarts
+    )
+    table = render_table("Restarts, and what clients noticed of them", columns, rows)
+    return f"<details><summary>All {len(course.restarts)} restarts</summary>{table}</details>"
 
 
 def render_owners(facts: ReportFacts) -> str:

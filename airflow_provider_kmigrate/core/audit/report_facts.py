@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
+from airflow_provider_kmigrate.core.audit.course import NO_COURSE, Course, Row, build_course
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import OwnerInterval, owner_intervals
-from airflow_provider_kmigrate.core.ledger.partition import SKEW_MS, CheckContext, Limits
+from airflow_provider_kmigrate.core.ledger.partition import BATCH_MS, SKEW_MS, CheckContext, Limits
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, JournalLine, JournalLines, PhaseSpan
 
@@ -66,10 +67,14 @@ class OwnerTrack:
 
 @dataclass(frozen=True, slots=True)
 class LagTrack:
-    """How many records a group was behind at these times, summed over its partitions."""
+    """How many records a group was behind at these times, summed over its partitions.
+
+    `ends_ms`: the group's events were read until then; of later times nothing is known. None: its members stopped, and all is known.
+    """
 
     group: str
     points: tuple[tuple[int, int], ...]
+    ends_ms: int | None = None
 
     @property
     def largest_lag(self) -> int:
@@ -117,6 +122,32 @@ def _group_positions(part: PartitionEvents, group: str) -> list[tuple[int, int]]
     runs = part.runs.get(group, [])
     first = min((run.first for run in runs), default=min(ack.first for ack in part.acks if ack.has_offsets))
     return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
+
+
+_RUNNING_MS: Final = 60_000  # without a sign of life for longer than this a member does not count as running
+
+
+def find_evidence_ends(book: Book) -> dict[str, int]:
+    """Until when the deliveries of each group are known that still runs, ms since the epoch.
+
+    It is where the events of its running members end that were read first, for they own partitions too. A producer's events may have been
+    read later: what was acknowledged since then is no lag. A group whose members have all stopped has no entry.
+    """
+    last_ms: dict[str, list[int]] = defaultdict(list)
+    for writer in book.writers.values():
+        for group in writer.groups if writer.stop is None else ():
+            last_ms[group].append(writer.last_ms)
+    return {
+        group: min(member_ms for member_ms in members_ms if member_ms >= max(members_ms) - _RUNNING_MS) - BATCH_MS
+        for group, members_ms in last_ms.items()
+    }
+
+
+def cut_track(track: LagTrack, ends_ms: int | None) -> LagTrack:
+    """The track without the points after the end of its group's evidence."""
+    if ends_ms is None or not track.points or track.points[-1][0] <= ends_ms:
+        return track
+    return LagTrack(track.group, tuple(point for point in track.points if point[0] <= ends_ms), ends_ms)
 
 
 def _lag_at(ends: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]], bins: Sequence[int]) -> list[int]:
@@ -227,6 +258,7 @@ class ReportFacts:
     lag: tuple[LagTrack, ...] = ()
     unreadable: int = 0
     offsets: OffsetsFacts | None = None
+    course: Course = NO_COURSE
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -246,14 +278,16 @@ def collect_report_facts(
     book: Book | None = None,
     measure: Callable[[Book, ReportWindow], LoadCurves] = measure_book,
     offsets: OffsetsFacts | None = None,
+    completeness: Iterable[Row] = (),
+    restarts: Iterable[Row] = (),
 ) -> ReportFacts:
     """Collects the facts of one run.
 
-    `book`: at least the writers and their ownership. `measure` finds the curves in a window, where the book has not all events.
+    `completeness` and `restarts`: rows of the tables of these names. `book`: at least the writers and their ownership. `measure` finds the curves in a window, where the book has not all events.
     """
     book, lines = book or Book(), journal.lines if journal else ()
     window = _facts_window(book, lines)
-    curves = measure(book, window)
+    curves, ends = measure(book, window), find_evidence_ends(book)
     gaps = sorted((gap for ledger in ledgers for gap in ledger.facts.gaps), key=lambda gap: (-gap.ms, gap.group, gap.topic))
     return ReportFacts(
         subject=subject,
@@ -266,9 +300,10 @@ def collect_report_facts(
         stalls=curves.stalls,
         gaps=tuple(gaps),
         owners=build_owner_tracks(book),
-        lag=curves.lag,
+        lag=tuple(cut_track(track, ends.get(track.group)) for track in curves.lag),
         unreadable=journal.unreadable if journal else 0,
         offsets=offsets,
+        course=build_course(completeness, restarts, ends),
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, LedgerFinding
+from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, GroupBalance, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -90,7 +91,9 @@ def conclude(
     for part in checked:
         total.add(part)
         for group_checked in part.groups:
-            _judge_group(group_checked, health, total)
+            lost = _judge_group(group_checked, health, total)
+            if group_checked.judged:
+                total.add_balance(_balance_partition(part, group_checked, lost))
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     for group_partition, changes in book.ownership.items():
         total.add_dated(
@@ -127,6 +130,25 @@ def conclude(
         ),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merge(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
+        balances=tuple(group_balance for _, group_balance in sorted(total.balances.items())),
+    )
+
+
+def _balance_partition(part: PartitionChecked, group_checked: GroupChecked, lost: int) -> GroupBalance:
+    """The balance of one partition for a group; `lost`: how many of the missing records count as lost."""
+    group, delivered = group_checked.key.group, part.delivered.get(group_checked.key.group, 0)
+    accounted = delivered - group_checked.repeats + group_checked.to_come + group_checked.not_read + group_checked.missing
+    return GroupBalance(
+        group,
+        part.acked,
+        delivered,
+        group_checked.repeats,
+        group_checked.to_come,
+        group_checked.not_read,
+        lost,
+        group_checked.missing - lost,
+        unacknowledged=max(0, accounted - part.acked),
+        not_due=max(0, part.acked - accounted),
     )
 
 
@@ -150,6 +172,12 @@ class _Total:
     skipped: list[LedgerFinding] = field(default_factory=list)
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[AuditCause, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
+    balances: dict[str, GroupBalance] = field(default_factory=dict)
+
+    def add_balance(self, more: GroupBalance) -> None:
+        """Add the balance of one partition to its group's."""
+        sums = astuple(self.balances.get(more.group, GroupBalance(more.group)))[1:]
+        self.balances[more.group] = GroupBalance(more.group, *map(add, sums, astuple(more)[1:]))
 
     def add(self, part: PartitionChecked) -> None:
         """Add what needs no trust in any client's account."""
@@ -181,8 +209,8 @@ class _Total:
                 self.add_finding("unseen", finding)
 
 
-def _judge_group(group_checked: GroupChecked, health: EvidenceHealth, total: _Total) -> None:
-    """What may be concluded from missing deliveries of a group, and from the order of the others."""
+def _judge_group(group_checked: GroupChecked, health: EvidenceHealth, total: _Total) -> int:
+    """What may be concluded from missing deliveries of a group, and from the order of the others; returns how many records are lost."""
     group = group_checked.key.group
     total.add_open_question(AuditCause.NOT_DELIVERED_YET, group, group_checked.unread)
     total.add_open_question(AuditCause.GAPS_UNCLEAR, group, group_checked.unclear)
@@ -196,11 +224,13 @@ def _judge_group(group_checked: GroupChecked, health: EvidenceHealth, total: _To
             trusted = not doubts
     if group_checked.compacted:
         total.add_open_question(AuditCause.MAYBE_COMPACTED, group, lost)
-    total.add_finding("unseen" if group_checked.compacted or not trusted else "lost", lost)
+    is_unseen = group_checked.compacted or not trusted
+    total.add_finding("unseen" if is_unseen else "lost", lost)
     if trusted:  # an unrecorded earlier delivery would make a later one look out of order
         total.add_dated("reordered", group_checked.reordered)
         total.add_dated("commit_gap", group_checked.commit_gap)
         total.add_finding("commit_gap", group_checked.committed_over)
+    return 0 if is_unseen else lost.count
 
 
 def _longest_stall_ms(book: Book, parts: Iterable[PartitionChecked]) -> float | None:

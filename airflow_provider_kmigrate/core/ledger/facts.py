@@ -121,6 +121,34 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupBalance:
+    """How a group's figures add up, in records: `acked + unacknowledged` is the sum of `once`, `to_come`, `unread`, `lost`, `unseen` and `not_due`.
+
+    - `acked`: of the partitions that the group reads; `delivered`: repeats included, `repeats`: of them those that came before
+    - `to_come`: acknowledged so recently that the group need not have received them, and its events reach that far
+    - `unread`: the same, and its events that were read end earlier: it may have received them
+    - `unacknowledged`: delivered, and no acknowledgement of them was read: their producers write no events, or later ones
+    - `not_due`: acknowledged before the group began, or of offsets that a member without events may have received
+    """
+
+    group: str
+    acked: int = 0
+    delivered: int = 0
+    repeats: int = 0
+    to_come: int = 0
+    unread: int = 0
+    lost: int = 0
+    unseen: int = 0
+    unacknowledged: int = 0
+    not_due: int = 0
+
+    @property
+    def once(self) -> int:
+        """Delivered records, each counted once."""
+        return self.delivered - self.repeats
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the events show. Counts are records, but for `double_owned` and `unowned`, which are milliseconds.
 
@@ -168,6 +196,7 @@ class Facts:
     owner_changes: int = 0
     uneven: tuple[str, ...] = ()
     earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
+    balances: tuple[GroupBalance, ...] = ()
 
     @property
     def duplicated(self) -> int:

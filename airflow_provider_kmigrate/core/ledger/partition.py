@@ -33,7 +33,8 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 SKEW_MS: Final = 100
 """By how much members' clocks may differ by default."""
-_BATCH_MS: Final = 2_000  # deliveries are written about once a second
+BATCH_MS: Final = 2_000
+"""Deliveries are written about once a second: what a running client received so recently may not be written yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ class GroupChecked:
     """One group on one partition. `judged` False: only members that write no events owned it.
 
     `lost` holds what is perhaps `on_its_way`, and what is `surely_lost` if the group's account is whole; `committed_over` is the
-    part of the latter beyond which the group committed. The other fields are those of `Facts`.
+    part of the latter beyond which the group committed. `to_come` and `not_read`: records acknowledged too recently to be missing,
+    see `GroupBalance`. The other fields are those of `Facts`.
     """
 
     key: GroupPartition
@@ -179,7 +181,19 @@ class GroupChecked:
     unread: LedgerFinding = NOTHING
     unclear: LedgerFinding = NOTHING
     skipped: LedgerFinding = NOTHING
+    to_come: int = 0
+    not_read: int = 0
     gap: Gap | None = None
+
+    @property
+    def repeats(self) -> int:
+        """Records that were delivered to the group before."""
+        return self.redelivered.now.count + self.redelivered.earlier.count + self.client_repeats.count
+
+    @property
+    def missing(self) -> int:
+        """Acknowledged records that no delivery was found for, without the newest."""
+        return self.lost.count + self.unread.count + self.unclear.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +251,11 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
     absent, walk_findings = find_missing(read), walk_deliveries(read, limits.skew_ms)
     skips = [] if mixed else find_skipped(read)
     maybe_delivered_cases, surely_lost = (
-        split_maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
+        split_maybe_delivered(read, absent.lost, group.running, limits.skew_ms + BATCH_MS) if absent.lost else ([], [])
     )
+    fresh = [case for case in absent.unread if _is_fresh(case, limits.times.alive_since)]
+    known_until = min(group.running.values(), default=limits.times.alive_since or 0) - BATCH_MS
+    not_read = sum(case.count for case in fresh if (case.to_ms or 0) > known_until)
     return GroupChecked(
         key,
         compacted=read.extent is not None and read.extent.compacted,
@@ -254,6 +271,8 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
         unread=limits.build_finding([case for case in absent.unread if not _is_fresh(case, limits.times.alive_since)]),
         unclear=limits.build_finding(absent.unclear),
         skipped=LedgerFinding.with_largest_cases(sum(case.count for case in skips), skips, limits.max_cases),
+        to_come=sum(case.count for case in fresh) - not_read,
+        not_read=not_read,
         gap=_longest_gap(read, group, absent, walk_findings),
     )
 
