@@ -46,9 +46,6 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]
 
-NOT_YET = pytest.mark.skip(
-    reason="it has not run to its end yet: run the file whole on an idle machine, then take this mark away"
-)
 MOST_ACTIONS = 24
 RUN = "journey"  # one run may do everything: another would have to take its fence over
 STILL_S = 8.0  # for so long nothing may go on after a file was named
@@ -230,7 +227,6 @@ def test_every_broker_comes_to_kraft_mode_in_dual_write(story: Story) -> None:
         fleet.wait_running((*fleet.plan.brokers, *fleet.plan.controllers))
 
 
-@NOT_YET
 def test_the_soak_names_a_key_that_a_tool_wrote(story: Story) -> None:
     with story.part("soaked", after="migrated") as fleet, direct.context(fleet, RUN) as here:
         with story.rewritten(fleet.node("broker 1")) as judge:
@@ -238,7 +234,6 @@ def test_the_soak_names_a_key_that_a_tool_wrote(story: Story) -> None:
         direct.step(here, "soak", seconds=5)
 
 
-@NOT_YET
 def test_neither_the_request_for_approval_nor_the_finalization_passes_while_a_controllers_file_has_other_content(
     story: Story,
 ) -> None:
@@ -253,7 +248,6 @@ def test_neither_the_request_for_approval_nor_the_finalization_passes_while_a_co
         assert story.phase() is not Phase.FINALIZED
 
 
-@NOT_YET
 def test_rolls_back(story: Story) -> None:
     with story.part("rolled back", after="approved") as fleet:
         with direct.context(fleet, RUN) as here:
@@ -264,7 +258,6 @@ def test_rolls_back(story: Story) -> None:
             assert fleet.machine(node).run("sh", "-c", f"ls -d {METADATA}*", fails=True).strip().startswith(f"{METADATA}.rolled")
 
 
-@NOT_YET
 def test_migrates_again_to_its_end_and_the_finalization_holds_while_a_file_has_other_content(story: Story) -> None:
     with story.part("finalized", after="rolled back") as fleet, direct.context(fleet, RUN) as here:
         direct.until(here, "soak")
@@ -279,13 +272,11 @@ def test_migrates_again_to_its_end_and_the_finalization_holds_while_a_file_has_o
         assert story.phase() is Phase.FINALIZED
 
 
-@NOT_YET
 def test_nothing_was_lost(story: Story) -> None:
     with story.part("audited", after="finalized"):
         assert story.rehearsal.account().failures == ()
 
 
-@NOT_YET
 def test_zookeepers_unit_stops_and_no_kafka_with_it(story: Story) -> None:
     """A drop-in cannot take `Requires=` back: the guide says to edit the unit itself, which restarts nothing."""
     with story.part("without ZooKeeper", after="audited") as fleet:
