@@ -240,9 +240,9 @@ class Soak(Step):
         """Seconds of healthy time that the soak still needs."""
         return max(0.0, self.seconds - self.state.healthy.held)
 
-    def next_action(self, view: ClusterView, _first: ClusterView, _read: Reading) -> NextAction[SoakState]:
+    def next_action(self, view: ClusterView, _first: ClusterView, read: Reading) -> NextAction[SoakState]:
         """Decide, and remember."""
-        action = soak.next_action(self.seconds, self.state, view)
+        action = soak.next_action(self.seconds, self.state, view, read.fields)
         self.state = action.state
         return action
 

@@ -9,10 +9,13 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.migration.plan import MIGRATION
 from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.journal import EXPECTED_FOR, format_expected_wait, format_reason_lines
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.steps.canary_broker import CANARY, ready, step
+from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, well
 
 TARGET = BrokerMode.MIGRATION
@@ -51,6 +54,16 @@ def test_a_healthy_restart_prints_no_remedy(tmp_path: Path) -> None:
     after = [text for seconds, text in said_in_a_restart(tmp_path, answers_after=20) if seconds >= 0]
     assert any("expected after kmigrate's own 'restart" in text for text in after)
     assert not [text for text in after if "Next:" in text or "start it" in text]
+
+
+def test_a_healthy_migration_reports_nothing_as_unread(tmp_path: Path) -> None:
+    """What only the end of a soak or a gate needs is read before it is judged: it was never missing."""
+    cluster = SimCluster()
+    cluster.spec = replace(cluster.spec, policy=Policy(min_soak=60.0))
+    said: list[str] = []
+    run_plan(replace(cluster.context(tmp_path), say=said.append), MIGRATION)
+    assert any("Soaking: healthy for 0 of 60 s" in text for text in said)
+    assert not [text for text in said if "[G00]" in text or "[K02]" in text or "not read" in text]
 
 
 def test_a_broker_that_stays_away_is_a_remedy_after_the_alarm_time(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 
 1. The finalization has begun or is over: there is nothing to soak for.
 2. Every gate is judged (`waits.may_soak`); if all are open, both sides are compared from time to time.
-3. The healthy time is added up; one unhealthy observation sets it back. At its end a rollback must be assured once more.
+3. The healthy time is added up; one unhealthy observation sets it back. At its end a rollback must be assured once more, by what is
+   read for it then.
 4. A difference that lasts: a new leader writes what ZooKeeper misses, anything else is refused.
 5. The dual-write has stalled: it is recovered.
 """
@@ -25,6 +26,7 @@ from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakCom
 
 ALWAYS = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 _CHECKED = Fields.COORDINATORS | Fields.ENSEMBLE
+_AT_THE_END = Fields.NODES | _CHECKED
 _CHECKED_EVERY = 30.0  # seconds; an expansion of a topic is reported within a minute
 
 
@@ -52,8 +54,8 @@ class SoakState:
         return replace(self, dual_write=self.dual_write.withdraw_decision())
 
 
-def next_action(seconds: float, state: SoakState, view: ClusterView) -> NextAction[SoakState]:
-    """Decide what is done now in a soak of so many healthy seconds."""
+def next_action(seconds: float, state: SoakState, view: ClusterView, read: Fields) -> NextAction[SoakState]:
+    """Decide what is done now in a soak of so many healthy seconds; `read`: what was read for this view, whether or not it was answered."""
     # 1. Nothing is left to soak for.
     if (past := waits.decide_past_soak(view)) is not None:
         return NextAction(past, state, Reading(ALWAYS))
@@ -79,8 +81,10 @@ def next_action(seconds: float, state: SoakState, view: ClusterView) -> NextActi
         decision: Decision = refuse_or_wait(gate)
     elif healthy_seconds < seconds:
         decision = Wait((Reason("T01", f"Soaking: healthy for {healthy_seconds:.0f} of {seconds:.0f} s."),), healthy=True)
+    elif _AT_THE_END & ~read:
+        return NextAction(Wait((), healthy=True), state, Reading(reads), needs=Reading(_AT_THE_END))
     else:
-        end, reads = waits.may_end_soak(view, moved.earlier), reads | Fields.NODES | _CHECKED
+        end, reads = waits.may_end_soak(view, moved.earlier), reads | _AT_THE_END
         decision = Done(waits.describe_soak(view, healthy_seconds)) if end.met else Wait(end.reasons, healthy=True)
 
     # 4. A difference that lasts.
