@@ -163,7 +163,8 @@ def _check_stop_timeouts(view: ClusterView, facts: PreflightFacts) -> Iterator[P
     unread = unread_hosts(view, Cause.UNREAD_PROCESS)
     if unreported := [name for name, after in managed.items() if after is None and name not in unread]:
         yield unknown(
-            "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {summarize(unreported)}"
+            "W7",
+            f"after how long a node that does not stop is killed (90 s is systemd's default, 10 s that of `docker stop` and supervisord): {summarize(unreported)}",
         )
 
 

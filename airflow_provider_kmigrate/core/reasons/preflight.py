@@ -324,11 +324,11 @@ W7 A node may be killed while it stops
 means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: `kmigrate node install CLUSTER.yaml --drop-in write`, or by hand on each node: `systemctl edit kafka`, write `[Service]` and `TimeoutStopSec=10min`, then `systemctl daemon-reload`. No restart is needed.
-do: A unit kills Kafka by its `KillSignal=` or by `kill -9` in its `ExecStop=`: write `KillSignal=SIGTERM`, or an empty `ExecStop=`, in the same way. Backend `commands`: raise what kills the process (`terminationGracePeriodSeconds` of a pod).
+do: A unit kills Kafka by its `KillSignal=` or by `kill -9` in its `ExecStop=`: write `KillSignal=SIGTERM`, or an empty `ExecStop=`, in the same way. Backend `commands`: raise what kills the process: supervisord's `stopwaitsecs`, the `--time` of `docker stop`, `terminationGracePeriodSeconds` of a pod, the `kill -9` of an own script.
 do: `hosts.stop_timeout` (cluster file) and `stop_timeout` (`node.json`) must be above 300 s, and below the unit's time.
 never: Kill a broker because it stops slowly.
 source: measured: a stop without controller took 300.8 s; systemd kills after 90 s
-ask: Run on each node: systemctl show -p TimeoutStopUSec kafka; raise TimeoutStopSec of the unit above 330 s (a pod: terminationGracePeriodSeconds).
+ask: Find what kills a node that does not stop, and raise it above 330 s. systemd: systemctl show -p TimeoutStopUSec kafka (TimeoutStopSec). supervisord: stopwaitsecs. A container: --time of `docker stop`. A pod: terminationGracePeriodSeconds. An own script: its kill -9.
 
 W8 Clocks differ, or are unknown
 means: Tokens, certificates, retention and the order of evidence depend on the clock.
