@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from tests.old_consumer.jvm_application import CutoverGroup
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))
 _AIRFLOW_START_S = 240.0
+_LAST_REPORTS_S = 420.0  # a little more than the session itself has for them
 GROUPS = (GroupPlan("billing", 2), GroupPlan("search", 2, topics=("orders",)))
 
 
@@ -252,6 +254,8 @@ class Rehearsal:
         follow(process, self.journal_folder, tell, result.exists)
         if dag_id == self._last or not result.exists():
             self._airflow = None
+            with suppress(subprocess.TimeoutExpired):  # its audit session ends with it, and makes the last gate's report before
+                process.wait(_LAST_REPORTS_S)
             _end(process)
         if not result.exists():
             raise SystemExit(f"The DAG run broke off (exit code {process.returncode}); its log: {self.dag_log}")
