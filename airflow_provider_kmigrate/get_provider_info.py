@@ -33,7 +33,9 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _list_modules("sensors", "step", "waits"),
         "notifications": [f"{_PACKAGE}.notifications.messages.ClusterNotifier"],
-        "extra-links": [f"{_PACKAGE}.links.pages.{name}" for name in ("AuditReportLink", "PreflightPageLink", "RunbookLink")],
+        "extra-links": [
+            f"{_PACKAGE}.links.pages.{name}" for name in ("AuditReportLink", "PlanPageLink", "PreflightPageLink", "RunbookLink")
+        ],
         "triggers": _list_modules("triggers", "approval", "step"),
         "connection-types": [_zookeeper_connection(), _controller_connection(), _host_connection()],
         "cli": [f"{_PACKAGE}.airflow_cli.list_commands"],

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import Partition
-from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration, render_document
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
+from airflow_provider_kmigrate.core.migration.plan_document import render_document
 from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk, judge_rollback
 from airflow_provider_kmigrate.core.monitoring.status import StatusFacts, describe_status, render_row
 from airflow_provider_kmigrate.core.monitoring.watch import KnownActs

@@ -1,6 +1,6 @@
-"""`kmigrate plan CLUSTER.yaml`: what a migration would do to this cluster.
+"""`kmigrate plan CLUSTER.yaml`: what a migration would do to this cluster; with `--of`, what another run of kmigrate would do.
 
-Reads only. Exit code 0: here is the plan; 1: preflight blocks the migration, or a file cannot be written; 2: the observation failed;
+Reads only. Exit code 0: here is the plan; 1: it is refused, preflight blocks it, or a file cannot be written; 2: the observation failed;
 3: with `--compare`, the plan of today is another one than the saved one.
 """
 
@@ -9,24 +9,38 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
 from airflow_provider_kmigrate.commands.reading import open_context
-from airflow_provider_kmigrate.core.migration.migration_plan import describe_drift, render_document
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf, describe_drift, render_document
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
+from airflow_provider_kmigrate.steps import prepare, rollback
+from airflow_provider_kmigrate.steps.run import StepContext
+
+
+def _plan_migration(context: StepContext) -> dict[str, Any]:
+    return prepare.plan_from_here(context, prepare.observe_preflight(context))
+
+
+_MAKERS: Final[Mapping[str, Callable[[StepContext], dict[str, Any]]]] = {
+    PlanOf.MIGRATION: _plan_migration,
+    PlanOf.ROLLBACK: rollback.plan_from_here,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="kmigrate plan", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
+    parser.add_argument(
+        "--of", choices=[str(of) for of in PlanOf], default=str(PlanOf.MIGRATION), help="what is planned (default: %(default)s)"
+    )
     add_connection_arguments(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="Markdown, or one JSON object")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the plan there, as JSON")
@@ -34,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         with open_context(options.cluster, options.connections, options.folder) as context:
-            plan = plan_from_here(context, observe_preflight(context))
+            try:
+                plan = _MAKERS[options.of](context)
+            except Refused as refused:
+                sys.stderr.write(f"{refused}\n")
+                return 1
         drift = _compare(options.compare, plan) if options.compare else ()
         if options.save:
             atomic.replace(options.save, (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode())
@@ -51,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def is_blocked(plan: Mapping[str, Any]) -> bool:
-    """Whether the migration that is planned would refuse to begin, or to write a file."""
+    """Whether the run that is planned would refuse to begin, or to write a file."""
     refused = any(task["refused"] for stage in plan["stages"] for task in stage["tasks"])
     return refused or bool(plan["findings"].get(str(Severity.BLOCK)))
 

@@ -73,6 +73,15 @@ def cluster_dag(
             task.doc_md = page(task.task_id)
 
 
+def plan_param(of: str) -> Param:
+    """The param that binds a run to the plan that was reviewed. `of`: what `kmigrate plan --of` takes."""
+    text = (
+        f"The fingerprint that `kmigrate plan --of {of}` shows. If something that decides what is done has changed since, the task `plan` is "
+        "refused (H16). Leave it empty to run whatever the plan is now."
+    )
+    return Param(None, type=["null", "string"], title="Only the plan that was reviewed", description=text)
+
+
 def approval_param(spec: ClusterSpec, title: str, if_left_empty: str) -> Param:
     """The param that approves a run beforehand. `if_left_empty`: what happens without it."""
     beforehand = (

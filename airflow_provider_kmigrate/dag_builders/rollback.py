@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     approved_task_arguments,
     chain_plan,
     cluster_dag,
+    plan_param,
 )
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator, approval_arguments
@@ -73,7 +74,7 @@ def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
 
 def _step_arguments(spec: ClusterSpec, step: StepRow, node: int | None) -> dict[str, Any]:
     if step.kind == "plan":
-        return {"retries": 0}
+        return {"retries": 0, "plan": "{{ params.plan or '' }}"}
     return audit.start_time_arguments(spec) if step == _FIRST and node == spec.brokers[0].id else {}
 
 
@@ -87,6 +88,7 @@ def _rollback_params(spec: ClusterSpec) -> dict[str, Param]:
     return {
         **({audit.SKIP_AUDIT: skip_audit} if spec.audit else {}),
         "approve_rollback": approval_param(spec, "Approve the rollback beforehand", ASKED_WITH_PLAN),
+        "plan": plan_param("rollback"),
         "skip_failover": Param(
             False,
             type="boolean",

@@ -39,6 +39,12 @@ class PreflightPageLink(_PageLink):
     name = "Preflight page"
 
 
+class PlanPageLink(_PageLink):
+    """The plan of a run that an administrator approves."""
+
+    name = "Plan"
+
+
 class AuditReportLink(_PageLink):
     """The report of an audit."""
 

@@ -30,7 +30,6 @@ from airflow_provider_kmigrate.core.migration.plan import (
     row_of,
 )
 from airflow_provider_kmigrate.core.migration.readiness import Readiness
-from airflow_provider_kmigrate.core.migration.rollback import NOTHING, rollback_document
 from airflow_provider_kmigrate.core.migration.waits import (
     deadline_key,
     describe_leftover_work,
@@ -39,7 +38,7 @@ from airflow_provider_kmigrate.core.migration.waits import (
 )
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.links.pages import PreflightPageLink
-from airflow_provider_kmigrate.operators.step import ClusterOperator, StepOperator
+from airflow_provider_kmigrate.operators.step import ClusterOperator, PlanOperator, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import (
     find_node,
@@ -199,7 +198,7 @@ class PreflightOperator(ClusterOperator):
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
         """Run the preflight and write its page; skip everything behind it on a finalized cluster."""
-        from airflow_provider_kmigrate.core.migration.migration_plan import require_reviewed_plan
+        from airflow_provider_kmigrate.core.migration.plan_document import require_reviewed_plan
         from airflow_provider_kmigrate.preflight.page import write_report
         from airflow_provider_kmigrate.preflight.plan_page import read_plan, write_plan
         from airflow_provider_kmigrate.steps.prepare import finding_to_json, plan_from_here, run_preflight
@@ -380,15 +379,13 @@ class FinalizeControllerOperator(_PlanStepOperator):
         return super().run_in(replace(step_context, stopped=lambda: refuse_if_outdated() or step_context.stopped()), arguments)
 
 
-class RollbackPlanOperator(ClusterOperator):
-    """List what a rollback would do now, and check that it could; changes nothing. Returns a document with the steps, and what is kept and lost.
+class RollbackPlanOperator(PlanOperator):
+    """Plan what a rollback would do now, and check that it could; changes nothing. Returns the plan (`core.migration.rollback_plan`).
 
-    Refused if there is nothing to roll back, or if another run owns the cluster.
+    The log names its page. Refused if there is nothing to roll back, or if another run owns the cluster.
 
     :param in_migration: asked during the migration: a finalization that has happened already is no refusal then.
     """
-
-    ui_color = _OBSERVING
 
     def __init__(self, *, in_migration: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -400,14 +397,12 @@ class RollbackPlanOperator(ClusterOperator):
         return {} if self.in_migration else _read_terms(context)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
-        """List a rollback's steps. Refuses (G35) terms without effect; outside a migration also if no step is left."""
-        from airflow_provider_kmigrate.steps.rollback import planned, planned_in_migration
+        """Plan the rollback. Refuses (G35) terms without effect; outside a migration also if no step is left."""
+        from airflow_provider_kmigrate.steps.rollback import plan_from_here, planned_in_migration
 
         terms = parse_rollback_terms(step_context.spec, arguments)  # refuses what would not be followed
-        rollback_plan = planned_in_migration(step_context) if self.in_migration else planned(step_context, terms)
-        if rollback_plan is not None and not rollback_plan[0] and not self.in_migration:
-            raise Refused.because(NOTHING)
-        return rollback_document(rollback_plan, in_migration=self.in_migration)
+        plan = planned_in_migration(step_context) if self.in_migration else plan_from_here(step_context, terms)
+        return plan if isinstance(plan, str) else self.keep_plan(step_context, plan)
 
 
 class ReadinessOperator(ClusterOperator):

@@ -16,12 +16,18 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
-from airflow_provider_kmigrate.links.pages import RunbookLink, first_reason_code
+from airflow_provider_kmigrate.links.pages import PlanPageLink, RunbookLink, first_reason_code
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, parse_progress
 from airflow_provider_kmigrate.utils.status_xcom import EVENT, StatusXCom
-from airflow_provider_kmigrate.utils.step_context import acting_context, asking_context, dag_run_name, read_only_context
+from airflow_provider_kmigrate.utils.step_context import (
+    acting_context,
+    asking_context,
+    dag_run_name,
+    read_only_context,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.migration.approval import Approval
@@ -107,6 +113,35 @@ class ClusterOperator(BaseOperator):
     def finish_task(self, result: object, _arguments: dict[str, Any]) -> Any:
         """What the task returns: the document or the sentence of a decision, or data as it is."""
         return getattr(result, "document", None) or getattr(result, "text", result)
+
+
+class PlanOperator(ClusterOperator):
+    """Base of the operators that plan a run; changes nothing. Returns the plan (`core.migration.plan_document`); the log names its page.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param plan: fingerprint of the plan that was reviewed; another plan is refused (H16). Empty: any. (templated)
+    """
+
+    ui_color = "#e6e6fa"
+    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "plan")
+    operator_extra_links = (*ClusterOperator.operator_extra_links, PlanPageLink())
+    page = ""  # that the last try has written
+
+    def __init__(self, *, plan: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def keep_plan(self, step_context: StepContext, plan: dict[str, Any]) -> dict[str, Any]:
+        """Write the plan's page, and return the plan. Raises `Refused` (H16) if another one was reviewed."""
+        from airflow_provider_kmigrate.core.migration.plan_document import require_reviewed_plan  # noqa: PLC0415  # few tasks plan
+        from airflow_provider_kmigrate.preflight.plan_page import read_plan, write_plan  # noqa: PLC0415
+
+        folder = state_folder() / "plan" / step_context.spec.name / str(plan["of"])
+        reviewed = read_plan(folder, self.plan)
+        self.page = str(write_plan(plan, folder))
+        step_context.say(f"The plan, fingerprint {plan['fingerprint']}: {self.page}")
+        require_reviewed_plan(plan, self.plan, reviewed)
+        return plan
 
 
 class StepOperator(ClusterOperator):

@@ -17,7 +17,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Path, Request
 from fastapi.responses import HTMLResponse
 
-from airflow_provider_kmigrate.core.migration.migration_plan import describe_drift
+from airflow_provider_kmigrate.core.migration.plan_document import describe_drift
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable, prose_to_html

@@ -1,4 +1,4 @@
-"""The plan of a migration as one self-contained HTML file, and the same as JSON beside it.
+"""A plan as one self-contained HTML file, and the same as JSON beside it.
 
 The page has the style of the preflight's, no script, and fetches nothing.
 """
@@ -16,7 +16,16 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.files import read_object
-from airflow_provider_kmigrate.core.migration.migration_plan import list_common_lines, list_lines
+from airflow_provider_kmigrate.core.migration.plan_document import (
+    LISTS,
+    TITLES,
+    PlanOf,
+    count_restarts,
+    describe_approvers,
+    format_bytes,
+    list_common_lines,
+    list_lines,
+)
 from airflow_provider_kmigrate.core.shared.text import escape_html, format_date, format_duration
 from airflow_provider_kmigrate.exceptions import Failed
 
@@ -51,9 +60,17 @@ def render_plan_page(document: Mapping[str, Any]) -> str:
     template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
     stages = document["stages"]
     body = "\n".join(
-        (_render_header(document), _render_figures(document), _render_times(document), *map(_render_stage, stages), _ABOUT)
+        (
+            _render_header(document),
+            _render_steps(document),
+            _render_figures(document),
+            _render_times(document),
+            _render_space(document),
+            *map(_render_stage, stages),
+            _ABOUT,
+        )
     )
-    return template.substitute(title=escape_html(f"Plan of {document['cluster']}: ZooKeeper to KRaft"), body=body, guides="")
+    return template.substitute(title=escape_html(_title(document)), body=body, guides="")
 
 
 _ABOUT: Final = (
@@ -76,38 +93,62 @@ def _render_header(document: Mapping[str, Any]) -> str:
     }
     terms = "".join(f"<div><dt>{name}</dt><dd>{escape_html(value)}</dd></div>" for name, value in about.items())
     return (
-        f'<header class="verdict {style}"><h1>Plan of {escape_html(document["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<header class="verdict {style}"><h1>{escape_html(_title(document))}</h1>'
         f'<p class="headline">{escape_html(headline)}</p><dl class="facts">{terms}</dl></header>'
     )
 
 
+def _title(document: Mapping[str, Any]) -> str:
+    return f"Plan of {document['cluster']}: {TITLES[document['of']]}"
+
+
 def _headline(document: Mapping[str, Any]) -> str:
-    approval = document["approval"]
-    who = (
-        "a user who may edit the DAG"
-        if approval["users"] is None
-        else f"{approval['required']} of {', '.join(approval['users'])}"
-    )
-    return f"Everything can be rolled back until {document['point_of_no_return']}, before which {who} must approve."
+    who = describe_approvers(document["approval"])
+    if document["of"] == PlanOf.MIGRATION:
+        return f"Everything can be rolled back until {document['point_of_no_return']}, before which {who} must approve."
+    point = f" There is a way back until {document['point_of_no_return']}." if document["point_of_no_return"] else ""
+    return f"It begins if {who} approves.{point} {document['way_back']}"
+
+
+def _render_steps(document: Mapping[str, Any]) -> str:
+    """What is done and what it costs, in words; nothing of a plan whose stages say it."""
+    steps = "".join(f"<li>{escape_html(step)}</li>" for step in document["steps"])
+    costs = "".join(f"<p>{escape_html(text)}</p>" for text in document["consequences"])
+    return f'<section id="steps"><h2>What is done</h2><ol>{steps}</ol>{costs}</section>' if steps or costs else ""
 
 
 def _render_figures(document: Mapping[str, Any]) -> str:
     soak, seconds, each = document["soak_seconds"], document["seconds"], document["restart_seconds"]
-    left = [task["node"] for stage in document["stages"] for task in stage["tasks"] if task["node"] and not task["is_done"]]
+    brokers, controllers = count_restarts(document)
     figures = {
         "Work": _span(seconds["expected"] - soak),
         "on a good day": _span(seconds["low"] - soak),
+        "until steps give up": _span(seconds["high"] - soak),
         "Soak": _span(soak),
-        "Restarts of brokers": str(sum(node.startswith("broker") for node in left)),
-        "Starts of controllers": str(sum(node.startswith("controller") for node in left)),
+        "Restarts of brokers": str(brokers),
+        "Starts of controllers": str(controllers),
         f"A restart ({_describe_basis(each)})": _span(each["expected"]),
     }
     terms = "".join(f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in figures.items())
-    uncounted = "".join(f"<li>{escape_html(text)}</li>" for text in document["uncounted"])
-    return (
-        f'<section id="figures"><h2>In figures</h2><dl class="numbers">{terms}</dl>'
-        f'<p class="soft">Not counted:</p><ul class="soft">{uncounted}</ul></section>'
+    lists = "".join(_render_list(title, document[name]) for name, title in LISTS.items() if document[name])
+    return f'<section id="figures"><h2>In figures</h2><dl class="numbers">{terms}</dl>{lists}</section>'
+
+
+def _render_list(title: str, texts: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape_html(text)}</li>" for text in texts)
+    return f'<p class="soft">{title}:</p><ul class="soft">{rows}</ul>'
+
+
+def _render_space(document: Mapping[str, Any]) -> str:
+    """What is written where; nothing if nothing is."""
+    rows = "".join(
+        f'<tr><td class="keep">{escape_html(need["node"])}</td><td>{escape_html(need["writes"])}</td>'
+        f'<td class="right keep">{format_bytes(need["needs"])}</td><td class="right keep">{format_bytes(need["free"])}</td></tr>'
+        for need in document["space"]
     )
+    head = '<tr><th>on</th><th>for</th><th class="right">needed</th><th class="right">free</th></tr>'
+    table = f'<div class="scroll" tabindex="0" role="region" aria-label="Space"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    return f'<section id="space"><h2>Space</h2>{table}</section>' if rows else ""
 
 
 def _describe_basis(restart: Mapping[str, Any]) -> str:
@@ -120,24 +161,27 @@ def _describe_basis(restart: Mapping[str, Any]) -> str:
 
 def _render_times(document: Mapping[str, Any]) -> str:
     """One bar a stage, of its expected work; the soak's is no work."""
+    goes_back = document["of"] == PlanOf.MIGRATION
     longest = max((stage["seconds"]["expected"] for stage in document["stages"] if stage["stage"] != "soak"), default=0.0) or 1.0
-    rows = "".join(_render_time(stage, longest) for stage in document["stages"])
+    rows = "".join(_render_time(stage, longest, goes_back=goes_back) for stage in document["stages"])
+    back = '<th class="right">a rollback from its end</th>' if goes_back else ""
     return (
-        '<section id="times"><h2>Durations and rollback</h2><div class="scroll" tabindex="0" role="region" aria-label="Stages"><table>'
+        f'<section id="times"><h2>Durations{" and rollback" if goes_back else ""}</h2><div class="scroll" tabindex="0" role="region" aria-label="Stages"><table>'
         '<thead><tr><th>stage</th><th class="right">restarts</th><th class="right">takes</th><th class="sparse"></th>'
-        f'<th class="right">a rollback from its end</th></tr></thead><tbody>{rows}</tbody></table></div></section>'
+        f"{back}</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )
 
 
-def _render_time(stage: Mapping[str, Any], longest: float) -> str:
+def _render_time(stage: Mapping[str, Any], longest: float, *, goes_back: bool) -> str:
     expected, back = stage["seconds"]["expected"], stage["rollback_seconds"]
     restarts = sum(bool(task["node"]) and not task["is_done"] for task in stage["tasks"]) or ""
     width = round(_BAR * min(1.0, expected / longest))
     bar = f'<svg class="plot" viewBox="0 0 {_BAR} 12" height="12" preserveAspectRatio="none" aria-hidden="true"><rect class="{"settling" if stage["stage"] == "soak" else "phase"}" width="{width}" height="12"/></svg>'
-    rollback = '<span class="mark fail">not possible</span>' if back is None else escape_html(_span(back))
+    text = '<span class="mark fail">not possible</span>' if back is None else escape_html(_span(back))
+    rollback = f'<td class="right keep">{text}</td>' if goes_back else ""
     return (
         f'<tr><td class="keep">{escape_html(stage["stage"])}</td><td class="right">{restarts}</td><td class="right keep">{_span(expected)}</td>'
-        f'<td class="sparse" style="width:45%">{bar}</td><td class="right keep">{rollback}</td></tr>'
+        f'<td class="sparse" style="width:45%">{bar}</td>{rollback}</tr>'
     )
 
 

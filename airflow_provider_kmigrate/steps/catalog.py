@@ -219,7 +219,7 @@ def run_rollback(context: StepContext, arguments: Arguments = _NONE) -> Done:
     `arguments`: the terms, as a run's conf has them. Raises as its steps do. Killed and run again, it observes the cluster and does
     what is left.
     """
-    steps, _ = _import_by_name(ROLLBACK[0].run)(context, parse_rollback_terms(context.spec, arguments))
+    steps, *_ = _import_by_name(ROLLBACK[0].run)(context, parse_rollback_terms(context.spec, arguments))
     end = run_plan(context, steps_after_approval(ROLLBACK), arguments)
     context.fence.release()
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")

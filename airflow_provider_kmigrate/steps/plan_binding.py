@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.core.cluster_state.decision import Wait
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.migration.migration_plan import PlanFacts, hash_inputs
 from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan, describe_drift_since, judge_drift
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, hash_inputs
+from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of, stage_on_disk
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.journal import format_reasons, read_journal_lines
 from airflow_provider_kmigrate.steps.run import StepContext
 
 _FIELDS: Final = Fields.PROCESSES | Fields.FILES
@@ -48,12 +50,48 @@ def read_inputs(context: StepContext, view: ClusterView) -> dict[str, str]:
     The brokers' `inter.broker.protocol.version` is the one that the backup has: the run's own backup reads it of running brokers, and later
     only their files, which are inputs, can change it.
     """
-    version = None
+    return hash_inputs(_make_facts(context, view, None))
+
+
+def _make_facts(context: StepContext, view: ClusterView, version: str | None, **more: Any) -> PlanFacts:
+    """`version`: that of the brokers; None: the backup's, if there is one here."""
     with suppress(Refused):  # no backup here
-        version = context.backup.version()
+        version = version or context.backup.version()
     spec = context.spec
     originals = {node.id: keys for node in spec.brokers if (keys := read_original_keys(context, view, node)) is not None}
-    return hash_inputs(PlanFacts(spec, view, originals, version, made_by=__version__))
+    return PlanFacts(spec, view, originals, version, made_by=__version__, **more)
+
+
+def read_plan_facts(context: StepContext, view: ClusterView, version: str | None = None, **more: Any) -> PlanFacts:
+    """What a plan of an observed cluster is made of; reads the backup and the journals. `version`: that of the brokers; None: the backup's.
+
+    A broker that runs with a later file is planned from its original in the backup.
+    """
+    seconds = journal_lines.restart_seconds(_list_acts(context.journals))
+    return _make_facts(
+        context,
+        view,
+        version,
+        restart_seconds=seconds,
+        restarts_elsewhere=() if seconds else _read_restarts_elsewhere(context.journals),
+        made_ms=round(1000 * context.clock.now()),
+        **more,
+    )
+
+
+def _read_restarts_elsewhere(journals: Path | None) -> list[float]:
+    """Seconds of the restarts that the journals of other clusters on this worker record; those that cannot be read count for none."""
+    seconds: list[float] = []
+    if journals is None or not journals.parent.is_dir():
+        return seconds
+    for folder in sorted(journals.parent.iterdir()):
+        with suppress(OSError):
+            seconds += journal_lines.restart_seconds(_list_acts(folder if folder != journals else None))
+    return seconds
+
+
+def _list_acts(journals: Path | None) -> tuple[journal_lines.ActSpan, ...]:
+    return journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(journals)).lines)
 
 
 def read_original_keys(context: StepContext, view: ClusterView, broker: NodeSpec) -> Mapping[str, str] | None:

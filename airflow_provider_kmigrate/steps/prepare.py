@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.clients.wire import read_effective_config
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
-from airflow_provider_kmigrate.core.migration import coordinator, migration_plan
+from airflow_provider_kmigrate.core.migration import coordinator
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.migration.phase import migration_has_ended
+from airflow_provider_kmigrate.core.migration.plan_facts import list_start_seconds
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, has_migration_begun
+from airflow_provider_kmigrate.core.preflight.machines import list_metadata_room
 from airflow_provider_kmigrate.core.shared.text import join_ids
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.group_watch import sample_group_progress
 from airflow_provider_kmigrate.steps.journal import format_reasons, read_journal_lines
 from airflow_provider_kmigrate.steps.nodes import note_counts
-from airflow_provider_kmigrate.steps.plan_binding import read_original_keys
+from airflow_provider_kmigrate.steps.plan_binding import read_plan_facts
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 _TRIES, _AGAIN_AFTER = 10, 2.0  # seconds; a busy broker misses one observation, and the whole run must not end with it (measured)
@@ -65,44 +65,14 @@ def plan_from_here(context: StepContext, result: Preflight) -> dict[str, Any]:
         preflight.protocol_version(result.facts),
         findings=findings,
         took=result.took,
-        start_seconds=migration_plan.list_start_seconds(result.view, registered_at, context.spec.policy.start_timeout),
+        room=list_metadata_room(result.view, result.facts),
+        start_seconds=list_start_seconds(result.view, registered_at, context.spec.policy.start_timeout),
     )
 
 
 def plan_of_view(context: StepContext, view: ClusterView, version: str | None = None, **more: Any) -> dict[str, Any]:
-    """The plan of the migration of an observed cluster; reads the backup and the journals. `version`: that of the brokers; None: the backup's.
-
-    A broker that runs with a later file is planned from its original in the backup.
-    """
-    spec = context.spec
-    spans = journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(context.journals)).lines)
-    with suppress(Refused):  # no backup here
-        version = version or context.backup.version()
-    seconds = journal_lines.restart_seconds(spans)
-    facts = migration_plan.PlanFacts(
-        spec,
-        view,
-        {node.id: keys for node in spec.brokers if (keys := read_original_keys(context, view, node)) is not None},
-        version,
-        seconds,
-        restarts_elsewhere=() if seconds else _read_restarts_elsewhere(context.journals),
-        made_by=__version__,
-        made_ms=round(1000 * context.clock.now()),
-        **more,
-    )
-    return migration_plan.plan_migration(facts)
-
-
-def _read_restarts_elsewhere(journals: Path | None) -> list[float]:
-    """Seconds of the restarts that the journals of other clusters on this worker record; those that cannot be read count for none."""
-    seconds: list[float] = []
-    if journals is None or not journals.parent.is_dir():
-        return seconds
-    for folder in sorted(journals.parent.iterdir()):
-        with suppress(OSError):
-            lines = journal_lines.parse_lines(read_journal_lines(folder if folder != journals else None)).lines
-            seconds += journal_lines.restart_seconds(journal_lines.list_acts(lines))
-    return seconds
+    """The plan of the migration of an observed cluster (`plan_binding.read_plan_facts`)."""
+    return plan_migration(read_plan_facts(context, view, version, **more))
 
 
 def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:

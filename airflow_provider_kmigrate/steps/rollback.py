@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import Any, NamedTuple
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znodes import Delete, Operation, Set
@@ -28,24 +29,42 @@ from airflow_provider_kmigrate.core.migration.readiness import has_original
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, update_moved_since
 from airflow_provider_kmigrate.core.migration.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
+from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import StatesKept, raise_states, recover_dual_write, start_down_controller
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import apply_verb, build_note_deletions, forget_unflagged, install_file, start, stop
+from airflow_provider_kmigrate.steps.plan_binding import read_plan_facts
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import WaitStep, equivalent
 
 
-def planned(context: StepContext, terms: RollbackTerms = SAFE) -> tuple[tuple[str, ...], tuple[str, ...]]:
+class ObservedRollback(NamedTuple):
+    """A rollback's steps and consequences in words, and the observation that they are of."""
+
+    steps: tuple[str, ...]
+    consequences: tuple[str, ...]
+    view: ClusterView
+
+
+def plan_from_here(context: StepContext, terms: RollbackTerms = SAFE) -> dict[str, Any]:
+    """The plan of the rollback of this cluster (`rollback_plan.plan_rollback`). Raises as `planned`; `Refused` (P13) if no step is left."""
+    observed = planned(context, terms)
+    if not observed.steps:
+        raise Refused.because(rollback.NOTHING)
+    return plan_rollback(read_plan_facts(context, observed.view), observed.steps, observed.consequences, terms)
+
+
+def planned(context: StepContext, terms: RollbackTerms = SAFE) -> ObservedRollback:
     """Report and return the rollback's steps, and what is kept, lost, was changed, and is accepted; checks that it is possible, changes nothing.
 
     Raises `Refused` if no rollback is possible, an original that it needs is missing or altered, or the backup is not writable;
     `Unavailable` if that cannot be determined.
     """
-    accepting = Fields.PARTITIONS | Fields.COORDINATORS if terms.left or terms.splits else Fields(0)
-    fields = Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA
+    accepting = Fields.COORDINATORS if terms.left or terms.splits else Fields(0)
+    fields = Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA | Fields.PARTITIONS
     whole = context.observer.observe(fields | accepting)
     view = gates.without_left_brokers(whole, terms.left)
     end_decision = rollback.refuse_if_irreversible(view)
@@ -68,7 +87,7 @@ def planned(context: StepContext, terms: RollbackTerms = SAFE) -> tuple[tuple[st
         "plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(consequences), changed=rows
     )
     context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
-    return steps, consequences
+    return ObservedRollback(steps, consequences, view)
 
 
 def _describe_consequences(context: StepContext, view: ClusterView) -> tuple[tuple[str, ...], tuple[MetadataChange, ...]]:
@@ -88,14 +107,14 @@ def _read_inventory(context: StepContext) -> tuple[Inventory | None, str]:
         return None, str(error)
 
 
-def planned_in_migration(context: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
+def planned_in_migration(context: StepContext) -> dict[str, Any] | str:
+    """As `plan_from_here`, during the migration: a sentence, not a refusal, if the finalization has happened already."""
     try:
-        return planned(context)
+        return plan_from_here(context)
     except Refused as refused:
         if all(reason.cause is not Cause.FINALIZED for reason in refused.reasons):
             raise
-        return None
+        return rollback.IMPOSSIBLE
 
 
 def _refuse_missing_prerequisites(context: StepContext, view: ClusterView) -> None:

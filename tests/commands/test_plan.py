@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_kmigrate.commands import plan as plan_command
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
-from airflow_provider_kmigrate.core.migration.migration_plan import render_document
+from airflow_provider_kmigrate.core.migration.plan_document import render_document
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.phases import some_kraft
@@ -80,7 +80,7 @@ class TestTheCommand:
         assert code == 1
         assert "block: " in shown
 
-    @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"kind": "migration plan", "version": 1}'])
+    @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"kind": "plan", "version": 1}'])
     def test_a_file_that_is_no_plan_is_2_and_named(self, command: Command, tmp_path: Path, content: str) -> None:
         saved = tmp_path / "other.json"
         saved.write_text(content)

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import ServiceUnit, Software
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
-from airflow_provider_kmigrate.core.migration.migration_plan import PlanFacts
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts
 from tests.core.preflight_views import Case, broker_1, healthy
 
 

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import Partition
-from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, Policy, StopPoint
-from airflow_provider_kmigrate.core.migration.migration_plan import (
+from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, AuditSpec, Policy, StopPoint
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
+from airflow_provider_kmigrate.core.migration.plan_document import (
     describe_drift,
-    list_start_seconds,
-    plan_migration,
     render_document,
     require_reviewed_plan,
+    seal,
 )
+from airflow_provider_kmigrate.core.migration.plan_facts import list_start_seconds
 from airflow_provider_kmigrate.exceptions import Refused
-from tests.core.plan_facts import BEFORE, DRIFTS, facts_of, tasks_of, with_unit
+from tests.core.plan_facts import BEFORE, DRIFTS, facts_of, tasks_of, with_original, with_unit
 from tests.core.preflight_rows import ROWS
 from tests.core.preflight_views import DEFECTS, Case, broker_1, healthy
 
@@ -164,6 +165,48 @@ class TestHowLong:
         assert "2 of ann, bob, cyd must approve" in render_document(plan_migration(facts_of((view, replace(facts, spec=spec)))))
 
 
+class TestWhatIsNotKnown:
+    def test_each_node_needs_space_and_what_is_free_is_known_or_not(self) -> None:
+        view, _ = healthy()
+        view, facts = broker_1(files=replace(view.broker(1).files, free=7 << 20))(*healthy())
+        plan = plan_migration(facts_of((view, facts), room={"broker 1": 3 << 30}))
+        rows = {(need["node"], need["writes"].split(" ")[1]): (need["needs"], need["free"]) for need in plan["space"]}
+        assert rows["broker 1", "properties"] == (1 << 20, 7 << 20)
+        assert rows["broker 1", "metadata"] == (2 << 30, 3 << 30)
+        assert rows["broker 0", "metadata"][1] is rows["controller 3000", "metadata"][1] is None
+        assert {node.name for node in facts.spec.nodes()} < {need["node"] for need in plan["space"]}
+        shown = render_document(plan)
+        assert "| broker 1 | the metadata log with its snapshots, by Kafka's defaults | 2,048 MiB | 3,072 MiB |" in shown
+        assert "| 2,048 MiB | not known |" in shown
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"audit": None}, "the cluster file has no section `audit`"),
+            ({"audit": AuditSpec("c", "r", exclude_topics=("logs",))}, "records of logs (`audit.exclude_topics`)"),
+            ({"audit": AuditSpec("c", "r", topics=("orders",))}, "records of all topics but orders"),
+            ({"audit": AuditSpec("c", "r")}, "of each partition all but the newest"),
+            ({"audit": AuditSpec("c", "r", sample_fraction=0.25)}, "all but a sample of 0.25"),
+            ({"audit": AuditSpec("c", "r")}, "no client writes events"),
+            ({"audit": AuditSpec("c", "r", resetting_groups=("replay",))}, "what groups replay read again"),
+            ({"later_groups": ("legacy",)}, "legacy (`later_groups`)"),
+        ],
+    )
+    def test_what_the_cluster_file_leaves_out_is_named(self, change: dict[str, Any], text: str) -> None:
+        view, facts = healthy()
+        plan = plan_migration(facts_of((view, replace(facts, spec=replace(facts.spec, **change)))))
+        assert any(text in line for line in plan["not_compared"])
+        assert text in render_document(plan)
+
+    def test_what_was_not_read_and_what_kafka_does_not_know_is_named(self) -> None:
+        facts = with_original(**{"my.own.key": "1"})
+        facts = replace(facts, findings={"unknown": ["C11"]}, originals={0: facts.originals[0], 1: facts.originals[1]})
+        listed = " ".join(plan_migration(facts)["not_compared"])
+        assert "my.own.key" in listed
+        assert "C11" in listed
+        assert "the originals of broker 2" in listed
+
+
 class TestDrift:
     @pytest.mark.parametrize("name", DRIFTS)
     def test_each_input_that_changes_is_named_and_changes_the_fingerprint(self, name: str) -> None:
@@ -195,7 +238,7 @@ class TestDrift:
         edited["stages"][3]["tasks"][0]["file"].append(
             {"key": "x\x1b[2J", "before": None, "after": "y\n* The cluster file is the same."}
         )
-        drift = describe_drift(edited, now)
+        drift = describe_drift(seal(edited), now)
         assert len(drift) == 1
         assert not any(character in line for line in drift for character in "\x1b\n")
 
@@ -203,9 +246,11 @@ class TestDrift:
         ("alter", "why"),
         [
             (lambda plan: plan | {"cluster_id": "another"}, "the plan of cluster another"),
-            (lambda plan: plan | {"kind": "rollback plan"}, "no migration plan"),
+            (lambda plan: plan | {"kind": "readiness"}, "no plan of version"),
+            (lambda plan: plan | {"of": "rollback"}, "of another kind: rollback, not migration"),
             (lambda plan: plan | {"version": 2}, "of version 1"),
-            (lambda plan: plan | {"inputs": plan["inputs"] | {"kmigrate": "0.9"}}, "altered"),
+            (lambda plan: plan | {"inputs": plan["inputs"] | {"kmigrate": "0.9"}}, "altered: its inputs"),
+            (lambda plan: plan | {"inputs": plan["inputs"] | {"the cluster file": "0"}}, "altered: its inputs"),
             (lambda plan: {name: value for name, value in plan.items() if name != "stages"}, "no whole plan"),
             (lambda plan: plan | {"stages": [{}]}, "no whole plan"),
             (lambda plan: plan | {"inputs": None}, "altered"),
@@ -213,6 +258,13 @@ class TestDrift:
         ],
     )
     def test_a_plan_that_is_none_is_refused_by_name(self, alter: Callable[[dict[str, Any]], dict[str, Any]], why: str) -> None:
+        """Also if its digest was made again."""
         now = plan_migration(BEFORE)
         with pytest.raises(ValueError, match=why):
-            describe_drift(alter(deepcopy(now)), now)
+            describe_drift(seal(alter(deepcopy(now))), now)
+
+    @pytest.mark.parametrize("name", sorted(plan_migration(BEFORE).keys() - {"kind", "version", "of", "cluster_id"}))
+    def test_an_edit_of_any_part_is_refused(self, name: str) -> None:
+        now = plan_migration(BEFORE)
+        with pytest.raises(ValueError, match=r"altered|no whole plan"):
+            describe_drift(now | {name: "edited"}, now)

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import Process
-from airflow_provider_kmigrate.core.migration.migration_plan import NOT_READ, PlanFacts, hash_inputs, hash_values
 from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan, describe_drift_since, judge_drift, parse_bound_plan
+from airflow_provider_kmigrate.core.migration.plan_document import NOT_READ, hash_values
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, hash_inputs
 from tests.core.plan_facts import BEFORE, DRIFTS, facts_of
 from tests.core.preflight_views import broker_1, healthy
 

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Soft
 from airflow_provider_kmigrate.core.migration import recovery, roll, rollback
 from airflow_provider_kmigrate.core.migration.controllers import decide_finalize
 from airflow_provider_kmigrate.core.migration.gates import describe_software_changes, describe_unknown_software
-from airflow_provider_kmigrate.core.migration.migration_plan import hash_inputs
+from airflow_provider_kmigrate.core.migration.plan_facts import hash_inputs
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core import back_views

@@ -18,12 +18,14 @@ from airflow.sdk import DAG, Param
 
 from airflow_provider_kmigrate.core.migration.controllers import VERDICT_HOLDS
 from airflow_provider_kmigrate.core.migration.plan import FINALIZE, STAY
-from airflow_provider_kmigrate.core.migration.rollback import rollback_document
+from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 from airflow_provider_kmigrate.operators.migration import FinalizeControllerOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.utils.step_context import JUDGED_AT
+from tests.core.plan_facts import facts_of
+from tests.core.preflight_views import healthy
 from tests.provider.conftest import Sleep
 from tests.provider.dag_tasks import tasks
 from tests.provider.person import Person
@@ -124,19 +126,18 @@ OLDER = {
 
 
 SAID = OLDER | {
-    "before_approval.rollback_plan": rollback_document((["stop controllers", "hand over"], ["Kept: all."]), in_migration=True),
+    "before_approval.rollback_plan": plan_rollback(facts_of(healthy()), ["stop controllers", "hand over"], ["Kept: all."]),
     "before_approval.readiness": {
         "kind": "readiness", "version": 1, "summary": "A rollback is possible now.", "reasons": [], "fingerprint": "0123",
     },
 }  # fmt: skip
-OPEN = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
 
 
 @pytest.mark.parametrize(
     ("said", "plan"),
     [
         (OLDER, "  Open.\n\n  1. stop controllers\n  2. hand over\n"),
-        (SAID, f"  {OPEN}\n\n  1. stop controllers\n  2. hand over\n\n  Kept: all.\n"),
+        (SAID, "  1. stop controllers\n  2. hand over\n\n  Kept: all.\n"),
     ],
     ids=["texts of a run that an older kmigrate began", "documents"],
 )
@@ -154,7 +155,7 @@ def test_the_evidence_of_an_approval_is_what_earlier_tasks_said_and_nothing_else
     assert not [
         claim
         for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,")
-        if claim in shown.replace(OPEN, "").split("* **Finalize (irreversible)**")[0]
+        if claim in shown.split("* **Finalize (irreversible)**")[0]
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.cli import main
 from airflow_provider_kmigrate.commands import reading
-from airflow_provider_kmigrate.core.migration.migration_plan import DOCUMENT_KIND
+from airflow_provider_kmigrate.core.migration.plan_document import DOCUMENT_KIND
 from airflow_provider_kmigrate.utils.step_context import state_folder
 from tests.kit.ports import closed_port
 from tests.provider.simulated import Rehearsal

@@ -9,8 +9,10 @@ import pytest
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.groups.move import to_document as groups_document
 from airflow_provider_kmigrate.core.migration.leftovers import Leftover, LeftoverKind, to_document
-from airflow_provider_kmigrate.core.migration.rollback import rollback_document
+from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.utils.documents import as_markdown
+from tests.core.plan_facts import facts_of
+from tests.core.preflight_views import healthy
 from tests.core.views import ZK, cluster
 
 LEFT = to_document([Leftover("ZooKeeper", LeftoverKind.FENCE, "/_kmigrate/c1")], cluster([ZK, ZK, ZK]))
@@ -20,8 +22,7 @@ LEFT = to_document([Leftover("ZooKeeper", LeftoverKind.FENCE, "/_kmigrate/c1")],
     ("document", "text"),
     [
         (LEFT, "| ZooKeeper | fence | `/_kmigrate/c1` | stays: it holds"),
-        (rollback_document((["stop"], ["Kept."]), in_migration=False), "1. stop\n\nKept."),
-        (rollback_document(None, in_migration=True), "no rollback is possible any more"),
+        (plan_rollback(facts_of(healthy()), ["stop"], ["Kept."]), "1. stop\n\nKept.\n\n**About"),
         (groups_document({"billing": "Nothing to do."}, Goal.KAFKA_MODE), "* **billing**: Nothing to do."),
     ],
 )

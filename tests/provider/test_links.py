@@ -15,7 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.links.pages import AuditReportLink, PreflightPageLink, RunbookLink, first_reason_code
+from airflow_provider_kmigrate.links.pages import AuditReportLink, PlanPageLink, PreflightPageLink, RunbookLink, first_reason_code
 from airflow_provider_kmigrate.operators.migration import PreflightOperator
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
 from airflow_provider_kmigrate.sensors.step import StepSensor
@@ -39,7 +39,7 @@ def link_of(link: BaseOperatorLink, **noted: Any) -> str:
         ("", ""),
     ],
 )
-@pytest.mark.parametrize("link", [PreflightPageLink(), AuditReportLink()])
+@pytest.mark.parametrize("link", [PreflightPageLink(), PlanPageLink(), AuditReportLink()])
 def test_a_page_is_linked_where_it_is(link: BaseOperatorLink, page: str, expected: str) -> None:
     assert link_of(link, page=page) == expected
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.migration.migration_plan import (
+from airflow_provider_kmigrate.core.migration.plan_document import (
     NOT_READ,
     describe_changed_inputs,
     hash_values,

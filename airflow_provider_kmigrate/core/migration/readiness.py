@@ -294,7 +294,7 @@ logs and a cold cache."""
 _RESTART_BASE, _RESTART_PER_REPLICA = 15.0, 0.04
 """Seconds that are assumed if no restart was measured: of a broker without logs, and for each replica, whose log it closes and opens. 4,100
 replicas make `DEFAULT_RESTART`."""
-FAILOVER, CONTROLLER_STOP, _HANDOVER = 30.0, 10.0, 30.0
+FAILOVER, CONTROLLER_STOP, HANDOVER = 30.0, 10.0, 30.0
 """Seconds; measured were 3 to 17 for a failover with its comparison, 7 to 9 for three stops, 3 to 4 for a handover."""
 
 
@@ -321,7 +321,7 @@ def forecast_rollback(view: ClusterView, restart_seconds: float | None = None) -
 
 def rollback_seconds(restarts: int, restart_seconds: float, controllers: int, *, kraft_owns: bool) -> float:
     """Seconds of a rollback with so many restarts of brokers and stops of controllers, and with a handover if KRaft owns the cluster."""
-    return restarts * restart_seconds + kraft_owns * (FAILOVER + _HANDOVER) + CONTROLLER_STOP * controllers
+    return restarts * restart_seconds + kraft_owns * (FAILOVER + HANDOVER) + CONTROLLER_STOP * controllers
 
 
 def list_losses(view: ClusterView) -> tuple[str, ...]:

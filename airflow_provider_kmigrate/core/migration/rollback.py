@@ -23,10 +23,9 @@ Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and exper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait, waits_for
 from airflow_provider_kmigrate.core.cluster_state.model import (
@@ -1014,24 +1013,4 @@ def _describe_transaction(view: ClusterView) -> str:
     return f"raise /controller_epoch, delete {gone}, in one transaction"
 
 
-DOCUMENT_KIND = "rollback plan"
-_POSSIBLE = "The rollback is possible: every original that it needs is in the backup, with its hash. It would now:"
-_IMPOSSIBLE = "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."
-
-
-def rollback_document(
-    steps_and_consequences: tuple[Sequence[str], Sequence[str]] | None, *, in_migration: bool
-) -> dict[str, Any]:
-    """The plan of a rollback as JSON values: its steps, and what is kept and lost. None: the finalization has happened already."""
-    steps, consequences = steps_and_consequences or ((), ())
-    finalized = steps_and_consequences is None
-    head = {"kind": DOCUMENT_KIND, "version": 1, "in_migration": in_migration, "finalized": finalized}
-    return {**head, "steps": list(steps), "consequences": list(consequences)}
-
-
-def render_document(document: Mapping[str, Any]) -> str:
-    """A plan of `rollback_document` as Markdown."""
-    if document["finalized"]:
-        return _IMPOSSIBLE
-    listed = "\n".join(f"{number}. {text}" for number, text in enumerate(document["steps"], 1))
-    return "\n\n".join((*((_POSSIBLE,) if document["in_migration"] else ()), listed, *document["consequences"]))
+IMPOSSIBLE = "The finalization has happened already: no rollback is possible any more. Only its remaining steps are done."

@@ -17,8 +17,9 @@ from airflow_provider_kmigrate.core.cluster_state.model import Broker, ClusterVi
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration import waits
 from airflow_provider_kmigrate.core.migration.gates import dual_write_lag
-from airflow_provider_kmigrate.core.migration.migration_plan import PlanFacts, plan_migration
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of, zookeeper_controller
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts
 from airflow_provider_kmigrate.core.migration.readiness import Readiness, describe_readiness
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.monitoring.watch import ClusterOwner, KnownActs, map_out_of_isr, unread_reasons

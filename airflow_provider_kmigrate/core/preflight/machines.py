@@ -41,6 +41,15 @@ def _check_room(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightF
         yield warns("B23", f"directories with little room for the metadata log: {summarize(scarce)}")
 
 
+def list_metadata_room(view: ClusterView, facts: PreflightFacts) -> dict[str, int]:
+    """Broker's name -> the free bytes of the disk that its metadata log will be on; without brokers of which they are not known."""
+    rooms = {
+        broker: _metadata_dir(file, facts.environment.log_dirs.get(broker) or ())
+        for broker, file in zookeeper_files(view).items()
+    }
+    return {f"broker {broker}": room.usable_bytes for broker, room in rooms.items() if room and room.usable_bytes is not None}
+
+
 def _metadata_dir(file: Mapping[str, str], log_dirs: tuple[LogDir, ...]) -> LogDir | None:
     """The reported directory in which the metadata log will be; None if the broker does not report it."""
     first = (read_setting(file, "log.dirs") or read_setting(file, "log.dir") or "").split(",")[0]

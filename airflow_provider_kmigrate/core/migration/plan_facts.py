@@ -1,0 +1,227 @@
+"""What every plan is made of: the cluster file, one observation, the originals and what restarts took; and the document made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from statistics import median
+from typing import Any, Final
+
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Process, ProcessState, ServiceUnit
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration.phase import position_of
+from airflow_provider_kmigrate.core.migration.plan_document import (
+    DOCUMENT_KIND,
+    NOT_READ,
+    VERSION,
+    PlannedTask,
+    PlanParts,
+    Seconds,
+    add_seconds,
+    hash_values,
+    seal,
+)
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.properties import (
+    RenderFacts,
+    diff_properties,
+    edit_properties,
+    render_broker_file,
+    render_controller_file,
+)
+from airflow_provider_kmigrate.exceptions import Refused
+
+_QUICK_RESTART: Final = 5.0
+"""Seconds that a broker with small logs took in local migrations, until it was back in every ISR."""
+QUICK_ACT: Final = 3.0
+"""Seconds of the quickest failover with its comparison (`readiness.FAILOVER`); the start of a controller is taken to be as quick."""
+_RESTART_PER_START: Final = 2.0
+"""A whole restart over the start of the process until its registration: it also stops, follows into every ISR and is observed until the
+consumer groups commit again. Measured on local clusters: 9 to 12 s over 5 to 6 s, idle; both grow alike on a busy machine."""
+_CHANGING_UNIT_FACTS: Final = frozenset(
+    {"ActiveState", "ControlGroup", "MainPID", "NRestarts", "Result", "SubState", "UnitFileState"}
+)
+"""What a start, a stop, or kmigrate's own `enable` changes in what systemd shows of a unit."""
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """What a plan is made of: the cluster file, a view of preflight's fields, and what neither has.
+
+    `originals`: the keys of each broker's file as it was before the migration; without those of brokers that run with a later file
+    whose original is not known here. `metadata_version`: None if brokers differ, or it was not read. `restart_seconds`: of each restart
+    of a broker that this cluster's journals record; `start_seconds`: of each broker's last start, until it registered itself, which count
+    only while no restart is recorded; `restarts_elsewhere`: the restarts of other clusters on this worker, which count only while this one
+    has neither. `findings`: preflight's codes, by severity. `took`: seconds of the observation.
+    `made_by`: the version of kmigrate. `made_ms`: when, in milliseconds since the epoch. `room`: node -> the free bytes of the disk that
+    its metadata log will be on, as far as they are known. `with_files`: false for a plan without the
+    lines of files, which cost most of its time.
+    """
+
+    spec: ClusterSpec
+    view: ClusterView
+    originals: Mapping[int, Mapping[str, str]]
+    metadata_version: str | None
+    restart_seconds: Sequence[float] = ()
+    start_seconds: Sequence[float] = ()
+    restarts_elsewhere: Sequence[float] = ()
+    findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    took: float = 0.0
+    made_by: str = ""
+    made_ms: int = 0
+    room: Mapping[str, int] = field(default_factory=dict)
+    with_files: bool = True
+
+    @cached_property
+    def leaders(self) -> Counter[int] | None:
+        """Broker -> the partitions that it leads; None: they were not read."""
+        partitions = self.view.partitions
+        return None if partitions is None else Counter(partition.leader for partition in partitions)
+
+    @cached_property
+    def alone(self) -> Counter[int] | None:
+        """Broker -> its partitions without another replica; None: they were not read."""
+        partitions = self.view.partitions
+        return None if partitions is None else Counter(p.replicas[0] for p in partitions if len(p.replicas) == 1)
+
+
+def build_plan(facts: PlanFacts, parts: PlanParts) -> dict[str, Any]:
+    """The document, in the form of plan.schema.json. What could not be read is in it as such; nothing is guessed."""
+    stages = [stage.to_json() for stage in parts.stages]
+    document = {
+        "kind": DOCUMENT_KIND,
+        "version": VERSION,
+        "of": str(parts.of),
+        "cluster": facts.spec.name,
+        "cluster_id": facts.spec.cluster_id,
+        "made_by": facts.made_by,
+        "made_ms": facts.made_ms,
+        "phase": str(position_of(facts.view).phase),
+        "findings": {severity: sorted(set(codes)) for severity, codes in facts.findings.items()},
+        "steps": list(parts.steps),
+        "consequences": list(parts.consequences),
+        "seconds": add_seconds(Seconds(**stage["seconds"]) for stage in stages)._asdict(),
+        "soak_seconds": parts.soak_seconds,
+        "restart_seconds": {
+            **restart_time(facts)._asdict(),
+            "measured": len(facts.restart_seconds),
+            "starts": 0 if facts.restart_seconds else len(facts.start_seconds),
+            "elsewhere": 0 if facts.restart_seconds or facts.start_seconds else len(facts.restarts_elsewhere),
+        },
+        "restarts_at_once": 1,
+        "uncounted": list(parts.uncounted),
+        "stalls": list(parts.stalls),
+        "space": [asdict(need) for need in parts.space],
+        "not_compared": list(parts.not_compared),
+        "approval": dict(parts.approval),
+        "point_of_no_return": parts.point_of_no_return,
+        "way_back": parts.way_back,
+        "stages": stages,
+        "inputs": dict(parts.inputs),
+        "fingerprint": hash_values(parts.inputs),
+    }
+    return seal(document)
+
+
+def restart_time(facts: PlanFacts) -> Seconds:
+    """Of one broker's restart, until it is back in every ISR and its groups commit: as this cluster's journals have it, else from its
+    brokers' last starts, else as the journals of other clusters have it, else assumed from the replicas of a broker.
+    """
+    limit = facts.spec.policy.start_timeout
+    if measured := facts.restart_seconds:
+        low, expected = min(measured), median(measured)
+    elif starts := facts.start_seconds:
+        low, expected = min(starts), _RESTART_PER_START * median(starts)
+    elif measured := facts.restarts_elsewhere:
+        low, expected = min(measured), median(measured)
+    else:
+        low, expected = _QUICK_RESTART, readiness.assume_restart_seconds(facts.view)
+    return Seconds(low, expected, max(expected, limit))
+
+
+def list_start_seconds(view: ClusterView, registered_at: Mapping[int, float], limit: float) -> list[float]:
+    """Seconds between the start of each broker's process and its registration, both by the clock of its own machine.
+
+    `registered_at`: broker -> when, in seconds since the epoch. What took longer than `limit` is left out: the broker was registered again later,
+    after a lost session.
+    """
+    started_at = {number: view.broker(number).process.started_at for number in registered_at}
+    spans = (registered_at[number] - at for number, at in sorted(started_at.items()) if at is not None)
+    return [seconds for seconds in spans if 0.0 < seconds <= limit]
+
+
+def hash_inputs(facts: PlanFacts) -> dict[str, str]:
+    """What decides what the migration does -> its hash. A value that may be secret is in a hash only."""
+    spec, view = facts.spec, facts.view
+    inputs = {
+        "kmigrate": facts.made_by,
+        "the inter.broker.protocol.version": facts.metadata_version or NOT_READ,
+        "the cluster file": hash_values({**asdict(spec), "path": ""}),
+    }
+    for node in spec.brokers:
+        inputs[f"the original file of {node.name}"] = (
+            hash_values(facts.originals[node.id]) if node.id in facts.originals else NOT_READ
+        )
+        software = view.broker(node.id).process.software  # of a controller only once it was started, which is no change
+        inputs[f"the release on the disk of {node.name}"] = (software and software.disk_release) or NOT_READ
+    for node in spec.nodes():
+        process = (view.broker(node.id) if node.role is NodeRole.BROKER else view.controller(node.id)).process
+        inputs[f"the unit of {node.name}"] = _hash_unit(process)
+    return inputs
+
+
+def _hash_unit(process: Process) -> str:
+    if process.unit is None:
+        return NOT_READ if process.state is ProcessState.UNKNOWN else "none"
+    return hash_values(_steady_facts(process.unit))
+
+
+def _steady_facts(unit: ServiceUnit) -> dict[str, str]:
+    return {name: value for name, value in unit.shown.items() if name not in _CHANGING_UNIT_FACTS}
+
+
+def add_file(
+    facts: PlanFacts, task: PlannedTask, node: NodeSpec, stage: FileStage, before: FileStage | Mapping[str, str]
+) -> PlannedTask:
+    """The task with what its node's file of `stage` differs in from the one `before` it, or why it cannot be written.
+
+    `before`: a stage, or the keys of the file that the node has; empty: it has none.
+    """
+    if not facts.with_files:
+        return task
+    source = node.id if node.role is NodeRole.BROKER else facts.spec.brokers[0].id
+    if source not in facts.originals:
+        return replace(task, refused=f"the original of broker {source} is not known here")
+    if facts.metadata_version is None and stage is not FileStage.ZOOKEEPER:
+        return replace(task, refused="the inter.broker.protocol.version of the brokers differs, or was not read")
+    original = edit_properties("", facts.originals[source])
+    try:
+        old = _render_file(facts, original, node, before) if isinstance(before, FileStage) else edit_properties("", before)
+        return replace(task, file=diff_properties(old, _render_file(facts, original, node, stage)))
+    except Refused as error:
+        return replace(task, refused="; ".join(f"[{reason.code}] {reason.text}" for reason in error.reasons) or str(error))
+
+
+def _render_file(facts: PlanFacts, original: str, node: NodeSpec, stage: FileStage) -> str:
+    if stage is FileStage.ZOOKEEPER:
+        return original
+    render_facts = RenderFacts.of(facts.spec, facts.metadata_version or "")
+    if node.role is NodeRole.BROKER:
+        return render_broker_file(original, stage, render_facts)
+    return render_controller_file(original, node, stage, render_facts)
+
+
+def describe_approval(spec: ClusterSpec, most: int = 1) -> dict[str, Any]:
+    """Who must approve. `users` None: every user who may edit the DAG. `most`: approvers that the request needs at most."""
+    return {
+        "users": list(spec.approvers.users) if spec.approvers else None,
+        "required": min(most, spec.approvers.required) if spec.approvers else 1,
+    }
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a task's page."""
+    return f"{text.partition('. ')[0].removesuffix('.')}."
