@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.commands.reading import open_context
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf, describe_drift, render_document
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
-from airflow_provider_kmigrate.steps import prepare, rollback
+from airflow_provider_kmigrate.steps import clean_up, groups, prepare, rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
@@ -31,6 +31,8 @@ def _plan_migration(context: StepContext) -> dict[str, Any]:
 _MAKERS: Final[Mapping[str, Callable[[StepContext], dict[str, Any]]]] = {
     PlanOf.MIGRATION: _plan_migration,
     PlanOf.ROLLBACK: rollback.plan_from_here,
+    PlanOf.GROUPS: lambda context: groups.plan_from_here(context, sorted(context.spec.groups, key=lambda group: group.wave)),
+    PlanOf.CLEAN_UP: clean_up.plan_from_here,
 }
 
 

@@ -76,7 +76,7 @@ def cluster_dag(
 def plan_param(of: str) -> Param:
     """The param that binds a run to the plan that was reviewed. `of`: what `kmigrate plan --of` takes."""
     text = (
-        f"The fingerprint that `kmigrate plan --of {of}` shows. If something that decides what is done has changed since, the task `plan` is "
+        f"The fingerprint that `kmigrate plan --of {of}` shows. If something that decides what is done has changed since, the first task is "
         "refused (H16). Leave it empty to run whatever the plan is now."
     )
     return Param(None, type=["null", "string"], title="Only the plan that was reviewed", description=text)

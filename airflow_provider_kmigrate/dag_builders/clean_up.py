@@ -6,7 +6,7 @@ from airflow.sdk import DAG, chain
 
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.plan import APPROVE
-from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, cluster_dag
+from airflow_provider_kmigrate.dag_builders.chaining import RETRIED, cluster_dag, plan_param
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 from airflow_provider_kmigrate.operators.approval import ApproveCleanUpOperator, approval_arguments
 from airflow_provider_kmigrate.operators.migration import CleanUpOperator, LeftoversOperator
@@ -30,8 +30,10 @@ Lists what migrations and rollbacks of cluster `{cluster_id}` have left behind, 
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_clean_up__<cluster>`, for manual runs."""
     text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id)
-    with cluster_dag(spec, "kmigrate_clean_up", text, render_task_page, default_args=RETRIED) as dag:
-        leftovers = LeftoversOperator(cluster_file=spec.path, task_id="leftovers", retries=0)
+    with cluster_dag(
+        spec, "kmigrate_clean_up", text, render_task_page, params={"plan": plan_param("clean-up")}, default_args=RETRIED
+    ) as dag:
+        leftovers = LeftoversOperator(cluster_file=spec.path, task_id="leftovers", retries=0, plan="{{ params.plan or '' }}")
         leftovers_template = "{{ ti.xcom_pull(task_ids='leftovers') }}"
         approval_task = ApproveCleanUpOperator(
             task_id=APPROVE, left=leftovers_template, evidence_tasks=[leftovers.task_id], **approval_arguments(spec)

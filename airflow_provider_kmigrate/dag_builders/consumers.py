@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     approval_param,
     approved_task_arguments,
     cluster_dag,
+    plan_param,
 )
 from airflow_provider_kmigrate.dag_builders.task_docs import render_group_task_page
 from airflow_provider_kmigrate.operators.approval import ApproveCutoverOperator, ApproveGroupsRollbackOperator, approval_arguments
@@ -62,6 +63,7 @@ A run with conf `{{"wave": 1}}` moves that wave only. Groups that were moved are
 A group that was rolled back stops the later groups (K69) until the operator starts a run with `{{"release_groups": ["<group>"]}}`.
 """
 
+_REVIEWED = "{{ params.plan or '' }}"
 _ROLLBACK_DOC = """\
 ### {name}: roll consumer groups back
 
@@ -90,6 +92,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         tags=["consumers"],
         schedule=spec.groups_schedule or None,
         params={
+            "plan": plan_param("groups"),
             "wave": _wave_param(groups),
             "release_groups": _release_groups_param(names),
             **(
@@ -100,7 +103,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         },
         default_args=RETRIED,
     ) as dag:
-        before: BaseOperator = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=names, retries=0)
+        before: BaseOperator = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=names, retries=0, plan=_REVIEWED)
         for group in groups:
             first, last = _build_group(spec, group)
             before.set_downstream(first)
@@ -238,7 +241,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
         default_args=RETRIED,
         **UNPAUSED,
     ) as dag:
-        plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0)
+        plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, rollback=True, retries=0, plan=_REVIEWED)
         approve = ApproveGroupsRollbackOperator(task_id="approve", **approval_arguments(spec, "plan"))
         rollbacks = [
             RollbackGroupsOperator(
@@ -277,6 +280,7 @@ def _release_groups_param(groups: Sequence[str]) -> Param:
 
 def _rollback_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
     return {
+        "plan": plan_param("groups"),
         "goal": Param(str(Goal.ZOOKEEPER_CONSUMERS), enum=[str(goal) for goal in Goal], title="Roll back to"),
         "groups": _group_names_param(groups, "Only these groups", "Empty: all groups of the file."),
         "approve_rollback": approval_param(spec, "Approve it beforehand", ASKED_WITH_PLAN),

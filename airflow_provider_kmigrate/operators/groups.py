@@ -14,18 +14,16 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
-from airflow_provider_kmigrate.core.groups.cutover import describe_plan
-from airflow_provider_kmigrate.core.groups.members import must_roll_back, unread_reasons
-from airflow_provider_kmigrate.core.groups.move import Goal, has_left_zookeeper, hold_reasons, to_document
+from airflow_provider_kmigrate.core.groups.members import must_roll_back
+from airflow_provider_kmigrate.core.groups.move import Goal, has_left_zookeeper, hold_reasons
 from airflow_provider_kmigrate.core.groups.scan import is_other_wave, not_in_file_reasons
 from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.migration.plan import ROLL_BACK, Access, row_of
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
-from airflow_provider_kmigrate.operators.step import ClusterOperator, StepOperator
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.operators.step import ClusterOperator, PlanOperator, StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, find_group, parse_choice
-from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup
-from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup, plan_from_here
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.utils.spark_jobs import read_verdict
 
@@ -314,8 +312,8 @@ def _any_found_group_worse(context: Context, tasks: Sequence[str]) -> bool:
     return any(must_roll_back(ti.xcom_pull(task_ids=task, key=_CAUSES) or ()) for task in sorted(failed))
 
 
-class GroupPlanOperator(ClusterOperator):
-    """Report where each group stands and what would be done; changes nothing. Returns a document (`core.groups.move.to_document`).
+class GroupPlanOperator(PlanOperator):
+    """Report where each group stands and what would be done; changes nothing. Returns the plan (`core.groups.group_plan`).
 
     Fails if the run's conf names groups, or a wave, that the cluster file does not have.
 
@@ -324,8 +322,7 @@ class GroupPlanOperator(ClusterOperator):
     """
 
     access = Access.WATCH
-    ui_color = "#e6e6fa"
-    template_fields: Sequence[str] = (*ClusterOperator.template_fields, "groups")
+    template_fields: Sequence[str] = (*PlanOperator.template_fields, "groups")
 
     def __init__(self, *, groups: Sequence[str] | str, rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -345,14 +342,10 @@ class GroupPlanOperator(ClusterOperator):
         )
         if unknown:
             raise Refused.because(*unknown)
-        groups = {name: find_group(step_context.spec, name) for name in self.groups}
-        names = [name for name in groups if name in (arguments["groups"] or groups)]
-        observed_groups = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=names).groups or {}
-        missing = [reason for name in names for reason in unread_reasons(observed_groups.get(name), name)]
-        if missing:
-            raise Unreachable(format_reasons(missing))
+        groups = [find_group(step_context.spec, name) for name in self.groups]
+        chosen = [group for group in groups if group.name in (arguments["groups"] or self.groups)]
         goal = parse_choice(Goal, "goal", arguments["goal"]) if arguments["goal"] else None
-        return to_document({name: describe_plan(observed_groups[name], groups[name], goal) for name in names}, goal)
+        return self.keep_plan(step_context, plan_from_here(step_context, chosen, goal))
 
 
 class GroupsDoneOperator(ClusterOperator):

@@ -626,20 +626,19 @@ class WatchOperator(ClusterOperator):
         report_alarms(context, self._spec, self._alarms.compare(reasons, complete=self._whole, hidden=self._hidden), time.time())
 
 
-class LeftoversOperator(ClusterOperator):
-    """List what migrations and rollbacks have left behind, as a document; changes nothing and takes no lock.
+class LeftoversOperator(PlanOperator):
+    """Plan a clean-up: list what migrations and rollbacks have left behind, and what may be removed. Changes nothing and takes no lock.
 
-    :param cluster_file: path of the cluster file. (templated)
+    Returns the plan (`core.migration.leftovers.plan_clean_up`).
     """
 
-    ui_color = _OBSERVING
     access = Access.WATCH
 
     def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
-        """List what is left."""
-        from airflow_provider_kmigrate.steps.clean_up import list_leftovers
+        """Plan the clean-up."""
+        from airflow_provider_kmigrate.steps.clean_up import plan_from_here
 
-        return list_leftovers(step_context)
+        return self.keep_plan(step_context, plan_from_here(step_context))
 
 
 class CleanUpOperator(ClusterOperator):

@@ -107,7 +107,8 @@ def _headline(document: Mapping[str, Any]) -> str:
     if document["of"] == PlanOf.MIGRATION:
         return f"Everything can be rolled back until {document['point_of_no_return']}, before which {who} must approve."
     point = f" There is a way back until {document['point_of_no_return']}." if document["point_of_no_return"] else ""
-    return f"It begins if {who} approves.{point} {document['way_back']}"
+    begins = f"It begins if {who} approves." if document["approval"]["required"] else "It asks for no approval."
+    return f"{begins}{point} {document['way_back']}"
 
 
 def _render_steps(document: Mapping[str, Any]) -> str:

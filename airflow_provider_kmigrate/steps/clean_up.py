@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.migration.leftovers import (
     Leftover,
     LeftoverKind,
+    plan_clean_up,
     removable_leftovers,
-    render_document,
-    to_document,
 )
+from airflow_provider_kmigrate.core.migration.plan_document import describe_drift
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.run import StepContext, pass_gate_again
 
 
-def list_leftovers(context: StepContext) -> dict[str, Any]:
-    """What is left, as JSON values; changes nothing. Raises as the hosts do: a machine that does not answer is not "nothing left"."""
-    document = to_document(*_find_leftovers(context))
-    context.say(render_document(document))
-    return document
+def plan_from_here(context: StepContext) -> dict[str, Any]:
+    """The plan of a clean-up; changes nothing. Raises as the hosts do: a machine that does not answer is not "nothing left"."""
+    return _plan(context, *_find_leftovers(context))
 
 
-def run_clean_up(context: StepContext, approved: object) -> Done:
-    """Remove what may be removed, if that is still exactly what was `approved`; otherwise refuses (H06).
+def _plan(context: StepContext, leftovers: Sequence[Leftover], view: ClusterView) -> dict[str, Any]:
+    return plan_clean_up(
+        PlanFacts(context.spec, view, {}, None, made_by=__version__, made_ms=round(1000 * context.clock.now())), leftovers
+    )
 
-    `approved`: what `list_leftovers` returned, or its Markdown: a run that an older kmigrate began has that. Killed and run again, the list is another one: it must be approved again.
+
+def run_clean_up(context: StepContext, approved: Any) -> Done:
+    """Remove what may be removed, if that is still exactly what was `approved`; otherwise refuses (H06) with what differs.
+
+    `approved`: what `plan_from_here` returned. Killed and run again, the list is another one: it must be approved again.
     """
     leftovers, view = _find_leftovers(context)
-    document = to_document(leftovers, view)
-    if approved not in (document, render_document(document)):
-        raise Refused.because(Reason("H06", "What is left is not what was shown with the request."))
+    try:
+        drift = describe_drift(approved, _plan(context, leftovers, view))
+    except ValueError as error:
+        drift = (str(error),)
+    if drift:
+        raise Refused.because(Reason("H06", f"What is left is not what was shown with the request: {summarize(drift)}"))
     removed = removable_leftovers(leftovers, view)
     for node in context.spec.nodes():
         chosen = [leftover for leftover in removed if leftover.where == node.name]

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
+from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.clients import group_writes
 from airflow_provider_kmigrate.clients.znodes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -18,20 +19,35 @@ from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
 from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups import scan
-from airflow_provider_kmigrate.core.groups.cutover import returned_reasons
+from airflow_provider_kmigrate.core.groups.cutover import describe_plan, returned_reasons
+from airflow_provider_kmigrate.core.groups.group_plan import plan_groups
 from airflow_provider_kmigrate.core.groups.members import GroupHealth, GroupObservations, unread_reasons
 from airflow_provider_kmigrate.core.groups.move import Goal, decide_release
 from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.member.registration import GroupHold, GroupPaths, Mode
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.exceptions import Failed, Unreachable
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _FIELDS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
 _SHARE = 0.9  # of the patience: a canary that never gets stable is rolled back before the step gives up
 _BEFORE = {MemberKind.MIGRATING: MemberKind.ZOOKEEPER, MemberKind.KAFKA: MemberKind.MIGRATING}
+
+
+def plan_from_here(context: StepContext, groups: Sequence[GroupSpec], goal: Goal | None = None) -> dict[str, Any]:
+    """The plan of a migration of these groups, or of their rollback to `goal`; changes nothing. Raises `Unreachable` for an unread group."""
+    names = [group.name for group in groups]
+    view = context.observer.observe(_FIELDS, groups=names)
+    observed = view.groups or {}
+    if missing := [reason for name in names for reason in unread_reasons(observed.get(name), name)]:
+        raise Unreachable(format_reasons(missing))
+    texts = {group.name: describe_plan(observed[group.name], group, goal) for group in groups}
+    facts = PlanFacts(context.spec, view, {}, None, made_by=__version__, made_ms=round(1000 * context.clock.now()))
+    return plan_groups(facts, texts, goal)
 
 
 class GroupStep(Step):

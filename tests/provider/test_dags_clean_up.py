@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider_kmigrate.core.migration.plan import KEEP, REMOVE
+from airflow_provider_kmigrate.core.migration.plan_document import hash_values, seal
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unavailable, Unreachable
-from airflow_provider_kmigrate.operators.migration import LeftoversOperator
-from airflow_provider_kmigrate.utils.documents import as_markdown
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.steps.clean_up import plan_from_here, run_clean_up
 from airflow_provider_kmigrate.utils.step_context import asking_context
 from tests.clients.memory_zookeeper import MemoryZooKeeper
 from tests.provider.dag_tasks import tasks
@@ -55,19 +56,27 @@ def test_only_what_was_approved_is_removed(
     assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "it releases the cluster"
 
 
-def test_a_list_that_an_older_kmigrate_returned_as_markdown_is_the_same_list(
-    begun: Callable[..., Any], run_dag: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda plan: "| broker 0 | kept file | `/state/kept-1.properties` | removed |",
+        lambda plan: plan | {"of": "rollback"},
+        lambda plan: plan | {"cluster_id": "another"},
+        lambda plan: plan | {"steps": plan["steps"][:1]},
+        lambda plan: seal(plan | {"inputs": {}, "fingerprint": hash_values({})}),
+    ],
+    ids=["of an older kmigrate", "another kind", "another cluster", "edited", "other inputs"],
+)
+def test_a_list_that_is_not_the_plan_of_now_is_refused_and_nothing_is_removed(
+    begun: Callable[..., Any], tmp_path: Path, alter: Callable[[Any], Any]
 ) -> None:
     sim: Rehearsal = begun(untouched)[0]
     sim.cluster.left = dict(LEFT)
-    list_leftovers = LeftoversOperator.run_in
-    monkeypatch.setattr(LeftoversOperator, "run_in", lambda *given: as_markdown(list_leftovers(*given)))
-    with Person(DAG_ID, REMOVE).at_work() as person:
-        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID])
-    assert tasks(run)["clean_up"] == "success"
-    assert person.asked is not None
-    assert "| broker 0 | kept file | `/state/kept-1.properties` | removed |" in (person.asked.body or "")
-    assert len(sim.cluster.removed) == 4
+    context = sim.cluster.context(tmp_path / "now")
+    with pytest.raises(Refused) as refused:
+        run_clean_up(context, alter(plan_from_here(context)))
+    assert [reason.code for reason in refused.value.reasons] == ["H06"]
+    assert sim.cluster.removed == []
 
 
 @pytest.mark.parametrize("error", [TimedOut, Unreachable])

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
+from airflow_provider_kmigrate.core.groups.group_plan import plan_groups
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.groups.move import to_document as groups_document
-from airflow_provider_kmigrate.core.migration.leftovers import Leftover, LeftoverKind, to_document
+from airflow_provider_kmigrate.core.migration.leftovers import Leftover, LeftoverKind, plan_clean_up
 from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.utils.documents import as_markdown
 from tests.core.plan_facts import facts_of
 from tests.core.preflight_views import healthy
-from tests.core.views import ZK, cluster
 
-LEFT = to_document([Leftover("ZooKeeper", LeftoverKind.FENCE, "/_kmigrate/c1")], cluster([ZK, ZK, ZK]))
+GROUPS = facts_of(healthy())
+GROUPS = replace(GROUPS, spec=replace(GROUPS.spec, groups=(GroupSpec("billing", ()),)))
+LEFT = plan_clean_up(facts_of(healthy()), [Leftover("ZooKeeper", LeftoverKind.FENCE, "/_kmigrate/c1")])
 
 
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        (LEFT, "| ZooKeeper | fence | `/_kmigrate/c1` | stays: it holds"),
+        (LEFT, "ZooKeeper: fence /_kmigrate/c1 stays: it holds"),
         (plan_rollback(facts_of(healthy()), ["stop"], ["Kept."]), "1. stop\n\nKept.\n\n**About"),
-        (groups_document({"billing": "Nothing to do."}, Goal.KAFKA_MODE), "* **billing**: Nothing to do."),
+        (plan_groups(GROUPS, {"billing": "Nothing to do."}, Goal.KAFKA_MODE), "1. billing: Nothing to do.\n\n"),
     ],
 )
 def test_a_document_is_shown_as_markdown(document: dict[str, Any], text: str) -> None:
@@ -40,10 +43,10 @@ def test_what_is_no_document_stays_as_it_is(value: object) -> None:
     "document",
     [
         LEFT | {"version": 2},
-        LEFT | {"kind": ["leftovers"]},
-        {"kind": "leftovers", "version": 1},
-        LEFT | {"leftovers": [{"where": 1, "what": 2, "path": 3, "stays": 4}]},
-        LEFT | {"leftovers": ["x"]},
+        LEFT | {"kind": ["plan"]},
+        {"kind": "plan", "version": 1},
+        LEFT | {"stages": [{"where": 1, "what": 2, "path": 3, "stays": 4}]},
+        LEFT | {"steps": [1]},
         {"kind": "readiness", "version": 1, "summary": None, "reasons": [], "fingerprint": ""},
         {"a": "`](http://x)"},
     ],

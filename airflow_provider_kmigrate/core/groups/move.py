@@ -13,9 +13,9 @@ A group that was rolled back is migrated again only when the operator says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
@@ -355,20 +355,6 @@ def _unfinished_move_reasons(observed: GroupSeen, zk: ZkGroup, group: GroupSpec)
     if isinstance(zk.cutover, CutoverNote) and not zk.cutover.moved_ms:
         return (Reason("K58", f"The cutover of group {group.name} has not ended: {describe_position(observed)}."),)
     return pending_reset_reasons(observed)
-
-
-DOCUMENT_KIND = "group plan"
-
-
-def to_document(plans: Mapping[str, str], goal: Goal | None) -> dict[str, Any]:
-    """What `describe_plan` says of each group, as JSON values; `goal` None: migration."""
-    groups = [{"group": group, "plan": plan} for group, plan in plans.items()]
-    return {"kind": DOCUMENT_KIND, "version": 1, "goal": str(goal) if goal else None, "groups": groups}
-
-
-def render_document(document: Mapping[str, Any]) -> str:
-    """Plans of `to_document` as a list in Markdown."""
-    return "\n".join(f"* **{row['group']}**: {row['plan']}" for row in document["groups"])
 
 
 def describe_plan(observed: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:

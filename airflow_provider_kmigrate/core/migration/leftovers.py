@@ -6,14 +6,15 @@ set aside are the only copy of what KRaft knew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
 from airflow_provider_kmigrate.core.migration.phase import ClusterPosition, Phase, position_of
-from airflow_provider_kmigrate.core.shared.text import code_span, table_cell
+from airflow_provider_kmigrate.core.migration.plan_document import PlannedStage, PlannedTask, PlanOf, PlanParts, hash_values
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, build_plan, describe_approval, hash_own_inputs
 
 
 class LeftoverKind(StrEnum):
@@ -66,24 +67,22 @@ def removable_leftovers(leftovers: Iterable[Leftover], view: ClusterView) -> tup
     return tuple(leftover for leftover in leftovers if not why_kept(leftover, position_of(view)))
 
 
-DOCUMENT_KIND = "leftovers"
-
-
-def to_document(leftovers: Iterable[Leftover], view: ClusterView) -> dict[str, Any]:
-    """Everything that is left as JSON values; `stays`: why it is not removed now, empty if it would be."""
-    position = position_of(view)
-    rows = [
-        {"where": leftover.where, "what": str(leftover.kind), "path": leftover.path, "stays": why_kept(leftover, position)}
-        for leftover in leftovers
-    ]
-    return {"kind": DOCUMENT_KIND, "version": 1, "leftovers": rows}
-
-
-def render_document(document: Mapping[str, Any]) -> str:
-    """A list of `to_document` as Markdown, for the operator who decides: what would be removed, and what stays and why."""
-    fates = (f"stays: {table_cell(row['stays'])}" if row["stays"] else "removed" for row in document["leftovers"])
-    rows = [
-        f"| {row['where']} | {row['what']} | {code_span(table_cell(row['path']))} | {fate} |"
-        for row, fate in zip(document["leftovers"], fates, strict=True)
-    ]
-    return "\n".join(["| where | what | path | |", "| --- | --- | --- | --- |", *rows]) if rows else "Nothing is left."
+def plan_clean_up(facts: PlanFacts, leftovers: Sequence[Leftover]) -> dict[str, Any]:
+    """The plan of a clean-up as JSON values: what would be removed from where, and what stays and why. Its fingerprint is of all of it."""
+    position = position_of(facts.view)
+    kept = {leftover: why_kept(leftover, position) for leftover in leftovers}
+    rows = {f"{left.where}: {left.kind} {left.path}": f"stays: {why}" if why else "removed" for left, why in kept.items()}
+    parts = PlanParts(
+        PlanOf.CLEAN_UP,
+        (PlannedStage("clean_up", (PlannedTask("clean_up", "Removes what is left, if it is exactly what was shown."),)),),
+        {**hash_own_inputs(facts), **{f"what is left, {name}": hash_values({"fate": fate}) for name, fate in rows.items()}},
+        describe_approval(facts.spec),
+        "What is removed cannot be brought back. A clean-up that is interrupted lists what is left and asks again.",
+        "clean_up",
+        steps=tuple(f"remove from {left.where}: {left.kind} {left.path}" for left, why in kept.items() if not why),
+        consequences=tuple(f"{left.where}: {left.kind} {left.path} stays: {why}." for left, why in kept.items() if why)
+        or ("Nothing is left.",) * (not kept),
+        stalls=("nothing: no node is restarted and no client is touched",),
+        not_compared=("the content of what is removed: it is not read",),
+    )
+    return build_plan(facts, parts)

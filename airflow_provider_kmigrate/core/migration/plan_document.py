@@ -40,9 +40,16 @@ class PlanOf(StrEnum):
 
     MIGRATION = "migration"
     ROLLBACK = "rollback"
+    GROUPS = "groups"
+    CLEAN_UP = "clean-up"
 
 
-TITLES: Final[Mapping[str, str]] = {PlanOf.MIGRATION: "ZooKeeper to KRaft", PlanOf.ROLLBACK: "back to ZooKeeper"}
+TITLES: Final[Mapping[str, str]] = {
+    PlanOf.MIGRATION: "ZooKeeper to KRaft",
+    PlanOf.ROLLBACK: "back to ZooKeeper",
+    PlanOf.GROUPS: "consumer groups",
+    PlanOf.CLEAN_UP: "clean up",
+}
 
 
 class Seconds(NamedTuple):
@@ -280,7 +287,13 @@ def _render_durations(document: Mapping[str, Any]) -> str:
     soaks = f" **and {_span(soak)} of soak**" if soak else ""
     restarts = f"{brokers} restarts of brokers and {controllers} starts of controllers, one at a time"
     basis = f" A restart of a broker takes {_span(each['expected'])} ({describe_restart_basis(each)})." if brokers else ""
-    return f"{takes}{soaks}: {restarts}.{basis}"
+    if not document["seconds"]["high"]:
+        return "How long it takes is not predicted."
+    return (
+        f"{takes}{soaks}: {restarts}.{basis}"
+        if brokers or controllers
+        else f"{takes}{soaks}. No broker or controller is restarted."
+    )
 
 
 def count_restarts(document: Mapping[str, Any]) -> tuple[int, int]:
@@ -299,6 +312,7 @@ def _render_way_back(document: Mapping[str, Any]) -> str:
     )
     approvers = describe_approvers(document["approval"])
     who = f"Before it, {approvers} must approve." if is_migration else f"{approvers[:1].upper()}{approvers[1:]} must approve."
+    who = who if document["approval"]["required"] else "No approval is asked for."
     return f"{names}{who} {defuse_markup(printable(document['way_back']))}"
 
 

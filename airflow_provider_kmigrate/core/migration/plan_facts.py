@@ -153,14 +153,15 @@ def list_start_seconds(view: ClusterView, registered_at: Mapping[int, float], li
     return [seconds for seconds in spans if 0.0 < seconds <= limit]
 
 
+def hash_own_inputs(facts: PlanFacts) -> dict[str, str]:
+    """What decides what every run does -> its hash: kmigrate and the cluster file."""
+    return {"kmigrate": facts.made_by, "the cluster file": hash_values({**asdict(facts.spec), "path": ""})}
+
+
 def hash_inputs(facts: PlanFacts) -> dict[str, str]:
     """What decides what the migration does -> its hash. A value that may be secret is in a hash only."""
     spec, view = facts.spec, facts.view
-    inputs = {
-        "kmigrate": facts.made_by,
-        "the inter.broker.protocol.version": facts.metadata_version or NOT_READ,
-        "the cluster file": hash_values({**asdict(spec), "path": ""}),
-    }
+    inputs = {**hash_own_inputs(facts), "the inter.broker.protocol.version": facts.metadata_version or NOT_READ}
     for node in spec.brokers:
         inputs[f"the original file of {node.name}"] = (
             hash_values(facts.originals[node.id]) if node.id in facts.originals else NOT_READ
@@ -215,10 +216,10 @@ def _render_file(facts: PlanFacts, original: str, node: NodeSpec, stage: FileSta
 
 
 def describe_approval(spec: ClusterSpec, most: int = 1) -> dict[str, Any]:
-    """Who must approve. `users` None: every user who may edit the DAG. `most`: approvers that the request needs at most."""
+    """Who must approve. `users` None: every user who may edit the DAG. `most`: approvers that the request needs at most; 0: there is no request."""
     return {
         "users": list(spec.approvers.users) if spec.approvers else None,
-        "required": min(most, spec.approvers.required) if spec.approvers else 1,
+        "required": min(most, spec.approvers.required if spec.approvers else 1),
     }
 
 
