@@ -630,6 +630,8 @@ class LeftoversOperator(PlanOperator):
     """Plan a clean-up: list what migrations and rollbacks have left behind, and what may be removed. Changes nothing and takes no lock.
 
     Returns the plan (`core.migration.leftovers.plan_clean_up`).
+
+    :param plan: fingerprint of the plan that was reviewed; another plan is refused (H16). Empty: any. (templated)
     """
 
     access = Access.WATCH
