@@ -36,6 +36,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterEnvironment,
     ClusterView,
     Entities,
+    PartitionIds,
     Reason,
     Stored,
     StoredKind,
@@ -408,6 +409,9 @@ def read_environment(
     dirs = ask_each("log directories", lambda broker, _: wire.describe_log_dirs(broker))
     taken = ask_each("configuration", wire.read_startup_config)
     ends = ask_each("certificate", lambda broker, _: broker.certificate_end())
+    topics = {} if view.topics is None else {name: topic.topic_id or "" for name, topic in view.topics[0].items()}
+    compared = [node for node in alive if topics]  # a broker's partitions without topics would all seem to be strays
+    ids = {node.id: ask(node.name, "topic ids on disk", long, _compare_topic_ids, tools, node, topics) for node in compared}
     moving = ask("the controller", "reassignments", long, Reads(alive, tools).read_reassignments)
     tree = ask("ZooKeeper", "settings, users and rules", long, tools.zk.read_tree)
     servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
@@ -423,7 +427,14 @@ def read_environment(
         unread=tuple(reason.text for reason in questions.unknowns),
         now=time.time(),
         certificate_ends=_collect_by_broker(questions, ends, spec),
+        partition_ids=_collect_by_broker(questions, ids, spec),
     )
+
+
+def _compare_topic_ids(tools: Tools, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
+    """What differs is compared once more, with topics that were read since: others create and delete topics meanwhile."""
+    compared = tools.host(node).compare_topic_ids(node, topics)
+    return tools.host(node).compare_topic_ids(node, tools.zk.topic_ids()) if compared.found else compared
 
 
 def releases_of(settings: Mapping[int, Taken | None]) -> dict[int, str | None]:

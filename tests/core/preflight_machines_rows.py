@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, PartitionIds
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.preflight_around import Row, environment, everywhere
@@ -29,6 +29,12 @@ def two_disks(first: int, second: int) -> Change:
 def certificate(days: float | None) -> Change:
     """Broker 1's certificate ends in so many days; None: it was not read."""
     return environment(certificate_ends={0: NOW + 400 * DAY, 1: None if days is None else NOW + days * DAY, 2: inf})
+
+
+def on_disk(**kinds: int) -> Change:
+    """So many partitions on broker 1's disk are of this kind, each with an example."""
+    found = {kind: (count, (("/data/orders-0", "A" * 22 if kind == "other" else ""),)) for kind, count in kinds.items()}
+    return environment(partition_ids={0: PartitionIds(9), 1: PartitionIds(9, found), 2: PartitionIds(9)})
 
 
 def controller_at(host: str) -> Change:
@@ -57,6 +63,13 @@ ROWS: list[Row] = [
     ("a certificate that ends within two weeks", certificate(14.9), ["B24"]),
     ("a certificate that ends before the soak", certificate(1.9), ["B24"]),
     ("a certificate that ends in a long soak", both(certificate(29.0), spec(policy=Policy(min_soak=30 * DAY))), ["B24"]),
+    ("another topic id on disk", on_disk(other=1), ["B25"]),
+    ("topic ids that Kafka cannot read", on_disk(malformed=4_000), ["B25"]),
+    ("no topic id on disk", on_disk(missing=2), ["B25"]),
+    ("directories of topics that are gone", on_disk(stray=2), ["B25"]),
+    ("a link in a log directory", on_disk(link=1), ["B25"]),
+    ("all kinds", on_disk(other=1, malformed=1, missing=1, stray=1, permission=1), ["B25"] * 5),
+    ("a broker without partitions", environment(partition_ids=dict.fromkeys(range(3), PartitionIds())), []),
     ("a controller on localhost", controller_at("localhost"), ["B22"]),
     ("a controller on 127.0.1.1", controller_at("127.0.1.1"), ["B22"]),
     ("a controller elsewhere", controller_at("ctl0"), []),

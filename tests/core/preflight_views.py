@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Migration,
     NodeFiles,
     Partition,
+    PartitionIds,
     Process,
     ProcessState,
     Reason,
@@ -106,7 +107,11 @@ def environment(size: int = 3) -> ClusterEnvironment:
     dirs = {i: (LogDir("/data"),) for i in ids}
     servers = (ZooKeeperServer("zk:2181", "3.8.4"),)
     taken = {i: Taken(config(i)) for i in ids}
-    read: dict[str, Any] = {"taken": taken, "certificate_ends": dict.fromkeys(ids, inf)}
+    read: dict[str, Any] = {
+        "taken": taken,
+        "certificate_ends": dict.fromkeys(ids, inf),
+        "partition_ids": dict.fromkeys(ids, PartitionIds(52)),
+    }
     return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, one_machine=True, **read)
 
 

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.reasons import ENTRIES
 from tests.core import preflight_views as base
 from tests.core import preflight_written_rows as written
 from tests.core.preflight_around import PLAIN, environment, everywhere, large_topic, made, release, remote, secured, tree
+from tests.core.preflight_machines_rows import on_disk
 from tests.core.preflight_rows import ROWS
 from tests.core.preflight_views import Case, Change, both, codes, healthy, known, orders, spec
 
@@ -42,6 +43,9 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),
     ("B24", environment(certificate_ends={})),
+    ("B25", environment(partition_ids={})),
+    ("B25", on_disk(link=1)),
+    ("B25", on_disk(late=3_000)),
     ("W7", remote()),
     ("W8", environment(one_machine=False)),
     ("W9", tree(cmak=None)),

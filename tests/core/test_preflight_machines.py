@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.preflight_machines_rows import GIB, ROWS, certificate, controller_at, room
+from tests.core.preflight_machines_rows import GIB, ROWS, certificate, controller_at, on_disk, room
 from tests.core.preflight_views import Change, codes, healthy
 
 
@@ -27,6 +27,15 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
         (certificate(1.9), Severity.BLOCK, "broker 1 on 20"),
         (certificate(-1.0), Severity.BLOCK, "before the soak"),
         (controller_at("[::1]"), Severity.BLOCK, "3000 [::1]"),
+        (
+            on_disk(other=3),
+            Severity.BLOCK,
+            "another topic id than ZooKeeper: broker 1 3; such as /data/orders-0 (AAAAAAAAAAAAAAAAAAAAAA)",
+        ),
+        (on_disk(malformed=1), Severity.BLOCK, "cannot read: broker 1 1; such as /data/orders-0"),
+        (on_disk(missing=1), Severity.WARN, "no topic id: broker 1 1; such as /data/orders-0"),
+        (on_disk(stray=1), Severity.WARN, "ZooKeeper does not have: broker 1 1"),
+        (on_disk(permission=1), Severity.UNKNOWN, "not read (permission): broker 1 1"),
     ],
 )
 def test_what_stops_a_migration_in_its_middle_blocks(change: Change, severity: Severity, text: str) -> None:

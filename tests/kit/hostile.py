@@ -297,6 +297,7 @@ ACTS: Final[Mapping[str, Acts]] = {
     ][0],
     "read_log": lambda host: host.log_tail(NODE) and None,
     "leftovers": lambda host: host.leftovers(NODE),
+    "topic_ids": lambda host: host.compare_topic_ids(NODE, {"orders": "A" * 22}),
     "start": lambda host: host.start(CONTROLLER, 7),
     "stop": lambda host: host.stop(CONTROLLER, 7),
     "restart": lambda host: host.restart(NODE, Restart(), 7),

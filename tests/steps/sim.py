@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     LogDir,
     Migration,
     Partition,
+    PartitionIds,
     Quorum,
     Stored,
     StoredKind,
@@ -382,8 +383,18 @@ class SimCluster:
         dirs = {broker: (LogDir("/data"),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
-        read = {"taken": taken, "certificate_ends": dict.fromkeys(ids, math.inf)}
-        return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, one_machine=True, **read)
+        return ClusterEnvironment(
+            dict.fromkeys(ids, "3.9-IV0"),
+            dirs,
+            (),
+            tree,
+            servers,
+            now=10.0,
+            one_machine=True,
+            taken=taken,
+            certificate_ends=dict.fromkeys(ids, math.inf),
+            partition_ids=dict.fromkeys(ids, PartitionIds()),
+        )
 
     def _broker(self, node: NodeSpec, health: Health, up: frozenset[int]) -> Broker:
         mine = self.nodes[node.role, node.id]

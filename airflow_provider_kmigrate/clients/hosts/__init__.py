@@ -10,7 +10,7 @@ from math import inf
 from typing import Never, Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
-from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, PartitionIds, Process, ProcessState, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -68,6 +68,9 @@ class Host(Protocol):
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path), as `core.migration.leftovers` names the kinds."""
 
+    def compare_topic_ids(self, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
+        """Compare each partition on a broker's disks with the ids of `topics`. Raises `Refused` if the agent is too old."""
+
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""
 
@@ -117,7 +120,7 @@ class GoneHost:
 
     start = stop = restart = refuse
     read_properties = put_properties = kept_as = refuse
-    format_storage = put_meta = wipe_storage = remove = refuse
+    format_storage = put_meta = wipe_storage = remove = compare_topic_ids = refuse
 
 
 def host_for(node: NodeSpec, env: Mapping[str, str] | None, agents: Agents, cluster_id: str) -> Host:

@@ -26,10 +26,19 @@ from typing import IO, Any, Protocol, cast
 from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, connect_command
 from airflow_provider_kmigrate.clients.hosts import answers, files
 from airflow_provider_kmigrate.clients.znodes import outdated_token
-from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Process, ProcessState, Reason, ServiceUnit, Software
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    NodeFiles,
+    PartitionIds,
+    Process,
+    ProcessState,
+    Reason,
+    ServiceUnit,
+    Software,
+)
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
+from airflow_provider_kmigrate.core.preflight.agent import read_software
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
 
@@ -378,8 +387,7 @@ class AgentObservation:
 
     def _software(self) -> Software | None:
         """None if the agent is of an older kmigrate."""
-        software = self.facts.get("software")
-        return software and Software(**{name: printable(text) for name, text in software.items()})
+        return read_software(self.facts) if self.facts.get("software") else None
 
     def text(self) -> str | None:
         """The properties file, None if there is none."""
@@ -555,6 +563,15 @@ class AgentHost:
         """What migrations and rollbacks have left on the machine: (kind, path)."""
         answer = self._connection.ask("leftovers", who=node.name, role=node.role)
         return [(str(kind), str(path)) for kind, path in answer["left"]]
+
+    def compare_topic_ids(self, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
+        """As `Host.compare_topic_ids`, by one request; it changes nothing."""
+        answer = self._connection.ask("topic_ids", who=node.name, role=node.role, topics=dict(topics))
+        found = {
+            printable(what): (entry["count"], tuple((printable(path), printable(on_disk)) for path, on_disk in entry["some"]))
+            for what, entry in answer["found"].items()
+        }
+        return PartitionIds(answer["read"], found)
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """As `Host.remove`."""

@@ -129,6 +129,7 @@ class SoftwareFacts(TypedDict):
     disk_release: _Word
     disk_java: _Path
     disk_java_version: _Word
+    switches: NotRequired[Annotated[dict[_Word, _Path], Field(max_length=100)] | None]
 
 
 @_Form
@@ -187,6 +188,22 @@ class _Leftovers(TypedDict):
 
 
 @_Form
+class _FoundIds(TypedDict):
+    """How many partitions, and some of them: directory and the id on disk."""
+
+    count: _Size
+    some: Annotated[list[Annotated[list[_Path], Field(min_length=2, max_length=2)]], Field(max_length=10)]
+
+
+@_Form
+class _TopicIds(TypedDict):
+    """How many partitions were compared, and what was found of them."""
+
+    read: _Size
+    found: Annotated[dict[_Word, _FoundIds], Field(max_length=20)]
+
+
+@_Form
 class _Done(TypedDict):
     """Of a verb whose answer says nothing but that it was done."""
 
@@ -210,6 +227,7 @@ ANSWERS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "job": TypeAdapter(Annotated[JobFacts, AfterValidator(_require_state), AfterValidator(_require_busy)]),
     "read_log": TypeAdapter(_LogAnswer),
     "leftovers": TypeAdapter(_Leftovers),
+    "topic_ids": TypeAdapter(_TopicIds),
     **dict.fromkeys(("start", "stop", "restart"), _STARTED),
     **dict.fromkeys(("go_on", "install_file", "write_meta", "format", "set_aside", "remove", "boot", "try_tool"), _DONE),
 }

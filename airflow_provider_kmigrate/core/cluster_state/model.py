@@ -255,13 +255,18 @@ class ServiceUnit:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Kafka's release and the path of Java that a node runs, and those on its disk, which its next start loads; empty for what is not known."""
+    """Kafka's release and the path of Java that a node runs, and those on its disk, which its next start loads; empty for what is not known.
+
+    `switches`: what `-D` sets of Java's logins and of its connection to ZooKeeper, secrets hidden: of the command line of the Java that runs,
+    else of the service's environment; None if neither is known.
+    """
 
     release: str = ""
     java: str = ""
     disk_release: str = ""
     disk_java: str = ""
     disk_java_version: str = ""
+    switches: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -752,6 +757,18 @@ class LogDir:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionIds:
+    """The partitions on a broker's disks, compared with ZooKeeper's topics: how many, and what differs.
+
+    `found`: what -> (how many, some of them: directory and the id on disk). What: `other` (another id), `missing` (no id on disk), `stray`
+    (no such topic), or the agent's code why the partition's file was not read.
+    """
+
+    read: int = 0
+    found: Mapping[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """What a running broker read when it started: its file's keys, references resolved, and its command line's additions.
 
@@ -831,6 +848,7 @@ class ClusterEnvironment:
     certificate_ends: Mapping[int, float | None] = field(
         default_factory=dict
     )  # seconds since the epoch; infinite without TLS; None: not read
+    partition_ids: Mapping[int, PartitionIds | None] = field(default_factory=dict)  # of each broker's disks
 
 
 @dataclass(frozen=True, slots=True)

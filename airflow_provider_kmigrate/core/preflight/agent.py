@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -57,7 +58,7 @@ def find_node_problems(
     if node.role is NodeRole.BROKER and role.get("stop_timeout", inf) <= KAFKA_STOPS:
         yield Reason("W7", f"{node.name}: stop_timeout in node.json is {role['stop_timeout']:g} s.")
     yield from _check_boot(node, role, facts)
-    if changes := describe_software_changes(_software(facts)):
+    if changes := describe_software_changes(read_software(facts)):
         yield Reason("R15", f"{node.name}: a restart would start {' and '.join(changes)}.")
     if abs(skew) > MOST_SKEW:
         yield Reason("W8", f"the clock of {node.host} differs by {skew:+.1f} s from the one here.")
@@ -67,9 +68,12 @@ def find_node_problems(
             yield Reason("M03", text)
 
 
-def _software(facts: Json) -> Software:
-    """What the agent says of release and Java; nothing is known of an older one's."""
-    return Software(**{name: printable(text) for name, text in facts.get("software", {}).items()})
+def read_software(facts: Json) -> Software:
+    """What the agent says of release, Java and its switches; nothing is known of an older one's."""
+    texts = {name: value for name, value in facts.get("software", {}).items() if isinstance(value, str)}
+    switches = facts.get("software", {}).get("switches")
+    shown_switches = None if switches is None else {printable(name): printable(value) for name, value in switches.items()}
+    return replace(Software(**{name: printable(text) for name, text in texts.items()}), switches=shown_switches)
 
 
 def _check_unit(node: NodeSpec, role: Json, facts: Json, neighbours: Iterable[NodeSpec]) -> Iterator[Reason]:
@@ -129,7 +133,7 @@ def summary(role: Json, facts: Json, skew: float) -> str:
     shown = [
         f"{name}={unit[key]}" for key, name in (("TimeoutStopUSec", "TimeoutStopSec"), ("Restart", "Restart")) if key in unit
     ]
-    software = _software(facts)
+    software = read_software(facts)
     installed = [f"Kafka {software.disk_release}"] * bool(software.disk_release)
     installed += [f"Java {software.disk_java_version}"] * bool(software.disk_java_version)
     parts = describe_unknown_software(software, runs=facts["process"]["state"] == "running") if "software" in facts else ""

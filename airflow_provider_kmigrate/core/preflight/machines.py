@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir
 from airflow_provider_kmigrate.core.cluster_state.spec import is_loopback
@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFinding,
     answering_brokers,
     blocks,
+    format_broker_values,
     unknown,
     warns,
     zookeeper_configs,
@@ -97,4 +98,32 @@ def _check_clean_stops(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
 
 _CLEAN = "controlled.shutdown.enable"
 
-CHECKS: tuple[Check, ...] = (_check_room, _check_certificates, _check_addresses, _check_clean_stops)
+
+def _check_topic_ids_on_disk(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A broker knows the topic of a directory by the id in it; in KRaft mode it serves none that has another one than the metadata."""
+    compared = {broker: facts.environment.partition_ids.get(broker) for broker in answering_brokers(view, facts)}
+    if silent := [broker for broker, ids in compared.items() if ids is None]:
+        yield unknown("B25", f"brokers whose topic ids on disk were not compared: {summarize(silent)}")
+    kinds = sorted({kind for ids in compared.values() if ids for kind in ids.found})
+    for kind in kinds:
+        brokers = {broker: ids.found[kind] for broker, ids in compared.items() if ids and kind in ids.found}
+        examples = summarize(f"{path}{on_disk and f' ({on_disk})'}" for _, some in brokers.values() for path, on_disk in some)
+        counts = format_broker_values({broker: count for broker, (count, _) in brokers.items()})
+        build, meaning = _FOUND_ON_DISK.get(kind, (unknown, f"files of partitions were not read ({kind})"))
+        yield build("B25", f"{meaning}: {counts}; such as {examples}")
+
+
+_FOUND_ON_DISK: Mapping[str, tuple[Callable[[str, str], PreflightFinding], str]] = {
+    "other": (blocks, "partitions on disk have another topic id than ZooKeeper"),
+    "malformed": (blocks, "partitions on disk have a partition.metadata that Kafka cannot read"),
+    "missing": (warns, "partitions on disk have no topic id"),
+    "stray": (warns, "directories are of topics that ZooKeeper does not have"),
+}
+
+CHECKS: tuple[Check, ...] = (
+    _check_room,
+    _check_certificates,
+    _check_addresses,
+    _check_clean_stops,
+    _check_topic_ids_on_disk,
+)

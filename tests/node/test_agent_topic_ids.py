@@ -1,0 +1,144 @@
+"""What the agent says of the topic ids on a broker's disks: how many differ from a list, whatever a directory or a file holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.agent_parts import agent_module
+from tests.node.machine import META, Node
+
+ORDERS, OTHER = "aB3_-fghijklmnopqrstuv", "zzzzzzzzzzzzzzzzzzzzzz"
+TOPICS = {"orders": ORDERS, "pay.ments_2": OTHER}
+
+
+def put_partition(folder: Path, name: str, text: str | bytes | None = f"version: 0\ntopic_id: {ORDERS}\n") -> Path:
+    """A partition's directory with this partition.metadata; None: without one."""
+    (folder / name).mkdir()
+    (folder / name / "00000000000000000000.log").touch()
+    path = folder / name / "partition.metadata"
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def compare(node: Node, topics: dict[str, str] | None = None, clock: Callable[[], float] = float) -> dict[str, Any]:
+    """The agent's answer, in this process: a slow machine takes it no time."""
+    module = agent_module()
+    module.time = types.SimpleNamespace(monotonic=clock)
+    return dict(module.load_roles(str(node.config))["broker"].topic_ids({"topics": TOPICS if topics is None else topics}))
+
+
+def one(folder: Path, on_disk: str = "") -> dict[str, Any]:
+    return {"count": 1, "some": [[str(folder), on_disk]]}
+
+
+def link(path: Path) -> None:
+    target = path.parents[2] / "elsewhere"
+    target.write_text(f"version: 0\ntopic_id: {OTHER}\n")
+    path.symlink_to(target)
+
+
+def link_folder(path: Path) -> None:
+    folder = path.parent
+    folder.rename(folder.parents[1] / "elsewhere")
+    folder.symlink_to(folder.parents[1] / "elsewhere")
+
+
+def be_a_file(path: Path) -> None:
+    (path.parent / "00000000000000000000.log").unlink()
+    path.parent.rmdir()
+    path.parent.write_text("no directory")
+
+
+SIBLINGS: list[tuple[str, str | bytes | None, Callable[[Path], object] | None, str, str]] = [
+    ("another id", f"version: 0\ntopic_id: {OTHER}\n", None, "other", OTHER),
+    ("spaces as Kafka allows them", f"version :  0 \ntopic_id:{ORDERS}\n\n", None, "", ""),
+    ("no end of line", f"version: 0\ntopic_id: {ORDERS}", None, "", ""),
+    ("no file", None, None, "missing", ""),
+    ("an empty file, as after a loss of power", "", None, "malformed", ""),
+    ("another version", f"version: 1\ntopic_id: {ORDERS}\n", None, "malformed", ""),
+    ("a third line", f"version: 0\ntopic_id: {ORDERS}\ntopic_id: {OTHER}\n", None, "malformed", ""),
+    ("a cut id", f"version: 0\ntopic_id: {ORDERS[:-1]}\n", None, "malformed", ""),
+    ("zeros", b"\0" * 60, None, "malformed", ""),
+    ("other bytes", b"version: 0\ntopic_id: \xff\xfe\xff\n", None, "malformed", ""),
+    ("many ends of lines", "version: 0" + "\n" * 1_000_000, None, "malformed", ""),
+    ("more than any properties file", b"x" * (1 << 20) + b"x", None, "file", ""),
+    ("a link to a file with another id", None, link, "link", ""),
+    ("the directory is a link", None, link_folder, "link", ""),
+    ("a directory in the file's place", None, lambda path: path.mkdir(), "file", ""),
+    ("a pipe, which nobody writes", None, os.mkfifo, "file", ""),
+    ("a file in the directory's place", None, be_a_file, "link", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "act", "what", "on_disk"), [row[1:] for row in SIBLINGS], ids=[row[0] for row in SIBLINGS])
+def test_each_kind_of_file_is_named_by_its_code_and_no_link_is_followed(
+    node: Node, text: str | bytes | None, act: Callable[[Path], object] | None, what: str, on_disk: str
+) -> None:
+    path = put_partition(node.data, "orders-0", text)
+    put_partition(node.data, "orders-1")
+    if act is not None:
+        act(path)
+    found = {what: one(node.data / "orders-0", on_disk)} if what else {}
+    assert compare(node) == {"read": 2, "found": found}
+
+
+def test_a_topic_that_the_list_does_not_have_is_a_stray(node: Node) -> None:
+    put_partition(node.data, "gone-7")
+    assert compare(node)["found"] == {"stray": one(node.data / "gone-7", ORDERS)}
+
+
+def test_what_is_no_partition_is_not_compared(node: Node) -> None:
+    """The metadata log, a deleted and a moving partition, another program's folder, and the broker's own files."""
+    (node.data / "meta.properties").write_text(META)
+    for name in (
+        "__cluster_metadata-0",
+        "orders-0.0123456789abcdef-delete",
+        "orders-0.01-future",
+        "orders-0-stray",
+        "lost+found",
+    ):
+        put_partition(node.data, name, None)
+    put_partition(node.data, "orders 0-0", None)
+    assert compare(node) == {"read": 0, "found": {}}
+
+
+def test_a_broker_with_two_disks_has_both_compared(make: Callable[..., Node], tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    node = make(log_dirs=[str(tmp_path / "var" / "data"), str(tmp_path / "second")])
+    put_partition(node.data, "orders-0", None)
+    put_partition(tmp_path / "second", "pay.ments_2-11")
+    found = compare(node)
+    assert found["read"] == 2
+    assert found["found"]["missing"] == one(node.data / "orders-0")
+    assert found["found"]["other"] == one(tmp_path / "second" / "pay.ments_2-11", ORDERS)
+
+
+def test_the_answer_of_4000_partitions_stays_short(node: Node) -> None:
+    for number in range(4_000):
+        put_partition(node.data, f"orders-{number}")
+    answer = compare(node, {"orders": OTHER})
+    found = answer["found"]["other"]
+    assert (answer["read"], found["count"], len(found["some"])) == (4_000, 4_000, 5)
+    assert len(json.dumps(answer)) < 2_000
+    assert compare(node) == {"read": 4_000, "found": {}}
+
+
+def test_what_a_request_has_no_time_for_is_named(node: Node) -> None:
+    put_partition(node.data, "orders-0")
+    clock = iter((0.0, 1_000.0))
+    found = compare(node, clock=lambda: next(clock))["found"]
+    assert found == {"late": one(node.data / "orders-0")}
+
+
+def test_the_agent_answers_and_refuses_a_request_without_a_list_by_its_code(node: Node) -> None:
+    put_partition(node.data, "orders-0")
+    assert [node.refused("topic_ids", topics=topics) for topics in (None, 7, "orders", [["orders"]])] == ["malformed"] * 4
+    assert node.ok("topic_ids", topics=TOPICS) == {"read": 1, "found": {}}
