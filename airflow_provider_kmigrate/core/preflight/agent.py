@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -70,10 +69,13 @@ def find_node_problems(
 
 def read_software(facts: Json) -> Software:
     """What the agent says of release, Java and its switches; nothing is known of an older one's."""
-    texts = {name: value for name, value in facts.get("software", {}).items() if isinstance(value, str)}
-    switches = facts.get("software", {}).get("switches")
-    shown_switches = None if switches is None else {printable(name): printable(value) for name, value in switches.items()}
-    return replace(Software(**{name: printable(text) for name, text in texts.items()}), switches=shown_switches)
+    software = facts.get("software", {})
+    texts: dict[str, Any] = {name: printable(value) for name, value in software.items() if isinstance(value, str)}
+    switches = software.get("switches")
+    return Software(
+        **texts,
+        switches=None if switches is None else {printable(name): printable(value) for name, value in switches.items()},
+    )
 
 
 def _check_unit(node: NodeSpec, role: Json, facts: Json, neighbours: Iterable[NodeSpec]) -> Iterator[Reason]:
