@@ -8,11 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.node.agent_parts import agent_module, needs_root
-from tests.node.machine import SH, Node
+from tests.node.machine import SH, Node, program
 from tests.waiting import wait_for
 
 OPENS = 'exec 9<"$0"; while :; do sleep 1; done'  # a JVM has the jar of its main class open as long as it runs
@@ -285,3 +286,70 @@ def ended_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         process.kill()
         process.wait(10)
+
+
+def read_switches(node: Node) -> Any:
+    return node.ok("facts")["software"]["switches"]
+
+
+def test_switches_of_logins_and_of_zookeeper_are_named_without_secrets(make: Callable[..., Node], tmp_path: Path) -> None:
+    """Of the Java that runs: its own variables come first, and the last one of a name holds."""
+    java = install_java(tmp_path / "jvm", "17.0.12")
+    argv = [
+        "-Dzookeeper.client.secure=true",
+        "-Dzookeeper.ssl.keyStore.password=geheim",
+        "-Dzookeeper.ssl.keyStore.location=/etc/kafka/a=b.p12",
+        "-Djava.security.auth.login.config=/etc/kafka/jaas.conf",
+        "-Djute.maxbuffer=1048575",
+        "-Djute.maxbuffer=8388608",
+        "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://me:geheim@id.example/token",
+        "-Djavax.net.ssl.trustStorePassword=geheim",
+        "-Dzookeeper.sasl.client",
+        "-Dlog4j.configuration=file:/geheim",
+        "-Dcom.example.password=geheim",
+    ]
+    env = {
+        "JAVA_TOOL_OPTIONS": "-Djute.maxbuffer=1 -Djava.security.krb5.conf=/etc/krb5.conf",
+        "KAFKA_OPTS": "-Dzookeeper.unused=1",
+    }
+    node = make(process={"start": [str(java), "-c", OPENS, str(java), *argv, "kafka.Kafka"], "env": env})
+    node.ok("start", job="s1")
+    node.ended("s1")
+    seen = wait_for(lambda: node.ok("facts")["software"], lambda software: software["java"] == str(java), "Java runs", 30)[
+        "switches"
+    ]
+    assert seen == {
+        "zookeeper.client.secure": "true",
+        "zookeeper.ssl.keyStore.password": "...",
+        "zookeeper.ssl.keyStore.location": "/etc/kafka/a=b.p12",
+        "java.security.auth.login.config": "/etc/kafka/jaas.conf",
+        "java.security.krb5.conf": "/etc/krb5.conf",
+        "jute.maxbuffer": "8388608",
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://...@id.example/token",
+        "javax.net.ssl.trustStorePassword": "...",
+        "zookeeper.sasl.client": "",
+    }
+
+
+def test_of_a_stopped_node_its_services_variables_and_command_name_the_switches(make: Callable[..., Node]) -> None:
+    env = {"KAFKA_OPTS": "-Dzookeeper.client.secure=true  -Djute.maxbuffer=4194304", "PASSWORD": "geheim"}
+    node = make(process={"start": [SH, "-c", "exit 1", "-Djava.security.krb5.conf=/k"], "env": env})
+    assert read_switches(node) == {
+        "java.security.krb5.conf": "/k",
+        "jute.maxbuffer": "4194304",
+        "zookeeper.client.secure": "true",
+    }
+
+
+def test_of_a_node_that_only_commands_start_no_switch_is_known(make: Callable[..., Node]) -> None:
+    """A container, perhaps: what it would run with, this machine does not show."""
+    commands = {verb: [program("true")] for verb in ("start", "stop", "status")}
+    node = make(commands=commands)
+    del node.entry["process"]
+    node.configure({"broker": node.entry})
+    assert read_switches(node) is None
+
+
+def test_very_many_switches_stay_within_an_answer(make: Callable[..., Node]) -> None:
+    env = {"KAFKA_OPTS": " ".join(f"-Dzookeeper.{number:04}={'x' * 10}" for number in range(1_000))}
+    assert len(read_switches(make(process={"start": [SH, "-c", "exit 1"], "env": env}))) == 100

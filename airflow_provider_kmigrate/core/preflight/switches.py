@@ -1,0 +1,122 @@
+"""Preflight's check of Java's switches (`-D`): what brokers have from their command lines alone, and controllers would lack.
+
+A controller in a migration connects to ZooKeeper as the brokers do. Of TLS a properties file may say the same, and wins (KafkaConfig).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting
+from airflow_provider_kmigrate.core.preflight.actors import find_process
+from airflow_provider_kmigrate.core.preflight.findings import (
+    Check,
+    PreflightFacts,
+    PreflightFinding,
+    blocks,
+    has_migration_begun,
+    unknown,
+    warns,
+    zookeeper_files,
+)
+from airflow_provider_kmigrate.core.shared.text import join_ids
+
+_JAAS = "java.security.auth.login.config"
+_IN_FILES = {
+    "zookeeper.client.secure": "zookeeper.ssl.client.enable",
+    "zookeeper.clientCnxnSocket": "zookeeper.clientCnxnSocket",
+    "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keyStore.password": "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keyStore.type": "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.trustStore.location": "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.trustStore.password": "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.trustStore.type": "zookeeper.ssl.truststore.type",
+    "zookeeper.ssl.protocol": "zookeeper.ssl.protocol",
+    "zookeeper.ssl.enabledProtocols": "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.ciphersuites": "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.hostnameVerification": "zookeeper.ssl.endpoint.identification.algorithm",
+    "zookeeper.ssl.crl": "zookeeper.ssl.crl.enable",
+    "zookeeper.ssl.ocsp": "zookeeper.ssl.ocsp.enable",
+}
+"""Switches, and the keys of properties files that say the same (KafkaConfig.ZkSslConfigToSystemPropertyMap)."""
+
+_TOWARDS_ZOOKEEPER = re.compile(r"(?:zookeeper|jute)\..*")
+
+
+def _check_switches(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    brokers = {node.id: _switches_of(view, node) for node in facts.spec.brokers}
+    running = {broker: switches for broker, switches in brokers.items() if switches is not None}
+    needed = {name: switches[name] for switches in reversed(running.values()) for name in switches}
+    differing = sorted(name for name in needed if len({switches.get(name) for switches in running.values()}) > 1)
+    if differing:
+        yield warns(
+            "B10c", f"brokers run with different switches of Java: {_format_switches({name: needed[name] for name in differing})}"
+        )
+    lacking: dict[tuple[str, ...], list[NodeSpec]] = {}
+    for controller in facts.spec.controllers:
+        lacking.setdefault(_find_lacking(view, facts, controller, needed), []).append(controller)
+    for names, controllers in lacking.items():
+        if names:
+            yield from _judge(view, facts, {name: needed[name] for name in names}, controllers)
+
+
+def _switches_of(view: ClusterView, node: NodeSpec) -> Mapping[str, str] | None:
+    """What Java runs with; None if it is not known. Of a node that does not run: what its service sets."""
+    software = find_process(view, node).software
+    return software.switches if software else None
+
+
+def _find_lacking(view: ClusterView, facts: PreflightFacts, controller: NodeSpec, needed: Mapping[str, str]) -> tuple[str, ...]:
+    """The switches that neither a controller's service nor its file, or what that inherits, has; also with another yes, no or number."""
+    own = _switches_of(view, controller) or {}
+    observed = view.controllers.get(controller.id)
+    files = (
+        (observed.files.properties or {}) if observed else {},
+        facts.spec.controller_properties,
+        *zookeeper_files(view).values(),
+    )
+    return tuple(
+        sorted(
+            name
+            for name, value in needed.items()
+            if not any(read_setting(file, _IN_FILES.get(name, name)) is not None for file in files)
+            and (name not in own or (_is_comparable(value) and own[name].lower() != value.lower()))
+        )
+    )
+
+
+def _is_comparable(value: str) -> bool:
+    """Whether two machines must have the same value: no path, which each machine has its own of, and no hidden one."""
+    return "/" not in value and value != "..."
+
+
+def _judge(
+    view: ClusterView, facts: PreflightFacts, lacking: Mapping[str, str], controllers: Iterable[NodeSpec]
+) -> Iterator[PreflightFinding]:
+    """A controller that runs without them shows it; of another one a start script may set what its service does not show."""
+    tree = facts.environment.tree
+    by_login = bool(tree and "sasl" in tree.guarded)
+    is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == _JAAS and by_login) for name in lacking)
+    runs = {controller: find_process(view, controller).state is ProcessState.RUNNING for controller in controllers}
+    is_shown = {controller: runs[controller] and _switches_of(view, controller) is not None for controller in runs}
+    if without := [
+        controller.id for controller, shown in is_shown.items() if shown and is_needed and not has_migration_begun(view)
+    ]:
+        yield blocks("B10c", _describe(lacking, f"controllers {join_ids(without)} run without"))
+    if unclear := [controller.id for controller, shown in is_shown.items() if not shown]:
+        yield unknown("B10c", _describe(lacking, f"the services of controllers {join_ids(unclear)} do not show them"))
+
+
+def _describe(lacking: Mapping[str, str], observed: str) -> str:
+    switches = _format_switches(lacking)
+    return f'brokers run with {switches}, {observed}; the line for each one\'s unit: Environment="KAFKA_OPTS={switches}"'
+
+
+def _format_switches(switches: Mapping[str, str]) -> str:
+    return " ".join(f"-D{name}={value}" if value else f"-D{name}" for name, value in sorted(switches.items()))
+
+
+CHECKS: tuple[Check, ...] = (_check_switches,)
