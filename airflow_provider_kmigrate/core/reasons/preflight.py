@@ -281,16 +281,15 @@ source: RFC 5280; read from each broker's TLS handshake
 ask: Read the end of each broker's certificate: openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate.
 
 B25 Partitions on disk that are not those of the metadata
-means: Each partition's directory has its topic's id in `partition.metadata`. A broker does not serve a partition whose id there is not the metadata's; in KRaft mode it sets such directories aside as strays when it starts. *block*: another id, or a file that Kafka cannot read. *warn*: no id, which a broker writes when it starts in ZooKeeper or migration mode; directories of topics that no longer exist, whose records nobody can read.
-meanwhile: Yes, with the other replicas of such partitions. Nothing was changed.
-do: *another id*: find out which records are right before anything else: the topic was deleted and created again while the broker was down, or its directory was copied from another cluster. `kafka-topics.sh --bootstrap-server $B --describe --topic T` has the right id and the replicas in sync.
-do: Other replicas are in sync: stop that broker, move the partition's directory out of `log.dirs`, start it: it copies the partition again.
-do: No other replica: move the directory away as well, and read its records with `kafka-dump-log.sh --print-data-log`.
-do: *no id*: restart that broker, then run preflight again. *no such topic*: move the directory to another place while the broker is stopped, or let it be set aside.
-do: *not read*: see on that machine what the path in the text is; Kafka's directories hold no links. An older agent: `kmigrate node install CLUSTER.yaml`.
-never: Write an id into the file by hand: records of two topics would be mixed. Delete a directory before its records are known to be elsewhere.
-source: KIP-516; LogManager.isStrayKraftReplica, UnifiedLog.assignTopicId; KAFKA-15605
-ask: Compare each broker's TOPIC-N/partition.metadata with the TopicId of kafka-topics.sh --describe; or install this kmigrate's agent: kmigrate node install CLUSTER.yaml.
+means: Each partition's directory has its topic's id in `partition.metadata`. *block*: another id, with which the broker does not serve the partition, or a file that Kafka cannot read: the whole log directory fails when the broker starts (measured). *warn*: no id, or a directory of a topic that is gone: a KRaft broker sets both aside.
+meanwhile: Yes, until that broker restarts. Nothing was changed.
+do: *another id*: the topic was created again while the broker was down, or the directory was copied. `kafka-topics.sh --bootstrap-server $B --describe --topic T` has the right id and the replicas in sync. With such replicas: stop that broker, move the directory out of `log.dirs`, start it: it copies the partition.
+do: *cannot read*: the same; without other replicas, put the file of another partition of this topic there.
+do: *no id*: restart that broker: in ZooKeeper mode it writes it. *no such topic*: move the directory away while the broker is stopped.
+do: *not read*: see what the path is. An older agent: `kmigrate node install CLUSTER.yaml`.
+never: Write an id by hand: records of two topics would mix.
+source: KIP-516; LogManager.isStrayKraftReplica; measured
+ask: Compare each TOPIC-N/partition.metadata with the TopicId of kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
 
 C Properties files
 about: properties files of nodes

@@ -1,0 +1,85 @@
+"""The topic ids on a real broker's disk: what the broker itself makes of changed files, and what preflight says of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
+from airflow_provider_kmigrate.steps.prepare import observe_preflight
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster import ready
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
+from tests.system import nodes
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+FAILED = "have failed (kafka.log.LogManager)"
+OTHER = "ZGVmZ2hpamtsbW5vcHFycw"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    shape = Shape(name="ids", brokers=2, controllers=1)
+    with lent(tmp_path_factory.mktemp("ids") / "cluster", shape) as there:
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 3, replication=2)])
+        yield there
+
+
+def log_of_a_start(cluster: LocalCluster, broker: NodeSpec) -> str:
+    """What a broker logs that starts once its old registration is gone, and ends."""
+    with ready.registry(cluster.plan) as registry:
+        ready.wait_expired(broker, registry, time.monotonic() + 60.0)
+    process = nodes.of(broker)
+    before = process.log.stat().st_size
+    process.start()
+    wait_for(process.find, lambda found: found.state is ProcessState.STOPPED, "the broker ends", 120)
+    return process.log.read_bytes()[before:].decode(errors="replace")
+
+
+def find_on_disk(cluster: LocalCluster) -> list[PreflightFinding]:
+    with direct.context(cluster, acting=False) as context:
+        return [finding for finding in observe_preflight(context).found if finding.code == "B25"]
+
+
+def topic_id_in(path: Path) -> str:
+    return path.read_text().split("topic_id:")[1].strip()
+
+
+def test_what_a_brokers_disk_has_of_topics_is_compared_with_zookeeper(cluster: LocalCluster) -> None:
+    broker = cluster.plan.brokers[1]
+    data = cluster.data_of(broker)
+    first, second = (data / f"orders-{number}" / "partition.metadata" for number in (0, 1))
+    wait_for(lambda: first.exists() and second.exists(), bool, "the broker writes the ids of its partitions", 60)
+    assert find_on_disk(cluster) == []
+    topic_id = topic_id_in(first)
+
+    second.unlink()
+    (missing,) = find_on_disk(cluster)
+    assert (missing.severity, f"{second.parent}" in missing.reason.text) == (Severity.WARN, True)
+
+    with nodes.down(nodes.of(broker), cluster):
+        # A file that Kafka cannot read, and an id of zeros: the whole directory fails, and with the only one the broker.
+        for text in ("version: 0\n", f"version: 0\ntopic_id: {'A' * 22}\n"):
+            first.write_text(text)
+            assert FAILED in log_of_a_start(cluster, broker)
+        first.write_text(f"version: 0\ntopic_id: {OTHER}\n")
+        stray = data / "gone-0"
+        stray.mkdir()
+        (stray / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER}\n")
+    wait_for(second.exists, bool, "a broker in ZooKeeper mode writes a missing id when it starts", 60)
+    assert topic_id_in(second) == topic_id
+    found = {finding.severity: finding.reason.text for finding in find_on_disk(cluster)}
+    assert found.keys() == {Severity.BLOCK, Severity.WARN}
+    assert f"{first.parent} ({OTHER})" in found[Severity.BLOCK]
+    assert str(stray) in found[Severity.WARN]
+    log = nodes.of(broker).log.read_text(errors="replace")
+    assert "does not match the topic Id for partition orders-0" in log
