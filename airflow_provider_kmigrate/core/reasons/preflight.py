@@ -285,11 +285,11 @@ means: Each partition's directory has its topic's id in `partition.metadata`. *b
 meanwhile: Yes, until that broker restarts. Nothing was changed.
 do: *another id*: the topic was created again while the broker was down, or the directory was copied. `kafka-topics.sh --bootstrap-server $B --describe --topic T` has the right id and the replicas in sync. With such: stop the broker, move the directory out of `log.dirs`, start it.
 do: *cannot read*: the same, or put there the file of another partition of this topic.
-do: *no id*: restart that broker: in ZooKeeper mode it writes it. *no such topic*: move the directory away with the broker stopped.
+do: *no id*: restart that broker: it writes one. *no such topic*: move the directory away with the broker stopped.
 do: *not read*: see what the path is. An older agent: `kmigrate node install CLUSTER.yaml`.
 never: Write an id by hand: records of two topics would mix.
-source: KIP-516; LogManager.isStrayKraftReplica; measured
-ask: Compare each TOPIC-N/partition.metadata with the TopicId of kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
+source: KIP-516, LogManager.isStrayKraftReplica
+ask: Compare each TOPIC-N/partition.metadata with kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
 
 C Properties files
 about: properties files of nodes
