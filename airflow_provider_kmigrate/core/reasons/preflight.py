@@ -281,13 +281,13 @@ source: RFC 5280; read from each broker's TLS handshake
 ask: Read the end of each broker's certificate: openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate.
 
 B25 Partitions on disk that are not those of the metadata
-means: Each partition's directory has its topic's id in `partition.metadata`. *block*: another id, with which the broker does not serve the partition, or a file that Kafka cannot read: the whole log directory fails when the broker starts (measured). *warn*: no id, or a directory of a topic that is gone: a KRaft broker sets both aside.
+means: Each partition's directory has its topic's id in `partition.metadata`. *block*: another id, with which the broker does not serve the partition, or a file that Kafka cannot read: the broker does not start again (measured). *warn*: no id, or a directory of a topic that is gone: a KRaft broker sets both aside.
 meanwhile: Yes, until that broker restarts. Nothing was changed.
 do: *another id*: the topic was created again while the broker was down, or the directory was copied. `kafka-topics.sh --bootstrap-server $B --describe --topic T` has the right id and the replicas in sync. With such: stop the broker, move the directory out of `log.dirs`, start it.
 do: *cannot read*: the same, or put there the file of another partition of this topic.
 do: *no id*: restart that broker: it writes one. *no such topic*: move the directory away with the broker stopped.
 do: *not read*: see what the path is. An older agent: `kmigrate node install CLUSTER.yaml`.
-never: Write an id by hand: records of two topics would mix.
+never: Write an id by hand: two topics would mix.
 source: KIP-516, LogManager.isStrayKraftReplica
 ask: Compare each TOPIC-N/partition.metadata with kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
 
