@@ -1,0 +1,99 @@
+"""Brokers with two log directories (JBOD, KIP-858): there, back and there again, with all records and a name of each directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
+from airflow_provider_kmigrate.core.node_files.properties import parse_properties
+from airflow_provider_kmigrate.steps.catalog import run_rollback
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape, folder_of
+from tests.system import evidence
+from tests.system.test_rollback import check_back
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=120), pytest.mark.timeout(900)]
+
+PARTITIONS = 8
+PLAN = TopicPlan("orders", PARTITIONS, config={"min.insync.replicas": "2"})
+
+
+def plan_two_directories(cluster: LocalCluster, shape: Shape) -> None:
+    for node in cluster.plan_with(shape, {}).brokers:
+        path, data = Path(node.hosts.properties), f"{folder_of(node)}/data"
+        text = path.read_text()
+        assert f"log.dirs={data}\n" in text
+        path.write_text(text.replace(f"log.dirs={data}\n", f"log.dirs={data},{data}-2\n"))
+
+
+def read_directories(cluster: LocalCluster) -> list[tuple[str, int, str]]:
+    """Of each directory of each broker: its name, how many partitions of orders it has, and its id, empty without one."""
+    return [
+        (
+            f"{node.name} {folder.name}",
+            len(list(folder.glob("orders-*"))),
+            parse_properties((folder / "meta.properties").read_text()).get("directory.id", ""),
+        )
+        for node in cluster.plan.brokers
+        for folder in sorted(folder_of(node).glob("data*"))
+        if (folder / "meta.properties").exists()
+    ]
+
+
+def write_records(bootstrap: str, count: int, first: int) -> int:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    for number in range(first, first + count):
+        producer.produce(PLAN.name, str(number).encode(), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+    return first + count
+
+
+def read_records(bootstrap: str) -> list[int]:
+    """All numbers, sorted."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    numbers: list[int] = []
+    for partition in range(PARTITIONS):
+        low, high = consumer.get_watermark_offsets(TopicPartition(PLAN.name, partition), timeout=30)
+        consumer.assign([TopicPartition(PLAN.name, partition, low)])
+        wanted = len(numbers) + high - low
+        while len(numbers) < wanted:
+            numbers += [int(message.value() or b"-1") for message in consumer.consume(wanted - len(numbers), 30.0)]
+    consumer.close()
+    return sorted(numbers)
+
+
+def test_there_and_back_and_there_again_with_two_directories_each(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.end_with_this_process()
+    shape = Shape(name="jbod", brokers=3, controllers=1)
+    try:
+        plan_two_directories(cluster, shape)
+        cluster.up(shape)
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [PLAN])
+        written = write_records(cluster.bootstrap, 1_000, 0)
+        before = read_directories(cluster)
+        assert [count for _, count, _ in before] == [PARTITIONS // 2] * 6
+        with direct.context(cluster) as here:
+            direct.to_hybrid(here)
+            written = write_records(cluster.bootstrap, 1_000, written)
+            run_rollback(here)
+        check_back(cluster)
+        assert read_records(cluster.bootstrap) == list(range(written))
+        with direct.context(cluster) as here:
+            direct.forward(here)
+            view = here.observer.observe(evidence.EVERYTHING)
+            assert position_of(view).phase is Phase.FINALIZED
+            assert view.modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
+        written = write_records(cluster.bootstrap, 1_000, written)
+        assert read_records(cluster.bootstrap) == list(range(written))
+        after = read_directories(cluster)
+        assert [row[:2] for row in after] == [row[:2] for row in before], "no partition has moved"
+        assert len({directory for _, _, directory in after} - {""}) == 6, after
+    finally:
+        cluster.clean()
