@@ -16,7 +16,6 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.system import evidence
-from tests.system.test_rollback import check_back
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=120), pytest.mark.timeout(900)]
 
@@ -83,7 +82,10 @@ def test_there_and_back_and_there_again_with_two_directories_each(tmp_path: Path
             direct.to_hybrid(here)
             written = write_records(cluster.bootstrap, 1_000, written)
             run_rollback(here)
-        check_back(cluster)
+        with direct.context(cluster, acting=False) as here:
+            view = here.observer.observe(evidence.EVERYTHING)
+        assert position_of(view).phase is Phase.ZOOKEEPER
+        assert view.modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
         assert read_records(cluster.bootstrap) == list(range(written))
         with direct.context(cluster) as here:
             direct.forward(here)
