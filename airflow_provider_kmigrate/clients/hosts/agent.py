@@ -38,7 +38,6 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
-from airflow_provider_kmigrate.core.preflight.agent import read_software
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
 
@@ -387,7 +386,8 @@ class AgentObservation:
 
     def _software(self) -> Software | None:
         """None if the agent is of an older kmigrate."""
-        return read_software(self.facts) if self.facts.get("software") else None
+        software = self.facts.get("software")
+        return software and Software.from_agent(software)
 
     def text(self) -> str | None:
         """The properties file, None if there is none."""

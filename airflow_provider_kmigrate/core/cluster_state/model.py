@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_provider_kmigrate.core.reasons import CODE_OF, ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
@@ -267,6 +267,14 @@ class Software:
     disk_java: str = ""
     disk_java_version: str = ""
     switches: Mapping[str, str] | None = None
+
+    @classmethod
+    def from_agent(cls, facts: Mapping[str, Any]) -> Software:
+        """What an agent says of it, in printable characters."""
+        texts: dict[str, Any] = {name: printable(value) for name, value in facts.items() if isinstance(value, str)}
+        switches = facts.get("switches")
+        shown_switches = None if switches is None else {printable(name): printable(value) for name, value in switches.items()}
+        return cls(**texts, switches=shown_switches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.node_files.service_unit import (
     find_reaching_commands,
     systemd_seconds,
 )
-from airflow_provider_kmigrate.core.shared.text import join_ids, printable, summarize
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 LEAST_FREE = 16 * 1024 * 1024
 """Bytes that a folder must have free: a properties file, its replaced ones and the records of a job fit in."""
@@ -57,7 +57,7 @@ def find_node_problems(
     if node.role is NodeRole.BROKER and role.get("stop_timeout", inf) <= KAFKA_STOPS:
         yield Reason("W7", f"{node.name}: stop_timeout in node.json is {role['stop_timeout']:g} s.")
     yield from _check_boot(node, role, facts)
-    if changes := describe_software_changes(read_software(facts)):
+    if changes := describe_software_changes(Software.from_agent(facts.get("software", {}))):
         yield Reason("R15", f"{node.name}: a restart would start {' and '.join(changes)}.")
     if abs(skew) > MOST_SKEW:
         yield Reason("W8", f"the clock of {node.host} differs by {skew:+.1f} s from the one here.")
@@ -65,17 +65,6 @@ def find_node_problems(
         if free < LEAST_FREE:
             text = f"{node.name}: {path} has {free / 1024 / 1024:.1f} MiB free, {LEAST_FREE // 1024 // 1024} are needed. Free some space there."
             yield Reason("M03", text)
-
-
-def read_software(facts: Json) -> Software:
-    """What the agent says of release, Java and its switches; nothing is known of an older one's."""
-    software = facts.get("software", {})
-    texts: dict[str, Any] = {name: printable(value) for name, value in software.items() if isinstance(value, str)}
-    switches = software.get("switches")
-    return Software(
-        **texts,
-        switches=None if switches is None else {printable(name): printable(value) for name, value in switches.items()},
-    )
 
 
 def _check_unit(node: NodeSpec, role: Json, facts: Json, neighbours: Iterable[NodeSpec]) -> Iterator[Reason]:
@@ -135,7 +124,7 @@ def summary(role: Json, facts: Json, skew: float) -> str:
     shown = [
         f"{name}={unit[key]}" for key, name in (("TimeoutStopUSec", "TimeoutStopSec"), ("Restart", "Restart")) if key in unit
     ]
-    software = read_software(facts)
+    software = Software.from_agent(facts.get("software", {}))
     installed = [f"Kafka {software.disk_release}"] * bool(software.disk_release)
     installed += [f"Java {software.disk_java_version}"] * bool(software.disk_java_version)
     parts = describe_unknown_software(software, runs=facts["process"]["state"] == "running") if "software" in facts else ""

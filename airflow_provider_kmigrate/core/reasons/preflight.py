@@ -150,9 +150,9 @@ source: ZooKeeper administrator's guide
 ask: Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.
 
 B10c Switches of Java that brokers have and controllers lack
-means: Brokers have settings from their command line (`-D`, in KAFKA_OPTS) that no properties file has: TLS and logins towards ZooKeeper, the limit of its answers, a JAAS file, Kerberos. A controller without them does not reach ZooKeeper, and the copy never begins. *block*: a controller runs without. *not known*: its service does not show them; its start script may set them. *warn*: brokers differ.
+means: Brokers have settings from their command line (`-D`, in KAFKA_OPTS) that no properties file has: TLS and logins towards ZooKeeper, the limit of its answers, Kerberos. A controller without them may not reach ZooKeeper, and the copy never begins. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Add the line of the text to the unit of each controller (`systemctl edit UNIT`, below `[Service]`), with the hidden values (`...`) of the brokers' own and with paths that exist on that machine; then `systemctl daemon-reload`. A controller that runs: restart it.
+do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and with that machine's paths. A controller that runs: restart it.
 do: TLS alone: write `zookeeper.ssl.client.enable`, `zookeeper.clientCnxnSocket` and the stores (`zookeeper.ssl.truststore.location`, ...) under `quorum.properties` in the cluster file instead.
 do: Brokers that differ: give all of them the same KAFKA_OPTS first, as a change of its own.
 never: Take the switches from the brokers to make them equal.
