@@ -410,7 +410,7 @@ def read_environment(
     taken = ask_each("configuration", wire.read_startup_config)
     ends = ask_each("certificate", lambda broker, _: broker.certificate_end())
     topics = {} if view.topics is None else {name: topic.topic_id or "" for name, topic in view.topics[0].items()}
-    compared = [node for node in alive if topics]  # a broker's partitions without topics would all seem to be strays
+    compared = [] if view.topics is None else alive  # all partitions would seem to be strays
     ids = {node.id: ask(node.name, "topic ids on disk", long, _compare_topic_ids, tools, node, topics) for node in compared}
     moving = ask("the controller", "reassignments", long, Reads(alive, tools).read_reassignments)
     tree = ask("ZooKeeper", "settings, users and rules", long, tools.zk.read_tree)
@@ -424,10 +424,10 @@ def read_environment(
         tree=questions.wait_for_answer(tree),
         servers=ensemble,
         one_machine=one_machine(spec, ensemble),
-        unread=tuple(reason.text for reason in questions.unknowns),
-        now=time.time(),
         certificate_ends=_collect_by_broker(questions, ends, spec),
         partition_ids=_collect_by_broker(questions, ids, spec),
+        unread=tuple(reason.text for reason in questions.unknowns),  # of all answers above
+        now=time.time(),
     )
 
 
