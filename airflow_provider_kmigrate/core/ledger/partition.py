@@ -7,7 +7,7 @@ what the absence of events may show.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Par
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.ownership import find_not_owned, first_reported_start, offsets_of_others
+from airflow_provider_kmigrate.core.ledger.prefix import Prefix
 from airflow_provider_kmigrate.core.ledger.records import (
     Missing,
     PartitionRead,
@@ -95,17 +96,22 @@ class ReportedGroup:
     reports_owners: bool = False
 
 
+_NO_PREFIX: Final = Prefix(-1, 0, None, {})
 _UNNAMED: Final = ReportedGroup()  # observed reading, without a start event from any member
 
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What `check` must know besides a partition's own events."""
+    """What `check` must know besides a partition's own events.
+
+    `prefixes`: of partitions of which only the events after a clean part are checked, that part.
+    """
 
     limits: Limits
     groups: Mapping[str, ReportedGroup]
     ownership: Mapping[GroupPartition, Sequence[Ownership]]
     extents: Mapping[TopicPartition, LogExtent]
+    prefixes: Mapping[TopicPartition, Prefix] = field(default_factory=dict)
 
     @classmethod
     def of(cls, book: Book, limits: Limits) -> CheckContext:
@@ -131,6 +137,11 @@ class CheckContext:
             extents={
                 topic_partition: extent for topic_partition, extent in self.extents.items() if topic_partition in topic_partitions
             },
+            prefixes={
+                topic_partition: prefix
+                for topic_partition, prefix in self.prefixes.items()
+                if topic_partition in topic_partitions
+            },
         )
 
     def subscribed_groups(self, topic: str) -> set[str]:
@@ -141,8 +152,11 @@ class CheckContext:
 
     def reading_groups(self, part: PartitionEvents) -> list[str]:
         """Every group to which the partition's records are due, or were delivered."""
-        subscribed = self.subscribed_groups(part.where.topic) if part.acks else set()
-        return sorted(subscribed | {name for name, runs in part.runs.items() if runs})
+        prefix = self.prefixes.get(part.where)
+        subscribed = self.subscribed_groups(part.where.topic) if part.acks or (prefix and prefix.acked) else set()
+        return sorted(
+            subscribed | {name for name, runs in part.runs.items() if runs} | (prefix.groups.keys() if prefix else set())
+        )
 
 
 def _summarize_group(book: Book, name: str, times: EvidenceTimes, *, reports_owners: bool) -> ReportedGroup:
@@ -216,19 +230,23 @@ class PartitionChecked:
 
 
 def check_partition(part: PartitionEvents, context: CheckContext) -> PartitionChecked:
-    """Everything that the partition's events show, for all its groups."""
+    """Everything that the partition's events show, for all its groups; with its prefix if the context has one."""
     finding = context.limits.build_finding
     flaws = inspect_log(*part.where, part.acks, [run for runs in part.runs.values() for run in runs])
+    prefix = context.prefixes.get(part.where, _NO_PREFIX)
+    stalls = [prefix.stall_us, *(ack.latency_max_us for ack in part.acks)]
+    delivered = Counter({group: group_prefix.records for group, group_prefix in prefix.groups.items()})
+    delivered.update({group: sum(run.count for run in runs) for group, runs in part.runs.items()})
     return PartitionChecked(
         part.where,
-        acked=sum(ack.count for ack in part.acks),
-        delivered={group: sum(run.count for run in runs) for group, runs in part.runs.items()},
+        acked=prefix.acked + sum(ack.count for ack in part.acks),
+        delivered=dict(delivered),
         groups=tuple(_check_group(part, group, context) for group in context.reading_groups(part)),
         diverged=finding(flaws.diverged),
         stored_twice=finding(flaws.stored_twice),
         reordered=finding(flaws.reordered),
-        miscounted=tuple(_find_miscounts(part.runs)),
-        stall_us=max((ack.latency_max_us for ack in part.acks if ack.latency_max_us is not None), default=None),
+        miscounted=tuple(_find_miscounts(part.runs, prefix)),
+        stall_us=max((stall_us for stall_us in stalls if stall_us is not None), default=None),
     )
 
 
@@ -247,6 +265,7 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
         from_latest=group.from_latest,
         start=first_reported_start(part.where, changes),
         excused=offsets_of_others(part.where, changes, runs) if mixed else (),
+        prefix=context.prefixes.get(part.where, _NO_PREFIX).groups.get(name),
     )
     absent, walk_findings = find_missing(read), walk_deliveries(read, limits.skew_ms)
     skips = [] if mixed else find_skipped(read)
@@ -292,6 +311,7 @@ def _find_committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case
 def _longest_gap(read: PartitionRead, group: ReportedGroup, absent: Missing, walk_findings: Walk) -> Gap | None:
     """The partition's longest gap; one that is still open ends with the group's last sign of life."""
     gaps = [] if walk_findings.gap is None else [walk_findings.gap]
+    gaps = [read.prefix.gap, *gaps] if read.prefix else gaps
     sent = [
         sent_ms for case in absent.unread if (sent_ms := case.from_ms if case.from_ms is not None else case.to_ms) is not None
     ]
@@ -301,14 +321,19 @@ def _longest_gap(read: PartitionRead, group: ReportedGroup, absent: Missing, wal
     return max(gaps, key=lambda gap: gap.ms, default=None)
 
 
-def _find_miscounts(runs: Mapping[str, Sequence[DeliveryRun]]) -> Iterator[tuple[str, Reason]]:
-    """Each member counts its deliveries of each partition from 0; a run that is missing breaks the count."""
+def _find_miscounts(runs: Mapping[str, Sequence[DeliveryRun]], prefix: Prefix) -> Iterator[tuple[str, Reason]]:
+    """Each member counts its deliveries of each partition from 0, or goes on after the prefix; a run that is missing breaks the count."""
+    before = {
+        (writer, group, member): count
+        for group, group_prefix in prefix.groups.items()
+        for (writer, member), count in group_prefix.counted.items()
+    }
     counted: dict[tuple[str, str, str], list[DeliveryRun]] = defaultdict(list)
     for group, group_runs in runs.items():
         for run in group_runs:
             counted[run.stamp.writer, group, run.member].append(run)
     for (writer, group, member), member_runs in sorted(counted.items()):
-        expected = 0
+        expected = before.get((writer, group, member), 0)
         for run in sorted(member_runs, key=lambda run: (run.seq, run.count)):
             if run.seq != expected:
                 partition_name = f"{run.topic}-{run.partition}"

@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.events.intervals import Coverage, Span, clip
 from airflow_provider_kmigrate.core.events.model import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent, Stamp
 from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit
 from airflow_provider_kmigrate.core.ledger.facts import Case, Gap
+from airflow_provider_kmigrate.core.ledger.prefix import GroupPrefix
 
 
 class Piece(NamedTuple):
@@ -214,7 +215,7 @@ def walk_deliveries(read: PartitionRead, skew_ms: int) -> Walk:
     walk_findings, covered = Walk(), Coverage()
     order, again = _Order(runs, skew_ms), _Again(runs)
     committed_by = _committed_before(read.commits, skew_ms)
-    previous: DeliveryRun | None = None
+    previous = None if read.prefix is None else (read.prefix.ended_ms, read.prefix.member)
     for index, run in enumerate(runs):
         _note_gap(walk_findings, previous, run)
         committed = committed_by(run.t_first_ms)
@@ -226,9 +227,9 @@ def walk_deliveries(read: PartitionRead, skew_ms: int) -> Walk:
         if committed > run.first:
             walk_findings.commit_gap += _find_commit_gaps(run, fresh, committed)
         order.add_run(run)
-        if previous is None or run.t_last_ms >= previous.t_last_ms:
-            previous = run
-    walk_findings.last_ms = None if previous is None else previous.t_last_ms
+        if previous is None or run.t_last_ms >= previous[0]:
+            previous = run.t_last_ms, run.member
+    walk_findings.last_ms = None if previous is None else previous[0]
     return walk_findings
 
 
@@ -251,12 +252,14 @@ def _sequence_case(run: DeliveryRun, span: Span, members: tuple[str, ...], note:
     )
 
 
-def _note_gap(walk_findings: Walk, previous: DeliveryRun | None, run: DeliveryRun) -> None:
+def _note_gap(walk_findings: Walk, previous: tuple[int, str] | None, run: DeliveryRun) -> None:
+    """`previous`: when the last delivery before it ended, and its member."""
     begin, length, members = run.t_last_ms - run.gap_ms, run.gap_ms, (run.member, run.member)
     if previous is not None:
-        waited_from = max(previous.t_last_ms, previous.t_last_ms if run.t_sent_ms is None else run.t_sent_ms)
+        ended_ms, member = previous
+        waited_from = max(ended_ms, ended_ms if run.t_sent_ms is None else run.t_sent_ms)
         if run.t_first_ms - waited_from >= length:
-            begin, length, members = waited_from, run.t_first_ms - waited_from, (previous.member, run.member)
+            begin, length, members = waited_from, run.t_first_ms - waited_from, (member, run.member)
     if walk_findings.gap is None or length > walk_findings.gap.ms:
         walk_findings.gap = Gap(run.group, run.topic, run.partition, length, begin, begin + length, members)
 
@@ -335,7 +338,7 @@ class PartitionRead:
     """All that is known of one partition as one group read it.
 
     `start`: where its first member that writes events began, None: not reported. `excused`: offsets that members which write no
-    events may have been delivered.
+    events may have been delivered. `prefix`: the clean part before these events; None: they begin with the first one.
     """
 
     group: str
@@ -348,11 +351,12 @@ class PartitionRead:
     from_latest: bool = False
     start: int | None = None
     excused: Sequence[Span] = ()
+    prefix: GroupPrefix | None = None
 
     @property
     def horizon(self) -> int:
         """The last offset that the group has passed: it was delivered it or committed beyond it; -1: none."""
-        delivered = max((run.last for run in self.runs), default=-1)
+        delivered = max((last for _, last in (*self.prefix_spans, *((run.first, run.last) for run in self.runs))), default=-1)
         return max(delivered, max((commit.offset for commit in self.commits), default=0) - 1)
 
     @property
@@ -360,7 +364,13 @@ class PartitionRead:
         """The first offset that was due to the group, as far as that is known."""
         if self.start is not None:
             return self.start
-        return min((run.first for run in self.runs), default=0) if self.from_latest else 0
+        firsts = [first for first, _ in self.prefix_spans] or [run.first for run in self.runs]
+        return min(firsts, default=0) if self.from_latest else 0
+
+    @property
+    def prefix_spans(self) -> list[Span]:
+        """The offsets of the prefix, each of which was delivered."""
+        return [] if self.prefix is None else [(self.prefix.first, self.prefix.last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,12 +413,12 @@ def _match_by_offset(read: PartitionRead, acked: list[Span]) -> tuple[list[Span]
             short.append(case)
         elif hidden:
             unclear.append(case)
-    return union((run.first, run.last) for run in anonymous), short, unclear
+    return union([*read.prefix_spans, *((run.first, run.last) for run in anonymous)]), short, unclear
 
 
 def find_skipped(read: PartitionRead) -> list[Case]:
     """Gaps between the deliveries, as far as no producer reported records in them."""
-    delivered = union((run.first, run.last) for run in read.runs)
+    delivered = union([*read.prefix_spans, *((run.first, run.last) for run in read.runs)])
     whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
     covered = union((ack.first, ack.last) for ack in read.acks if ack.has_offsets)
     return [_coverage_case(read, *span, count_numbers([span])) for span in subtract(subtract(whole, delivered), covered)]
