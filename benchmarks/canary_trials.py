@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.audit.canary import measure_latencies, processes_of
-from airflow_provider_kmigrate.audit.event_store import attach_source
+from airflow_provider_kmigrate.audit.event_store import read_source
 from airflow_provider_kmigrate.audit.judge import ControlEvents
+from airflow_provider_kmigrate.audit.settling import open_evidence
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.canary import (
     HISTORY,
@@ -37,7 +38,7 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
     names = tuple(f"{group}.{n}" for n in range(members))
     plan = CanaryPlan(group, names[0], names[1:], interval_ms=INTERVAL_MS, window=WINDOW)
     with DuckDBEngine(threads=2) as engine:
-        attach_source(Source(Level.CONSUMER, lines=(str(events),)), engine)
+        open_evidence(engine, read_source(Source(Level.CONSUMER, lines=(str(events),))))
         processes = tuple(processes_of(engine, ControlEvents.read(engine), plan))
         first, last = max(span.start_ms for span in processes) + 20_000, min(span.last_ms for span in processes)
         cells = measure_latencies(

@@ -4,6 +4,7 @@
 
     state.json              which parts there are, how far each file was read, and its changes of ownership, whose log decides their place
     00000001.parquet …      all other rows, sorted by kind; never changed
+    settled/…               what an audit settled of some of the parts (`audit.settling`): `state.json` has its hash, and those parts
 
 `state.json` is replaced last, so that a process which ends anywhere has taken in all that is new or nothing. The store holds what the files
 hold: once a file is gone, is shorter or does not continue as it was, or a part is damaged, everything is read again. Memory is bounded by
@@ -24,15 +25,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.audit.line_tables import LineBatch, decode_batch
-from airflow_provider_kmigrate.audit.queries import Data, Engine
+from airflow_provider_kmigrate.audit.queries import Data
 from airflow_provider_kmigrate.audit.sources import EVENTS, Row, Source, build_refused_row, rows_of_event, rows_of_line, table_of
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.foreign_files import (
@@ -51,6 +53,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 
 _VERSION: Final = 1
 _STATE: Final = "state.json"
+_SETTLED: Final = "settled"
 _LOCK_TIMEOUT: Final = 600.0  # seconds: another audit of the same events takes in what is new for both
 _STRICT_LINES: Final = 32  # a smaller batch is decoded line by line
 _GROUP_ROWS: Final = 200_000  # are sorted and written together
@@ -79,23 +82,56 @@ class _FileProgress:
 
 @dataclass(slots=True)
 class _State:
-    """What is in the store. `parts`: names of files with their sizes in bytes."""
+    """What is in the store. `parts`: names of files with their sizes in bytes. `settled`: as `SettledFiles`, or empty."""
 
     version: int = _VERSION
     files: dict[str, _FileProgress] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
+    settled: dict[str, Any] = field(default_factory=dict)
 
 
-def attach_source(source: Source, engine: Engine) -> tuple[Data, ...]:
-    """Make the source's view `events` in the engine; returns what is attached."""
+@dataclass(frozen=True, slots=True)
+class SettledFiles:
+    """What was settled of `parts`: a document, and the rows that it left open; `sha256` of both, one after the other."""
+
+    document: str
+    rows: str
+    sha256: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvidence:
+    """All rows of a store: its `parts`, paths of Parquet, and those that are given whole each time; what is settled of it, if anything."""
+
+    store: EventStore
+    parts: tuple[str, ...]
+    rows: pa.Table
+    settled: SettledFiles | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All rows of a source. `stored`: the same as its store has them, if they are all of one that stays."""
+
+    data: tuple[Data, ...]
+    stored: StoredEvidence | None = None
+
+
+def read_source(source: Source) -> Evidence:
+    """Take in what is new of a source."""
     data: list[Data] = [*source.ledgers]
+    stored = None
     if source.lines:
-        store = EventStore(Path(source.store or _make_scratch_folder()))
-        data += store.ingest(source.lines, has_other_logs=bool(source.ledgers))
+        stored = EventStore(Path(source.store or _make_scratch_folder())).read(source.lines, has_other_logs=bool(source.ledgers))
+        data += _list_data(stored)
     if source.events or not data:
         data.append(table_of(row for event in source.events for row in rows_of_event(event)))
-    engine.attach("events", data)
-    return tuple(data)
+    return Evidence(tuple(data), stored if source.store and not source.ledgers and not source.events else None)
+
+
+def _list_data(stored: StoredEvidence) -> list[Data]:
+    return [*([stored.parts] if stored.parts else []), stored.rows]
 
 
 def _make_scratch_folder() -> str:
@@ -118,6 +154,10 @@ class EventStore:
         files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused, since it may be evidence; so is what is no plain file, or a link.
         `has_other_logs`: there is evidence elsewhere, too, and changes of ownership there have no place in these logs.
         """
+        return _list_data(self.read(paths, has_other_logs=has_other_logs))
+
+    def read(self, paths: Iterable[str], *, has_other_logs: bool = False) -> StoredEvidence:
+        """As `ingest`, with what is settled of it."""
         files, unread = _list_files([Path(path) for path in paths])
         refused = [build_refused_row("", printable(str(path)), why) for path, why in unread.items()]
         with atomic.locked(self._folder, _LOCK_TIMEOUT), _without_cycle_search():
@@ -138,7 +178,64 @@ class EventStore:
         logs = [[_decode_ownership(line) for line in progress.owned] for progress in state.files.values()]
         changes = merge_logs([[change for change in log if change] for log in logs], beside=has_other_logs)
         rows = [*refused, *(row for change in changes for row in rows_of_event(change))]
-        return [*([tuple(str(self._folder / name) for name in state.parts)] if state.parts else []), table_of(rows)]
+        parts = tuple(str(self._folder / name) for name in state.parts)
+        return StoredEvidence(self, parts, table_of(rows), self._find_settled(state))
+
+    def _find_settled(self, state: _State) -> SettledFiles | None:
+        if not state.settled:
+            return None
+        document, rows, sha256, parts = (state.settled[name] for name in ("document", "rows", "sha256", "parts"))
+        folder = self._folder / _SETTLED
+        return SettledFiles(str(folder / document), str(folder / rows), sha256, tuple(str(self._folder / part) for part in parts))
+
+    def load_settled(self, settled: SettledFiles) -> bytes:
+        """The document. Raises `ValueError` if it, or its rows, are not as they were written."""
+        try:
+            document, rows = Path(settled.document).read_bytes(), Path(settled.rows).read_bytes()
+        except OSError as error:
+            raise ValueError(f"they cannot be read: {error.strerror}") from None
+        if hashlib.sha256(document + rows).hexdigest() != settled.sha256:
+            raise ValueError("they are not as they were written")
+        return document
+
+    def keep_settled(self, parts: Iterable[str], document: bytes, open_rows: pa.Table) -> bool:
+        """Keep what is settled of these parts, in place of an earlier document; False if the store has not all of them any more.
+
+        `state.json`, which says what belongs together, is replaced last. Raises `Failed`.
+        """
+        file = BytesIO()
+        pq.write_table(open_rows, file, **_ENCODING)
+        rows = file.getvalue()
+        names = [Path(part).name for part in parts]
+        sha256 = hashlib.sha256(document + rows).hexdigest()
+        with atomic.locked(self._folder, _LOCK_TIMEOUT):
+            state = self._load_raw_state()
+            if not {*names} <= state.parts.keys():
+                return False
+            folder = self._folder / _SETTLED
+            atomic.make_folder(folder)
+            kept = {"document": f"{sha256[:16]}.json", "rows": f"{sha256[:16]}.parquet"}
+            atomic.replace(folder / kept["document"], document)
+            atomic.replace(folder / kept["rows"], rows)
+            state.settled = {**kept, "sha256": sha256, "parts": names}
+            atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
+            _remove_old(path for path in folder.iterdir() if path.name not in kept.values())
+        return True
+
+    def forget_settled(self) -> None:
+        """Keep nothing settled: the next audit reads everything. Raises `Failed`."""
+        with atomic.locked(self._folder, _LOCK_TIMEOUT):
+            state = self._load_raw_state()
+            if state.settled:
+                state.settled = {}
+                atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
+
+    def _load_raw_state(self) -> _State:
+        """The state as the last reading left it; an empty one if there is none."""
+        try:
+            return _State(**json.loads((self._folder / _STATE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return _State()
 
     def _load_state(self, files: Sequence[Path]) -> _State:
         """The state, or an empty one if the store is not whole or not of these files as they are."""
@@ -151,7 +248,7 @@ class EventStore:
                 and {*map(Path, progress)} <= {*files}
                 and all(_is_continued(Path(name), known) for name, known in progress.items())
             ):
-                return _State(files=progress, parts=state.parts)
+                return _State(files=progress, parts=state.parts, settled=state.settled)
             self._tell("The event files do not continue what was read of them: they are read from their beginning.")
         except FileNotFoundError:
             pass
@@ -163,21 +260,33 @@ class EventStore:
 
     def _merge_parts(self, state: _State) -> None:
         """Write small parts again as few; large ones stay, so that what a day costs does not grow with what there is."""
+        settled = {*state.settled.get("parts", ())}
         small = [name for name in state.parts if pq.read_metadata(self._folder / name).num_rows < _PART_ROWS // 2]
-        if len(small) <= _MERGED_PARTS:
-            return
+        for of_one_side in ([name for name in small if name in settled], [name for name in small if name not in settled]):
+            if len(of_one_side) > _MERGED_PARTS:
+                self._merge(state, of_one_side)
+
+    def _merge(self, state: _State, names: Sequence[str]) -> None:
+        """Write these parts again as few. All of them are settled, or none is."""
         writer = _PartWriter(self._folder)
-        for name in small:
+        for name in names:
             for batch in pq.ParquetFile(self._folder / name).iter_batches(_GROUP_ROWS):
                 writer.add(pa.Table.from_batches([batch]))
-        state.parts = {name: size for name, size in state.parts.items() if name not in small} | writer.finish()
+        merged = writer.finish()
+        state.parts = {name: size for name, size in state.parts.items() if name not in names} | merged
+        if {*names} & {*state.settled.get("parts", ())}:
+            state.settled["parts"] = [*(name for name in state.settled["parts"] if name not in names), *merged]
 
     def _remove_orphans(self, state: _State) -> None:
         """Remove files that no audit reads any more, and what ended processes left."""
-        for path in self._folder.glob("*.parquet"):
-            with suppress(OSError):
-                if path.name not in state.parts and time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
-                    path.unlink()
+        _remove_old(path for path in self._folder.glob("*.parquet") if path.name not in state.parts)
+
+
+def _remove_old(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
+                path.unlink()
 
 
 @contextmanager

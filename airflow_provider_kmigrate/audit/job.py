@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report, request, stream, tables
+from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report, request, settling, stream, tables
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.curves import DrawnSource, join_books, measure_sources
-from airflow_provider_kmigrate.audit.event_store import attach_source
-from airflow_provider_kmigrate.audit.judge import ControlEvents, judge_source
+from airflow_provider_kmigrate.audit.event_store import read_source
+from airflow_provider_kmigrate.audit.judge import ControlEvents, Judged, judge_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import (
     AuditPolicy,
@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.audit.request import (
     StreamRequest,
 )
 from airflow_provider_kmigrate.audit.session import SparkEngine, start_session
+from airflow_provider_kmigrate.audit.settling import open_evidence
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
@@ -38,6 +39,7 @@ from airflow_provider_kmigrate.core.audit.commit_copies import OffsetsFacts
 from airflow_provider_kmigrate.core.audit.events_kept import check_retention
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, Subject, collect_report_facts
 from airflow_provider_kmigrate.core.audit.restarts import list_restarts
+from airflow_provider_kmigrate.core.audit.settled import SettledKey
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditFinding,
     AuditOutcome,
@@ -72,6 +74,7 @@ class Audited:
     canary: CanaryVerdict | None = None
     partitions: int = 0
     suspects: int = 0
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,14 @@ def audit_sources(
     also: Sequence[LevelFindings] = (),
     notes: Sequence[AuditFinding] = (),
     canary: CanaryPlan | None = None,
+    settled: SettledKey | None = None,
 ) -> Result:
     """Audit every source and conclude, also from `also` and from `notes`, which are about no level.
 
-    `canary`: compare its group's members. Raises `Refused` if a schema version or a name is unknown, `Failed` if a source cannot be
+    `settled`: read only what came after the cuts of this key, if there are any; None: read everything. `canary`: compare its group's members. Raises `Refused` if a schema version or a name is unknown, `Failed` if a source cannot be
     read. No source, or an empty one, is INCONCLUSIVE.
     """
-    audited = tuple(audit_source(source, policy, engine, canary=canary) for source in sources)
+    audited = tuple(audit_source(source, policy, engine, canary=canary, settled=settled) for source in sources)
     level_findings = [*also, *((source.findings, source.health) for source in audited)]
     accounts = [health for _, health in level_findings]
     findings = [*notes, *(finding for findings_of_level, _ in level_findings for finding in findings_of_level)]
@@ -104,26 +108,37 @@ def audit_sources(
     return Result(combine(findings, accounts, judged), audited)
 
 
-def audit_source(source: Source, policy: AuditPolicy, engine: Engine, *, canary: CanaryPlan | None = None) -> Audited:
+def audit_source(
+    source: Source,
+    policy: AuditPolicy,
+    engine: Engine,
+    *,
+    canary: CanaryPlan | None = None,
+    settled: SettledKey | None = None,
+) -> Audited:
     """One source's facts and their meaning. Our own probe writes every partition all the time, so each must have evidence."""
     if source.level is Level.PROBE:
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
-    data = attach_source(source, engine)
+    evidence = read_source(source)
+    opened = open_evidence(engine, evidence, settled)
     control = ControlEvents.read(engine)
-    judged = judge_source(engine, control, policy)
+    judged = judge_source(engine, opened, control, policy)
     screened = judged.screened
     findings, health = findings_from_facts(judged.facts, source.level, policy.allow)
     canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
+    if canary and judged.opened.settled is not None:
+        engine.attach("events", evidence.data)  # it compares the whole time
     return Audited(
         source.level,
         judged.facts,
         findings,
         replace(health, malformed=len(control.refused)),
-        DrawnSource(data, judged.book, screened.readings),
+        DrawnSource(evidence.data, judged.book, screened.readings),
         tuple(control.refused),
         compare_canary(engine, control, canary, findings, policy.required_evidence.since) if canary else None,
         len(screened.clean) + len(screened.suspects),
         len(screened.suspects),
+        judged,
     )
 
 
@@ -139,12 +154,15 @@ def main(
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
     parser.add_argument("folder", type=Path, help="folder for the result; it is created")
+    parser.add_argument("--whole", action="store_true", help="read all events, also what earlier audits settled")
     options = parser.parse_args(arguments)
     try:
         audit_request = request.load(options.request)
+        audit_request = replace(audit_request, whole=audit_request.whole or options.whole)
         with (open_engine or _open_spark_engine)(audit_request) as engine:
             concluded = run_audit(audit_request, engine, options.folder)
             print(concluded.headline, flush=True)  # noqa: T201  # a program's own words
+            concluded.try_settle()
             concluded.try_report(options.folder)
             concluded.try_tables()
     except KMigrateError as error:
@@ -160,6 +178,16 @@ class Concluded:
     headline: str
     write_report: Callable[[Path], None] | None
     write_tables: Callable[[], None] | None = None
+    settle: Callable[[], list[str]] | None = None
+
+    def try_settle(self) -> None:
+        """Keep what the next audit need not read again; if it cannot be done the reason is printed, and that audit reads more."""
+        try:
+            texts = self.settle() if self.settle else []
+        except KMigrateError as error:
+            texts = [f"nothing is settled: {error}"]
+        for text in texts:
+            print(text, flush=True)  # noqa: T201
 
     def try_report(self, folder: Path) -> bool:
         """Write the report into the folder; False: there is none, and if it could not be made the reason is printed."""
@@ -198,7 +226,11 @@ def run_audit(audit_request: Request, engine: Engine, folder: Path) -> Concluded
         also=also,
         notes=notes,
         canary=audit_request.canary,
+        settled=None if audit_request.whole else settled_key(audit_request),
     )
+    for source in result.sources:
+        if source.judged is not None and (text := settling.describe(source.judged.opened)):
+            print(text, flush=True)  # noqa: T201
     if keep_snapshot and result.verdict.outcome is AuditOutcome.PASS:
         keep_snapshot()
     write_result(result, folder)
@@ -207,7 +239,26 @@ def run_audit(audit_request: Request, engine: Engine, folder: Path) -> Concluded
         result.verdict.headline,
         partial(write_report, wanted, result, engine, offsets) if wanted else None,
         partial(write_audit_tables, wanted, result, engine) if wanted and wanted.tables else None,
+        partial(settle_sources, engine, result, settled_key(audit_request)),
     )
+
+
+def settled_key(audit_request: Request) -> SettledKey:
+    """What cuts of this request belong to."""
+    policy = audit_request.policy
+    cluster_id = audit_request.report.cluster_id if audit_request.report else ""
+    return SettledKey(cluster_id, policy.skew_ms, tuple(sorted(policy.required_evidence.mixed)))
+
+
+def settle_sources(engine: Engine, result: Result, key: SettledKey) -> list[str]:
+    """Settle what was found clean; returns what was done, for a log. After a FAIL nothing more is settled."""
+    if result.verdict.outcome is AuditOutcome.FAIL:
+        return []
+    return [
+        settling.settle(engine, source.judged.opened, source.judged.screened, source.judged.context, key)
+        for source in result.sources
+        if source.judged is not None and source.judged.opened.evidence.stored is not None
+    ]
 
 
 def _ingest_events(

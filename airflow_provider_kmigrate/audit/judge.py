@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -18,7 +19,9 @@ from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
+from airflow_provider_kmigrate.audit.settling import Opened, ask_accounts, reopen
 from airflow_provider_kmigrate.audit.sources import RowKind
+from airflow_provider_kmigrate.core.audit.settled import is_to_be_confirmed
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.lines import decode
 from airflow_provider_kmigrate.core.events.model import (
@@ -89,22 +92,28 @@ def _refuse_versions(reasons: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The facts of a source, how it was screened, and its control events with all writers."""
+    """The facts of a source, how it was screened, and its control events with all writers. `opened`: what was read of it."""
 
     facts: Facts
     screened: Screened
     book: Book
+    opened: Opened
+    context: CheckContext
 
 
-def judge_source(engine: Engine, control: ControlEvents, policy: AuditPolicy) -> Judged:
-    """Judge the attached source, as `core.ledger.balance` would have it of all its events."""
+def judge_source(engine: Engine, opened: Opened, control: ControlEvents, policy: AuditPolicy) -> Judged:
+    """Judge the attached source, as `core.ledger.balance` would have it of all its events, settled ones too."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)
     limits = Limits(policy.skew_ms, policy.max_cases, times, policy.required_evidence.mixed)
     book = Book.of(control.events)
-    writer_accounts = read_accounts(engine, book.writers)
+    opened, rows = ask_accounts(engine, opened)
+    writer_accounts = read_accounts(engine, book.writers, rows)
     book = replace(book, writers=writer_accounts.writers)
     context = CheckContext.of(book, limits)
+    opened = reopen(engine, opened, context)
+    settled = opened.settled.partitions if opened.settled else {}
+    context = replace(context, prefixes={where: partition.prefix for where, partition in settled.items()})
     screened = screen_partitions(engine, book, context, writer_accounts)
     facts = conclude(
         book,
@@ -113,18 +122,29 @@ def judge_source(engine: Engine, control: ControlEvents, policy: AuditPolicy) ->
         refused=control.refusals(policy.required_evidence.since),
         unmet=tuple(check_demand(policy.required_evidence, screened.newest, book.failures)),
     )
-    return Judged(facts, screened, book)
+    return Judged(facts, screened, book, opened, context)
 
 
-def _check_suspects(engine: Engine, suspects: Collection[TopicPartition], context: CheckContext) -> list[PartitionChecked]:
-    """The ledger's result for each of these partitions."""
-    if not suspects:
+def _check_suspects(engine: Engine, suspects: AbstractSet[TopicPartition], context: CheckContext) -> list[PartitionChecked]:
+    """The ledger's result for each of these partitions. If something was found after a cut, it is that of the whole partition."""
+    checked = {result.where: result for result in _check_partitions(engine, queries.EVENTS_OF, suspects, context)}
+    for where in suspects - checked.keys():  # nothing of them came after their cuts
+        checked[where] = check_partition(PartitionEvents(where), context)
+    found = [where for where, result in checked.items() if where in context.prefixes and is_to_be_confirmed(result)]
+    confirmed = _check_partitions(engine, queries.ALL_EVENTS_OF, found, replace(context, prefixes={}))
+    return [*(checked | {result.where: result for result in confirmed}).values()]
+
+
+def _check_partitions(
+    engine: Engine, question: str, partitions: Collection[TopicPartition], context: CheckContext
+) -> list[PartitionChecked]:
+    if not partitions:
         return []
-    partition_rows = [{"topic": topic_partition.topic, "part": topic_partition.partition} for topic_partition in sorted(suspects)]
+    partition_rows = [
+        {"topic": topic_partition.topic, "part": topic_partition.partition} for topic_partition in sorted(partitions)
+    ]
     engine.attach("wanted", [pa.Table.from_pylist(partition_rows, schema=_WANTED)])
-    answer = engine.apply_by_key(
-        queries.EVENTS_OF, ("topic", "part"), partial(check_rows, context.restrict_to(suspects)), _ANSWER
-    )
+    answer = engine.apply_by_key(question, ("topic", "part"), partial(check_rows, context.restrict_to(partitions)), _ANSWER)
     return [pickle.loads(row) for row in answer["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
 
 

@@ -116,7 +116,7 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One audit.
+    """One audit. `whole`: read all events, also those that earlier audits settled.
 
     None means: `logs`, level L0 is not measured; `report`, no page; `canary`, no comparison; `stream`, no topic is read; `offsets`, only
     the commits of a step are compared, by `logs`.
@@ -130,6 +130,7 @@ class Request:
     canary: CanaryPlan | None = None
     stream: StreamRequest | None = None
     offsets: OffsetsRequest | None = None
+    whole: bool = False
 
 
 def load(path: Path) -> Request:

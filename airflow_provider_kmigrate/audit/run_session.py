@@ -157,7 +157,7 @@ class AuditSession:
         files = {name: hash_content((folder / name).read_bytes()) for name in RESULT_FILES if (folder / name).exists()}
         if asked.id in self._folder.list_requests():  # else its gate waits no more
             self._answer(asked.id, ANSWERED, concluded.headline, files)
-            if concluded.write_report is not None:
+            if concluded.write_report is not None or concluded.settle is not None:
                 self._reports.append((asked, concluded, files["verdict.json"]))
         print(f"{asked.program}: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
         return None
@@ -178,6 +178,7 @@ class AuditSession:
         began = time.monotonic()
         self.working_on, self.working_until = asked.id, began + _LONGEST_REPORT_S
         try:
+            concluded.try_settle()
             with tempfile.TemporaryDirectory(prefix="report-", dir=asked.folder) as folder:
                 if concluded.try_report(Path(folder)) and not place_report(Path(folder), Path(asked.folder), verdict):
                     print("no report: the gate's folder does not hold its verdict", flush=True)  # noqa: T201

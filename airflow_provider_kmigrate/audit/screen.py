@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.core.audit.settled import WriterRow
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.ledger.facts import Gap
@@ -49,21 +50,37 @@ class Reading(NamedTuple):
 class Screened:
     """The screen's result: `clean` partitions with their counts, and the `suspects`.
 
-    `newest`: the newest evidence of all of them. `readings`: what each group reads of what was acknowledged.
+    `newest`: the newest evidence of all of them. `readings`: what each group reads of what was acknowledged. `places`: all partitions;
+    `flawed`: suspects in which more is wrong than that something was not delivered yet. `accounts`: of all writers.
     """
 
     clean: list[PartitionChecked]
     suspects: set[TopicPartition]
     newest: Newest
     readings: list[Reading]
+    places: Mapping[TopicPartition, Place] = field(default_factory=dict)
+    flawed: set[TopicPartition] = field(default_factory=set)
+    accounts: Accounts = field(default_factory=lambda: Accounts({}, [], {}))
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """The aggregates of one partition: a row of `queries.ACKED` a producer, one of `queries.deliveries_query` a group."""
 
     acked: list[_Row] = field(default_factory=list)
     delivered: dict[str, _Row] = field(default_factory=dict)
+
+    @property
+    def acked_span(self) -> tuple[int, int] | None:
+        """The first and the last offset that was acknowledged."""
+        acked = [row for row in self.acked if row["acked"]]
+        return (min(row["acked_lo"] for row in acked), max(row["acked_hi"] for row in acked)) if acked else None
+
+    def has_flaw(self, members: Mapping[int, str]) -> bool:
+        """True if the aggregates show a fault, or a member whose name is not known."""
+        return any(row["suspect"] for row in (*self.acked, *self.delivered.values())) or any(
+            not {row["code_from"], row["code"]} <= members.keys() for row in self.delivered.values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,39 +93,46 @@ class Accounts:
     writers: dict[str, Writer]
     repeated: list[str]
     members: dict[int, str]
+    rows: list[WriterRow] = field(default_factory=list)
 
 
-def read_accounts(engine: Engine, control_writers: Mapping[str, Writer]) -> Accounts:
-    """The accounts of all writers, from their events; in those of a `control_writers` events only each writer's first and last are right."""
-    rows = engine.ask(queries.WRITERS).to_pylist()
+def read_accounts(engine: Engine, control_writers: Mapping[str, Writer], rows: list[WriterRow] | None = None) -> Accounts:
+    """The accounts of all writers, from their events; in those of a `control_writers` events only each writer's first and last are right.
+
+    `rows`: what the events say of each writer, None: they are asked.
+    """
+    if rows is None:
+        rows = [WriterRow(**row) for row in engine.ask(queries.WRITERS).to_pylist()]
     groups: dict[str, set[str]] = defaultdict(set)
     members: dict[int, set[str]] = defaultdict(set)
     for row in engine.ask(queries.NAMES).to_pylist():
         groups[row["writer"]].add(row["consumer_group"])
         members[row["code"]].add(row["member"])
-    repeated = [row["writer"] for row in rows if row["n"] > row["numbers"]]
+    repeated = [row.writer for row in rows if row.n > row.numbers]
     conflicts = _ask_numbers(engine, queries.CONFLICTS, repeated)
-    holes = _ask_numbers(engine, queries.FIRST_MISSING, [row["writer"] for row in rows if row["numbers"] <= row["last"]])
+    holes = _ask_numbers(engine, queries.FIRST_MISSING, [row.writer for row in rows if row.numbers <= row.last])
     writers = {}
-    for row in rows:
-        name = row["writer"]
-        writers[name] = _build_account(row, control_writers.get(name), groups[name], (holes.get(name, 0), conflicts.get(name, 0)))
-    return Accounts(writers, repeated, {code: names.pop() for code, names in members.items() if len(names) == 1})
+    for writer in rows:
+        name = writer.writer
+        writers[name] = _build_account(
+            writer, control_writers.get(name), groups[name], (holes.get(name, 0), conflicts.get(name, 0))
+        )
+    return Accounts(writers, repeated, {code: names.pop() for code, names in members.items() if len(names) == 1}, rows)
 
 
-def _build_account(row: _Row, control_writer: Writer | None, groups: Collection[str], flaws: tuple[int, int]) -> Writer:
+def _build_account(row: WriterRow, control_writer: Writer | None, groups: Collection[str], flaws: tuple[int, int]) -> Writer:
     return Writer(
-        row["writer"],
-        row["t_lo"],
-        row["t_hi"],
+        row.writer,
+        row.t_lo,
+        row.t_hi,
         started=control_writer is not None and control_writer.started,
         stop=control_writer.stop
-        if control_writer is not None and control_writer.stop is not None and control_writer.stop.stamp.event_seq == row["last"]
+        if control_writer is not None and control_writer.stop is not None and control_writer.stop.stamp.event_seq == row.last
         else None,
-        missing=row["last"] + 1 - row["numbers"],
+        missing=row.last + 1 - row.numbers,
         first_missing=flaws[0],
         conflicts=flaws[1],
-        clock_lag_ms=row["clock_lag_ms"] or 0,
+        clock_lag_ms=row.clock_lag_ms or 0,
         groups=frozenset(groups) | (control_writer.groups if control_writer else frozenset()),
     )
 
@@ -128,7 +152,7 @@ def _attach_writers(engine: Engine, names: Iterable[str]) -> None:
 def screen_partitions(engine: Engine, book: Book, context: CheckContext, writer_accounts: Accounts) -> Screened:
     """Separate clean partitions from suspects."""
     limits = context.limits
-    aggregates: dict[TopicPartition, _Place] = defaultdict(_Place)
+    aggregates: dict[TopicPartition, Place] = defaultdict(Place)
     for row in engine.ask(queries.ACKED).to_pylist():
         aggregates[TopicPartition(row["topic"], row["part"])].acked.append(row)
     for row in engine.ask(queries.deliveries_query(limits.skew_ms)).to_pylist():
@@ -137,7 +161,8 @@ def screen_partitions(engine: Engine, book: Book, context: CheckContext, writer_
         *writer_accounts.repeated,
         *(name for name, writer in writer_accounts.writers.items() if is_flawed(writer, limits.times)),
     }
-    suspects = {*_partitions_of_writers(engine, flawed), *_partitions_not_owned(engine, book)} & aggregates.keys()
+    not_owned = {*_partitions_not_owned(engine, book)}
+    suspects = {*_partitions_of_writers(engine, flawed), *not_owned} & aggregates.keys()
     subscribed = {topic: context.subscribed_groups(topic) for topic in {topic_partition.topic for topic_partition in aggregates}}
     suspects |= {
         topic_partition
@@ -150,11 +175,17 @@ def screen_partitions(engine: Engine, book: Book, context: CheckContext, writer_
         if topic_partition not in suspects
     ]
     return Screened(
-        clean, suspects, _newest_evidence(engine, aggregates, limits.times.since), list(_list_readings(aggregates, subscribed))
+        clean,
+        suspects,
+        _newest_evidence(engine, aggregates, limits.times.since),
+        list(_list_readings(aggregates, subscribed)),
+        aggregates,
+        not_owned | {where for where, aggregate in aggregates.items() if aggregate.has_flaw(writer_accounts.members)},
+        writer_accounts,
     )
 
 
-def _list_readings(aggregates: Mapping[TopicPartition, _Place], subscribed: Mapping[str, Collection[str]]) -> Iterator[Reading]:
+def _list_readings(aggregates: Mapping[TopicPartition, Place], subscribed: Mapping[str, Collection[str]]) -> Iterator[Reading]:
     for topic_partition, aggregate in aggregates.items():
         firsts = [row["acked_lo"] for row in aggregate.acked if row["acked_lo"] is not None]
         for group in {*subscribed[topic_partition.topic], *aggregate.delivered} if firsts else ():
@@ -186,16 +217,13 @@ def _ask_partitions(engine: Engine, question: str) -> Iterator[TopicPartition]:
         yield TopicPartition(row["topic"], row["part"])
 
 
-def _is_clean(aggregate: _Place, subscribed_groups: Collection[str], members: Mapping[int, str]) -> bool:
+def _is_clean(aggregate: Place, subscribed_groups: Collection[str], members: Mapping[int, str]) -> bool:
     """True if the aggregates show no fault, and every group that wants the partition was delivered all that was acknowledged."""
-    acked = [row for row in aggregate.acked if row["acked"]]
-    if any(row["suspect"] for row in (*aggregate.acked, *aggregate.delivered.values())):
+    if aggregate.has_flaw(members):
         return False
-    if any(not {row["code_from"], row["code"]} <= members.keys() for row in aggregate.delivered.values()):
-        return False
-    if not acked:
+    if aggregate.acked_span is None:
         return True
-    first, last = min(row["acked_lo"] for row in acked), max(row["acked_hi"] for row in acked)
+    first, last = aggregate.acked_span
     readers = {*subscribed_groups, *aggregate.delivered}
     return all(
         group in aggregate.delivered and aggregate.delivered[group]["lo"] <= first and aggregate.delivered[group]["hi"] >= last
@@ -203,7 +231,7 @@ def _is_clean(aggregate: _Place, subscribed_groups: Collection[str], members: Ma
     )
 
 
-def _count_clean(topic_partition: TopicPartition, aggregate: _Place, members: Mapping[int, str]) -> PartitionChecked:
+def _count_clean(topic_partition: TopicPartition, aggregate: Place, members: Mapping[int, str]) -> PartitionChecked:
     """A clean partition as the ledger would have checked it."""
     return PartitionChecked(
         topic_partition,
@@ -222,7 +250,7 @@ def _longest_gap(topic_partition: TopicPartition, row: _Row, members: Mapping[in
     return Gap(row["consumer_group"], *topic_partition, row["ms"], *ends, (members[row["code_from"]], members[row["code"]]))
 
 
-def _newest_evidence(engine: Engine, aggregates: Mapping[TopicPartition, _Place], since: int | None) -> Newest:
+def _newest_evidence(engine: Engine, aggregates: Mapping[TopicPartition, Place], since: int | None) -> Newest:
     newest = Newest()
     for topic_partition, aggregate in aggregates.items():
         for row in aggregate.acked:
@@ -232,7 +260,7 @@ def _newest_evidence(engine: Engine, aggregates: Mapping[TopicPartition, _Place]
             newest.note_delivery(GroupPartition(group, *topic_partition), row["t_hi"])
     if since is not None and newest.find_without_acks(since):
         slots = defaultdict(set)
-        for row in engine.ask(queries.ack_slots_query(since)).to_pylist():
+        for row in engine.ask(queries.ack_slots_query(since, "everything")).to_pylist():
             slots[row["producer"], row["topic"], row["part"]].add(row["slot"])
         newest.slots |= {sending: frozenset(slot_numbers) for sending, slot_numbers in slots.items()}
     return newest

@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.event_store import attach_source
+from airflow_provider_kmigrate.audit.event_store import read_source
 from airflow_provider_kmigrate.audit.judge import ControlEvents, build_partition_events
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
 from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
+from airflow_provider_kmigrate.audit.settling import open_evidence
 from airflow_provider_kmigrate.audit.sources import Source, rows_of_event, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange, TopicPartition
@@ -26,7 +27,7 @@ HERE = TopicPartition("t", 0)
 
 
 def screened(events: Sequence[Event], engine: Engine, limits: Limits) -> tuple[Screened, CheckContext]:
-    attach_source(Source(Level.CONSUMER, events=tuple(events)), engine)
+    open_evidence(engine, read_source(Source(Level.CONSUMER, events=tuple(events))))
     control = ControlEvents.read(engine)
     book = Book.of(control.events)
     found = read_accounts(engine, book.writers)

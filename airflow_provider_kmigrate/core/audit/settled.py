@@ -317,7 +317,7 @@ def parse_document(text: bytes, key: SettledKey) -> Settled:
         _check_key(document["key"], key)
         return Settled(
             key,
-            {name: SettledWriter(*values[:4], tuple(values[4])) for name, values in document["writers"].items()},
+            {name: _parse_writer(values) for name, values in document["writers"].items()},
             frozenset((writer, group, member) for writer, group, member in document["names"]),
             dict(map(_parse_partition, document["partitions"])),
         )
@@ -338,7 +338,15 @@ def _parse_partition(values: Mapping[str, Any]) -> tuple[TopicPartition, Settled
     return TopicPartition(values["topic"], values["part"]), SettledPartition(values["at"], producers, groups, values["owners"])
 
 
+def _parse_writer(values: Sequence[Any]) -> SettledWriter:
+    first_ms, last_ms, last, clock_lag_ms, own_changes = values
+    return SettledWriter(first_ms, last_ms, last, clock_lag_ms, tuple(own_changes))
+
+
 def _parse_group(values: Sequence[Any]) -> GroupPrefix:
-    first, last, ended_ms, member, counted, (*gap, members, is_open) = values
+    first, last, ended_ms, member, counted, gap = values
+    group, topic, partition, ms, from_ms, to_ms, members, is_open = gap
     counts = {(writer, name): count for writer, name, count in counted}
-    return GroupPrefix(first, last, ended_ms, member, counts, Gap(*gap, tuple(members), is_open))
+    return GroupPrefix(
+        first, last, ended_ms, member, counts, Gap(group, topic, partition, ms, from_ms, to_ms, tuple(members), is_open)
+    )
