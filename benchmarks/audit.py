@@ -9,7 +9,7 @@ whole processes as the DAG submits them, over as many polls as the demo has: wha
 
 `lines_s`: a whole process over the same hour as applications write it, in files of lines; `lines_gate_s`: the next one, after a tenth more of them.
 `gate_warm_s`: three gates that the audit session of a run answers, over as many lines as the demo has, and `gate_warm_cpu_s`; `standing_cores` and `session_mib`: what the
-session takes meanwhile (`benchmarks.audit_session`). `ingest_lines_s`: lines a second that are read, decoded and written, alone; `ingest_mib`: what that takes of memory at most; `ledger_bytes_a_line`.
+session takes meanwhile (`benchmarks.audit_session`). `day_…`, `hour24_over_hour1`: 24 gates of a day, which read what came after settled cuts (`benchmarks.audit_day`). `ingest_lines_s`: lines a second that are read, decoded and written, alone; `ingest_mib`: what that takes of memory at most; `ledger_bytes_a_line`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-POLLS, DEMO_POLLS, PARTITIONS = 1_000_000, 20_000, 1_000
+POLLS, DEMO_POLLS, DAY_POLLS, PARTITIONS = 1_000_000, 20_000, 864_000, 1_000
 PYTHON = Path(".venv-spark/bin/python")
-MUST_BE_ZERO = ("invented", "missed")
+MUST_BE_ZERO = ("invented", "missed", "day_differs")
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
         **{f"demo_size_process_{name}_s": _process(small, build / "audit-demo-size-result") for name in ("first", "again")},
         **_lines(few, build / "audit-lines"),
         **_session(small, build / "audit-session"),
+        **_day(build / "audit-day"),
         "load": [run["load"] for run in runs],
         "runs": {"suspect_1pct": one_pct, "suspect_all": whole, "suspect_all_one_core": one_core},
     }
@@ -93,6 +94,14 @@ def _session(folder: Path, build: Path) -> dict[str, Any]:
     """The audit session of a run, over lines of the demo's size."""
     command = [PYTHON, "-m", "benchmarks.audit_session", str(folder / "lines"), str(build)]
     done = subprocess.run(command, check=True, timeout=1_800, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _day(folder: Path) -> dict[str, Any]:
+    """A day of gates, with a poll of 50 records every ten seconds of each of 100 partitions."""
+    command = [PYTHON, "-m", "benchmarks.audit_day", str(folder), str(DAY_POLLS)]
+    done = subprocess.run(command, check=True, timeout=7_200, stdout=subprocess.PIPE, text=True)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 

@@ -182,9 +182,9 @@ class EventStore:
         return StoredEvidence(self, parts, table_of(rows), self._find_settled(state))
 
     def _find_settled(self, state: _State) -> SettledFiles | None:
-        if not state.settled:
+        document, rows, sha256, parts = (state.settled.get(name, "") for name in ("document", "rows", "sha256", "parts"))
+        if not parts or not {*parts} <= state.parts.keys():
             return None
-        document, rows, sha256, parts = (state.settled[name] for name in ("document", "rows", "sha256", "parts"))
         folder = self._folder / _SETTLED
         return SettledFiles(str(folder / document), str(folder / rows), sha256, tuple(str(self._folder / part) for part in parts))
 
@@ -221,14 +221,6 @@ class EventStore:
             atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
             _remove_old(path for path in folder.iterdir() if path.name not in kept.values())
         return True
-
-    def forget_settled(self) -> None:
-        """Keep nothing settled: the next audit reads everything. Raises `Failed`."""
-        with atomic.locked(self._folder, _LOCK_TIMEOUT):
-            state = self._load_raw_state()
-            if state.settled:
-                state.settled = {}
-                atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
 
     def _load_raw_state(self) -> _State:
         """The state as the last reading left it; an empty one if there is none."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.event_store import Evidence, StoredEvidence
+from airflow_provider_kmigrate.audit.event_store import Evidence
 from airflow_provider_kmigrate.audit.queries import Data, Engine
 from airflow_provider_kmigrate.audit.screen import Screened
 from airflow_provider_kmigrate.audit.sources import EVENTS, RowKind
@@ -153,7 +153,8 @@ def _ask_writers(engine: Engine, question: str) -> list[WriterRow]:
 
 def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
     """Attach all of the partitions whose cuts hold no longer."""
-    if opened.settled is None:
+    stored = opened.evidence.stored
+    if opened.settled is None or stored is None or stored.settled is None:
         return opened
     arrived = (Arrived(**row) for row in engine.ask(queries.ARRIVED).to_pylist())
     reopened = find_reopened(opened.settled.partitions, arrived, context)
@@ -164,9 +165,8 @@ def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
         whole = _open_whole(opened.evidence, f"{len(reopened)} partitions have news of what was read before, {where.name}: {why}")
         whole.attach(engine)
         return whole
-    stored = _require_store(opened.evidence)
     cuts = {where: opened.settled.partitions[where].at for where in reopened}
-    engine.attach("read_before", [stored.settled.parts] if stored.settled else [])
+    engine.attach("read_before", [stored.settled.parts])
     engine.attach("reopened", [_table_of_cuts(cuts)])
     rows = engine.ask(queries.REOPENED_ROWS).select(EVENTS.names)
     kept = {where: partition for where, partition in opened.settled.partitions.items() if where not in reopened}
@@ -175,12 +175,6 @@ def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
     )
     opened.attach(engine)
     return opened
-
-
-def _require_store(evidence: Evidence) -> StoredEvidence:
-    if evidence.stored is None:
-        raise TypeError("only what a store keeps can be settled")
-    return evidence.stored
 
 
 def _table(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.Table:

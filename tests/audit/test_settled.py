@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import settling
+from airflow_provider_kmigrate.audit import event_store, settling
 from airflow_provider_kmigrate.audit.job import Audited, audit_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
@@ -22,9 +22,9 @@ from airflow_provider_kmigrate.core.audit import settled as cuts
 from airflow_provider_kmigrate.core.audit.settled import SettledKey
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.lines import encode
-from airflow_provider_kmigrate.core.events.model import Event
+from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand
-from tests.audit.random_histories import FAULTS, _Made, history, renamed
+from tests.audit.random_histories import FAULTS, _Made, history, overwrite, renamed, skip, truncate
 from tests.audit.test_differential import ALL, differences, messages, reported_by_ledger
 
 KEY = SettledKey("abc", ALL.skew_ms)
@@ -167,3 +167,207 @@ def test_a_fault_after_a_cut(duck: Engine, tmp_path: Path, fault: _FLOW, seed: i
     gates.compare(why=fault.__name__)
     assert gates.narrowed == 1
     assert first.partitions
+
+
+def deliver_again(made: _Made) -> None:
+    made.story.generation += 1
+    made.deliver(*_reader(made), made.log[0][0])
+
+
+def store_again(made: _Made) -> None:
+    producer, _, seq, count = made.log[0][0]
+    made.log[0].append((producer, made.offset[0], seq, count))
+    made.offset[0] += count
+    made.catch_up("g", 0)
+
+
+def ack_late(made: _Made) -> None:
+    """A producer that nothing was known of reports records that were delivered long ago."""
+    made.story.producer("z")
+    made.story.ack("z", 0, 0, 0, 1)
+
+
+def create_topic_again(made: _Made) -> None:
+    made.offset[0] = 0
+    made.append(0, 3)
+    made.deliver(*_reader(made), made.log[0][-1])
+
+
+def add_partition(made: _Made) -> None:
+    made.story.own("g", "ga", OwnershipChange.ACQUIRED, (2,))
+    made.offset[2], made.log[2], made.read["g", 2], made.owner["g", 2] = 0, [], 0, "ga"
+    for producer in made.producers:
+        made.number[producer, 2] = 0
+    made.append(2, 4)
+    made.deliver("g", 2, made.log[2][-1])
+
+
+def set_clock_ahead(made: _Made) -> None:
+    made.story.now += 3_600_000
+    made.append(0, 2)
+    made.story.now -= 3_600_000
+
+
+def commit_back(made: _Made) -> None:
+    made.story.commit("g", made.owner["g", 0], 0, 1)
+
+
+def commit_late(made: _Made) -> None:
+    """The file of a member with a slow disk: it committed before it was delivered."""
+    now = made.story.now
+    made.story.now = 1_000_000
+    made.story.commit("g", made.owner["g", 0], 0, made.offset[0])
+    made.story.now = now
+
+
+def deliver_unowned(made: _Made) -> None:
+    made.append(0, 1)
+    made.deliver("g", 0, made.log[0][-1], "gb" if made.owner["g", 0] == "ga" else "ga")
+    made.read["g", 0] = len(made.log[0])
+
+
+def give_up_in_the_past(made: _Made) -> None:
+    """A member that slept says that it had lost its partition before it was delivered what is settled."""
+    made.story.own("g", made.owner["g", 0], OwnershipChange.LOST, (0,), until_ms=1_010_000)
+
+
+def join_late(made: _Made) -> None:
+    made.story.consumer("na", "new", ("^t",))
+
+
+def own_with_the_owner(made: _Made) -> None:
+    other = "gb" if made.owner["g", 0] == "ga" else "ga"
+    made.story.own("g", other, OwnershipChange.ACQUIRED, (0,))
+    made.append(0, 2)
+    made.story.own("g", other, OwnershipChange.RELEASED, (0,))
+
+
+def _reader(made: _Made) -> tuple[str, int]:
+    return "g", 0
+
+
+@pytest.mark.usefixtures("many_may_reopen")
+@pytest.mark.parametrize(
+    ("sibling", "finding", "reaches_below"),
+    [
+        (skip, "lost", False),
+        (deliver_again, "redelivered", True),
+        (store_again, "stored_twice", True),
+        (overwrite, "diverged", False),
+        (own_with_the_owner, "double_owned", False),
+        (deliver_unowned, "not_owned", False),
+        (give_up_in_the_past, "not_owned", True),
+        (commit_back, "", False),
+        (commit_late, "commit_gap", True),
+        (ack_late, "diverged", True),
+        (create_topic_again, "redelivered", True),
+        (add_partition, "", False),
+        (set_clock_ahead, "", False),
+        (truncate, "", False),
+        (join_late, "unseen", True),
+    ],
+)
+def test_what_reaches_below_a_cut_is_found(
+    duck: Engine, tmp_path: Path, sibling: _FLOW, finding: str, reaches_below: bool
+) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(3, [sibling])
+    gates.write(before)
+    gates.compare()
+    assert gates.settled
+    gates.write(later)
+    facts = gates.compare(why=sibling.__name__).facts
+    assert gates.narrowed == 1, "everything was read: this shows nothing of cuts"
+    assert not finding or getattr(facts, finding).count
+    assert bool(gates.reopened) == reaches_below
+
+
+def test_with_many_news_below_the_cuts_everything_is_read(duck: Engine, tmp_path: Path) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(3, [deliver_again, lambda made: made.deliver("g", 1, made.log[1][0])])
+    gates.write(before)
+    gates.compare()
+    gates.write(later)
+    opened = gates.compare().judged.opened
+    assert opened.settled is None
+    assert "2 partitions have news of what was read before" in opened.whole_because
+
+
+def test_a_calm_flow_is_read_after_its_cuts_alone(duck: Engine, tmp_path: Path) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(5, [])
+    gates.write(before)
+    gates.compare()
+    gates.write(later)
+    opened = gates.compare().judged.opened
+    assert opened.settled is not None
+    assert (opened.whole_because, opened.reopened) == ("", {})
+    duck.attach("events", opened.rows)
+    read = duck.ask("SELECT count(*) AS n FROM events WHERE row_kind = 'delivery'")["n"][0].as_py()
+    duck.attach("events", opened.evidence.data)
+    assert read < duck.ask("SELECT count(*) AS n FROM events WHERE row_kind = 'delivery'")["n"][0].as_py() / 2
+    assert "is read" in settling.describe(opened)
+
+
+def damage(gates: Gates) -> None:
+    (file,) = (gates.folder / "store" / "settled").glob("*.json")
+    file.write_bytes(file.read_bytes().replace(b'"at": ', b'"at": 1'))
+
+
+def remove_rows(gates: Gates) -> None:
+    (file,) = (gates.folder / "store" / "settled").glob("*.parquet")
+    file.unlink()
+
+
+def write_files_again(gates: Gates) -> None:
+    file = gates.events / "all.jsonl"
+    file.write_bytes(b"\n" + file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key", "why"),
+    [
+        pytest.param(damage, KEY, "they are not as they were written", id="damaged"),
+        pytest.param(remove_rows, KEY, "they cannot be read: No such file or directory", id="rows_gone"),
+        pytest.param(lambda _: None, replace(KEY, cluster_id="xyz"), "their cluster_id is 'abc', not 'xyz'", id="foreign"),
+        pytest.param(lambda _: None, replace(KEY, skew_ms=7), "their skew_ms is 100, not 7", id="policy"),
+        pytest.param(write_files_again, KEY, "", id="other_files"),
+        pytest.param(lambda _: None, None, "", id="whole"),
+    ],
+)
+def test_cuts_that_do_not_fit_are_not_used(
+    duck: Engine, tmp_path: Path, spoil: Callable[[Gates], None], key: SettledKey | None, why: str
+) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(5, [])
+    gates.write(before)
+    gates.compare()
+    gates.write(later)
+    spoil(gates)
+    audited = gates.audit(key=key)
+    assert audited.judged.opened.settled is None
+    assert audited.judged.opened.whole_because == why
+    assert bool(settling.describe(audited.judged.opened)) == bool(why)
+    assert differences(messages(audited.facts), messages(gates.audit(key=None).facts)) == {}
+
+
+def test_merged_parts_keep_their_side_of_the_cut(duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_store, "_MERGED_PARTS", 1)
+    gates = Gates(duck, tmp_path)
+    before, later = flow(5, [])
+    for piece in (before[::], later[: len(later) // 3], later[len(later) // 3 : len(later) // 2], later[len(later) // 2 :]):
+        gates.write(piece)
+        gates.audit()
+        gates.compare()
+    assert gates.narrowed == 3
+
+
+def test_spark_reads_after_the_cuts_too(spark: Engine, tmp_path: Path) -> None:
+    gates = Gates(spark, tmp_path)
+    before, later = flow(3, [skip, deliver_again])
+    gates.write(before)
+    gates.compare()
+    gates.write(later)
+    gates.compare()
+    assert gates.narrowed == 1
+    assert gates.reopened
