@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report, request, settling, stream, tables
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.curves import DrawnSource, join_books, measure_sources
@@ -247,7 +248,7 @@ def settled_key(audit_request: Request) -> SettledKey:
     """What cuts of this request belong to."""
     policy = audit_request.policy
     cluster_id = audit_request.report.cluster_id if audit_request.report else ""
-    return SettledKey(cluster_id, policy.skew_ms, tuple(sorted(policy.required_evidence.mixed)))
+    return SettledKey(cluster_id, policy.skew_ms, tuple(sorted(policy.required_evidence.mixed)), __version__)
 
 
 def settle_sources(engine: Engine, result: Result, key: SettledKey) -> list[str]:

@@ -161,20 +161,26 @@ def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
     if not reopened:
         return opened
     if has_too_many(len(reopened), len(opened.settled.partitions)):
-        where, why = next(iter(sorted(reopened.items())))
-        whole = _open_whole(opened.evidence, f"{len(reopened)} partitions have news of what was read before, {where.name}: {why}")
-        whole.attach(engine)
-        return whole
+        return _reopen_everything(engine, opened, reopened)
     cuts = {where: opened.settled.partitions[where].at for where in reopened}
     engine.attach("read_before", [stored.settled.parts])
     engine.attach("reopened", [_table_of_cuts(cuts)])
-    rows = engine.ask(queries.REOPENED_ROWS).select(EVENTS.names)
+    rows = engine.ask(f"{queries.REOPENED_ROWS} LIMIT {MOST_OPEN_ROWS + 1}").select(EVENTS.names)
+    if rows.num_rows > MOST_OPEN_ROWS:
+        return _reopen_everything(engine, opened, reopened)
     kept = {where: partition for where, partition in opened.settled.partitions.items() if where not in reopened}
     opened = replace(
         opened, rows=(*opened.rows, rows.cast(EVENTS)), settled=replace(opened.settled, partitions=kept), reopened=reopened
     )
     opened.attach(engine)
     return opened
+
+
+def _reopen_everything(engine: Engine, opened: Opened, reopened: Mapping[TopicPartition, str]) -> Opened:
+    where, why = min(reopened.items())
+    whole = _open_whole(opened.evidence, f"{len(reopened)} partitions have news of what was read before, {where.name}: {why}")
+    whole.attach(engine)
+    return whole
 
 
 def _table(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.Table:

@@ -293,6 +293,20 @@ def test_with_many_news_below_the_cuts_everything_is_read(duck: Engine, tmp_path
     assert "2 partitions have news of what was read before" in opened.whole_because
 
 
+def test_a_reopened_partition_with_too_many_events_is_read_with_everything(
+    duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(3, [deliver_again])
+    gates.write(before)
+    gates.compare()
+    gates.write(later)
+    monkeypatch.setattr(settling, "MOST_OPEN_ROWS", 3)
+    opened = gates.compare().judged.opened
+    assert opened.settled is None
+    assert "1 partitions have news of what was read before" in opened.whole_because
+
+
 def test_a_calm_flow_is_read_after_its_cuts_alone(duck: Engine, tmp_path: Path) -> None:
     gates = Gates(duck, tmp_path)
     before, later = flow(5, [])

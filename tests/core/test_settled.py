@@ -228,7 +228,7 @@ def test_an_account_goes_on_where_it_was_settled(row: WriterRow, reason: str) ->
         assert joined == [WriterRow("w", 1, 90, 19, 20, 20, 0, -7)]
 
 
-@pytest.mark.parametrize(("name", "value"), [("cluster_id", "xyz"), ("skew_ms", 99), ("mixed", ("g",))])
+@pytest.mark.parametrize(("name", "value"), [("cluster_id", "xyz"), ("skew_ms", 99), ("mixed", ("g",)), ("release", "9.9")])
 def test_cuts_of_another_cluster_or_policy_are_refused_by_name(name: str, value: object) -> None:
     document = cuts.as_document(Settled(KEY)).encode()
     with pytest.raises(ValueError, match=f"their {name} is"):

@@ -30,11 +30,15 @@ MOST_REOPENED: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SettledKey:
-    """What a cut belongs to, beside its event store: another one says nothing. `skew_ms` and `mixed` as in the audit's policy."""
+    """What a cut belongs to, beside its event store: another one says nothing. `skew_ms` and `mixed` as in the audit's policy.
+
+    `release`: of kmigrate, because another one may find more.
+    """
 
     cluster_id: str
     skew_ms: int
     mixed: tuple[str, ...] = ()
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
