@@ -47,10 +47,15 @@ _Fault = Callable[["_Made"], None]
 _Hole = Callable[[list[Event], random.Random], list[Event]]
 
 
-def history(rng: random.Random, kinds: Sequence[_Fault] | None = None, holes: Sequence[_Hole] | None = None) -> list[Event]:
+def history(
+    rng: random.Random,
+    kinds: Sequence[_Fault] | None = None,
+    holes: Sequence[_Hole] | None = None,
+    make: type[_Made] | None = None,
+) -> list[Event]:
     """One history: a third of them is calm, most have one thing wrong, some have many."""
     kinds, holes = FAULTS if kinds is None else kinds, HOLES if holes is None else holes
-    made = _Made(rng)
+    made = (make or _Made)(rng)
     faults = rng.choice([0, 0, 1, 1, 1, 2, 4])
     for _ in range(rng.randint(2, 8)):
         made.step()
@@ -136,6 +141,31 @@ class _Made:
         for group, part in self.owner:
             self.catch_up(group, part)
         return self.story.end(*self.killed)
+
+
+class Uneven(_Made):
+    """Deliveries begin and end elsewhere than acknowledgements: some hold a part of one, some hold several."""
+
+    def deliver(self, group: str, part: int, entry: tuple[str, int, int, int], member: str | None = None) -> None:
+        producer, first, seq, count = entry
+        cut = self.rng.randint(0, count - 1)
+        if cut and self.rng.random() < 0.6:
+            super().deliver(group, part, (producer, first, seq, cut), member)
+            entry = (producer, first + cut, seq + cut, count - cut)
+        super().deliver(group, part, entry, member)
+
+    def catch_up(self, group: str, part: int) -> None:
+        joined: list[tuple[str, int, int, int]] = []
+        for producer, first, seq, count in self.log[part][self.read[group, part] :]:
+            if joined and self.rng.random() < 0.5:
+                known, begin, number, size = joined[-1]
+                if (known, begin + size, number + size) == (producer, first, seq):
+                    joined[-1] = (known, begin, number, size + count)
+                    continue
+            joined.append((producer, first, seq, count))
+        for entry in joined:
+            self.deliver(group, part, entry)
+        self.read[group, part] = len(self.log[part])
 
 
 def _place(made: _Made) -> tuple[str, int]:

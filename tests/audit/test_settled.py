@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.lines import encode
 from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand
-from tests.audit.random_histories import FAULTS, _Made, history, overwrite, renamed, skip, truncate
+from tests.audit.random_histories import FAULTS, Uneven, _Made, history, overwrite, renamed, skip, truncate
 from tests.audit.test_differential import ALL, differences, messages, reported_by_ledger
 
 KEY = SettledKey("abc", ALL.skew_ms)
@@ -97,8 +97,8 @@ def run_history(gates: Gates, events: Sequence[Event], rng: random.Random, why: 
     gates.compare(why=why)
 
 
-def pack(rng: random.Random, count: int, holes: Any) -> list[Event]:
-    events = [event for number in range(count) for event in renamed(history(rng, holes=holes), f"{number}.")]
+def pack(rng: random.Random, count: int, holes: Any, make: type[_Made] = _Made) -> list[Event]:
+    events = [event for number in range(count) for event in renamed(history(rng, holes=holes, make=make), f"{number}.")]
     return sorted(events, key=lambda event: event.stamp.t_ms)
 
 
@@ -107,7 +107,7 @@ def pack(rng: random.Random, count: int, holes: Any) -> list[Event]:
 def test_random_histories_with_random_cuts(duck: Engine, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
     gates = Gates(duck, tmp_path)
-    run_history(gates, pack(rng, 12, []), rng, seed)
+    run_history(gates, pack(rng, 12, [], rng.choice([_Made, Uneven])), rng, seed)
     assert gates.narrowed
     assert gates.settled
 

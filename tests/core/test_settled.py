@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from airflow_provider_kmigrate.core.ledger.prefix import GroupPrefix
 from airflow_provider_kmigrate.core.ledger.records import PartitionRead, walk_deliveries
-from tests.audit.random_histories import FAULTS, _Made
+from tests.audit.random_histories import FAULTS, Uneven, _Made
 
 LIMITS = Limits(100, 1_000, EvidenceTimes())
 WHERE = TopicPartition("t", 0)
@@ -157,7 +157,7 @@ def without_reports(checked: PartitionChecked) -> PartitionChecked:
 def story(seed: int, faults: Sequence[Callable[[_Made], None]]) -> tuple[list[Event], list[Event], int]:
     """What was written before a moment without a fault, what after it with some, and from when on events are left open."""
     rng = random.Random(seed)  # noqa: S311
-    made = _Made(rng)
+    made = rng.choice([_Made, Uneven])(rng)
     for _ in range(rng.randint(2, 6)):
         made.step()
     before, open_ms = len(made.story.events), made.story.now - rng.choice([0, 0, 3_000, 10_000])
