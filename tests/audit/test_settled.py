@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import event_store, settling
+from airflow_provider_kmigrate.audit import event_store, job, settling
 from airflow_provider_kmigrate.audit.job import Audited, audit_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
@@ -374,6 +376,39 @@ def test_merged_parts_keep_their_side_of_the_cut(duck: Engine, tmp_path: Path, m
         gates.audit()
         gates.compare()
     assert gates.narrowed == 3
+
+
+def run_program(engine: Engine, gates: Gates, *options: str) -> None:
+    document = {"sources": [{"level": "L3", "lines": [str(gates.events)], "store": gates.source.store}]}
+    (gates.folder / "request.json").write_text(json.dumps(document))
+    arguments = [str(gates.folder / "request.json"), str(gates.folder / "result"), *options]
+    assert job.main(arguments, lambda _: nullcontext(engine)) == 0
+
+
+def test_the_program_settles_and_reads_what_came_later_or_the_whole(
+    duck: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gates = Gates(duck, tmp_path)
+    before, later = flow(5, [])
+    gates.write(before)
+    run_program(duck, gates)
+    assert "settled: " in capsys.readouterr().out
+    gates.write(later)
+    run_program(duck, gates, "--whole")
+    whole = (gates.folder / "result" / "verdict.json").read_text()
+    assert "settled cuts" not in capsys.readouterr().out
+    run_program(duck, gates)
+    assert "What came after the settled cuts of " in capsys.readouterr().out
+    assert (gates.folder / "result" / "verdict.json").read_text() == whole
+
+
+def test_after_a_fail_nothing_is_settled(duck: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gates = Gates(duck, tmp_path)
+    gates.write([event for events in flow(5, [deliver_again]) for event in events])
+    run_program(duck, gates)
+    assert "FAIL" in (said := capsys.readouterr().out)
+    assert "settled" not in said
+    assert not (gates.folder / "store" / "settled").exists()
 
 
 def test_spark_reads_after_the_cuts_too(spark: Engine, tmp_path: Path) -> None:
