@@ -24,13 +24,15 @@ from airflow_provider_kmigrate.core.audit.settled import (
     is_to_be_confirmed,
     join_accounts,
 )
-from airflow_provider_kmigrate.core.events.model import Ack, Commit, DeliveryRun, Event, TopicPartition
+from airflow_provider_kmigrate.core.events.model import Ack, Commit, DeliveryRun, Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, PartitionEvents
+from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from airflow_provider_kmigrate.core.ledger.prefix import GroupPrefix
 from airflow_provider_kmigrate.core.ledger.records import PartitionRead, walk_deliveries
 from tests.audit.random_histories import FAULTS, Uneven, _Made
+from tests.core.histories import History
 
 LIMITS = Limits(100, 1_000, EvidenceTimes())
 WHERE = TopicPartition("t", 0)
@@ -207,6 +209,60 @@ def test_what_follows_a_cut_is_judged_as_in_the_whole_partition() -> None:
 def test_a_calm_history_reopens_no_cut() -> None:
     joined, confirmed, reopened = map(sum, zip(*(compare(seed, ()) for seed in range(150)), strict=True))
     assert (joined > 50, confirmed, reopened) == (True, 0, 0)
+
+
+PLAIN = SettledPartition(
+    9,
+    {"p": SettledProducer(10, 0, 9, 990, 5, 9, 9, 9)},
+    {"g": GroupPrefix(0, 9, 1_000, "a", {("a", "a"): 10}, Gap("g", "t", 0, 7, 1, 8, ("a", "a")))},
+    {"g": ""},
+)
+DELIVERY = Arrived("t", 0, "delivery", "g", "a", "a", "p", 10, 1_000, 1_005, 10, 10)
+ACK = Arrived("t", 0, "ack", None, "p", None, "p", 10, None, 1_005, 10, 10)
+COMMIT = Arrived("t", 0, "commit", "g", "a", "a", None, 5, None, 900, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arrived", "reason"),
+    [
+        (DELIVERY, ""),
+        (DELIVERY._replace(topic="u", lo=0), ""),
+        (DELIVERY._replace(lo=9), "offset 9 was reported again or late"),
+        (DELIVERY._replace(producer_seq=9), "p has record 9 again"),
+        (DELIVERY._replace(producer="q", producer_seq=0), ""),
+        (DELIVERY._replace(producer=None, producer_seq=None), ""),
+        (DELIVERY._replace(consumer_group="h"), "group h reads it, too"),
+        (DELIVERY._replace(t_first_ms=999), "a delivery is older than those before it"),
+        (DELIVERY._replace(seq=9), "a member counts its deliveries again"),
+        (DELIVERY._replace(writer="b", member="b", seq=0), ""),
+        (ACK, ""),
+        (ACK._replace(lo=-1), "offset -1 was reported again or late"),
+        (ACK._replace(producer_seq=9), "p has record 9 again"),
+        (COMMIT, ""),  # back on purpose, and later than what is settled
+        (COMMIT._replace(t_ms=899), "a commit is older than its deliveries"),
+        (COMMIT._replace(consumer_group="h", t_ms=0), ""),  # a group that reads nothing here
+    ],
+)
+def test_what_is_about_the_settled_part_reopens_it(arrived: Arrived, reason: str) -> None:
+    reopened = find_reopened({WHERE: PLAIN}, [arrived], CheckContext.of(Book(), LIMITS))
+    assert reopened == ({WHERE: reason} if reason else {})
+
+
+def test_a_group_that_subscribes_later_and_a_change_of_owners_reopen_it() -> None:
+    story = History()
+    story.consumer("b", "h", ("^t",))
+    assert find_reopened({WHERE: PLAIN}, [], CheckContext.of(Book.of(story.events), LIMITS)) == {WHERE: "group h reads it, too"}
+    owners = History(now=0)
+    owners.own("g", "a", OwnershipChange.ACQUIRED)
+    context = CheckContext.of(Book.of(owners.events), LIMITS)
+    assert find_reopened({WHERE: PLAIN}, [], context) == {WHERE: "its owners in group g have changed"}
+    known = replace(PLAIN, owners={"g": describe_owners(context, GroupPartition("g", *WHERE), 1_000)})
+    owners.own("g", "a", OwnershipChange.RELEASED)
+    after = CheckContext.of(Book.of(owners.events), LIMITS)
+    assert find_reopened({WHERE: known}, [], after) == {}
+    owners.events[-1] = replace(owners.events[-1], until_ms=999)
+    asleep = CheckContext.of(Book.of(owners.events), LIMITS)
+    assert find_reopened({WHERE: known}, [], asleep) == {WHERE: "its owners in group g have changed"}
 
 
 @pytest.mark.parametrize(
