@@ -119,7 +119,7 @@ def _find_settled(evidence: Evidence, key: SettledKey | None) -> Opened:
     given = stored.rows.to_pylist()
     new_rows = [row for row in given if row["row_kind"] == RowKind.CONTROL and row["number"] in new_changes[row["writer"]]]
     arrivals = (*of_parts, pa.Table.from_pylist(new_rows, schema=EVENTS))
-    return Opened(evidence, ((stored.settled.rows,), *of_parts), (stored.rows,), arrivals, settled)
+    return Opened(evidence, ((stored.settled.rows, *parts),), (stored.rows,), arrivals, settled)
 
 
 def _open_whole(evidence: Evidence, whole_because: str = "") -> Opened:

@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.lines import encode
 from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange
 from airflow_provider_kmigrate.core.ledger import Demand
+from tests.audit.compared import ALL, differences, messages, reported_by_ledger
 from tests.audit.random_histories import FAULTS, Uneven, _Made, history, overwrite, renamed, skip, truncate
-from tests.audit.test_differential import ALL, differences, messages, reported_by_ledger
 
 KEY = SettledKey("abc", ALL.skew_ms)
 
