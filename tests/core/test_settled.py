@@ -297,3 +297,9 @@ def test_cuts_of_another_cluster_or_policy_are_refused_by_name(name: str, value:
 def test_cuts_that_cannot_be_understood_are_refused(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r"they|JSON|[Ee]xpect"):
         cuts.parse_document(damaged, KEY)
+
+
+def test_cuts_of_another_release_are_refused_by_name() -> None:
+    document = cuts.as_document(Settled(KEY)).replace('"version": 1', '"version": 2')
+    with pytest.raises(ValueError, match="they have version 2, and this release reads version 1"):
+        cuts.parse_document(document.encode(), KEY)
