@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from airflow.sdk import DAG, Asset, BaseOperator, Context, TaskGroup, TriggerRule, chain
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.spark_words import KAFKA_OPTIONS, SESSION_JAVA
 from airflow_provider_kmigrate.core.cluster_state.spec import AuditSpec, ClusterSpec, GroupSpec, SparkSpec
 from airflow_provider_kmigrate.core.migration.approval import AUDIT_SESSION, AUDIT_SESSION_ENDED

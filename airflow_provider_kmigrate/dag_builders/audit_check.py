@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{options.cluster}: it has no section `audit`, so that no audit runs.\n")
         return 2
     # Airflow takes seconds to import
-    from airflow.sdk.exceptions import AirflowFailException  # noqa: PLC0415
-
+    from airflow_provider_kmigrate.airflow_releases import AirflowFailException  # noqa: PLC0415
     from airflow_provider_kmigrate.dag_builders.audit import check_tasks  # noqa: PLC0415
 
     done, fault = [], ""

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from airflow.providers.apache.kafka.hooks.client import KafkaAdminClientHook
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_provider_kmigrate.airflow_releases import AirflowNotFoundException
 from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.connections import (
     CONTROLLER,

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 import paramiko
 from airflow.providers.ssh.hooks.ssh import SSHHook
 from airflow.sdk import Connection as AirflowConnection
-from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowException
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable

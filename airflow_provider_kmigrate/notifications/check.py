@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowNotFoundException
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.notifications.messages import ClusterNotifier, load_notifier_class

@@ -18,8 +18,8 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context, Param
 from airflow.sdk.bases.xcom import BaseXCom
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 from airflow_provider_kmigrate.core.audit.request_figures import render_figures, render_origin
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, ClusterSpec, StopPoint

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowException
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.audit_session import SessionFolder, new_key
 from airflow_provider_kmigrate.core.audit.session_messages import (

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.xcom import BaseXCom
-from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, DownstreamTasksSkipped
 from airflow_provider_kmigrate.core.cluster_state.spec import StopPoint
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.utils.step_context import acting_context

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import Fields

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.connections import ClusterHooks
 from airflow_provider_kmigrate.probe.probe import ProbeRuns, wait_for_flow

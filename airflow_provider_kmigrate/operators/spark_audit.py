@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.airflow_releases import AirflowException, AirflowFailException
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.audit_session import SessionFolder, SessionLimits, ask_session, read_answer_file
 from airflow_provider_kmigrate.clients.connections import SPARK

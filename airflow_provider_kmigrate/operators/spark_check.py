@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowException, AirflowFailException
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.spark_check import LOST, build_events, find_missing_piece, find_wrong_answer
 from airflow_provider_kmigrate.core.audit.verdict import Level

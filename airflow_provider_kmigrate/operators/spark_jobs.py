@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, AirflowSkipException
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Verb, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HoldPolicy

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException
 from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
@@ -28,11 +27,10 @@ from airflow_provider_kmigrate.utils.step_context import (
     read_only_context,
     state_folder,
 )
+from airflow_provider_kmigrate.utils.task_state import open_task_state
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.migration.approval import Approval
-
-_KEY = "progress"  # in Airflow's task state store
 
 
 class ClusterOperator(BaseOperator):
@@ -204,7 +202,7 @@ class StepOperator(ClusterOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Resume after the trigger: it found something to do, or a problem, or has watched for long enough. Observe again here."""
         self.log.info("The triggerer observed; %s. %s", event["outcome"], event["text"])
-        self._stored, self._progress = _Stored(context), parse_progress(event["progress"])
+        self._stored, self._progress = _Stored(context, resumed=True), parse_progress(event["progress"])
         self._stored.save(self._progress)
         StatusXCom(context.get("ti")).store(event.get(EVENT))
         if event["outcome"] == "waiting":
@@ -225,20 +223,17 @@ class StepOperator(ClusterOperator):
 
 
 class _Stored:
-    """A task's `StepProgress` in Airflow's task state store, under one key: each read and write is a request to Airflow's API.
+    """A task's `StepProgress` in its store, written only if it changed. Raises as `parse_progress`, and as the store."""
 
-    Raises as `readable`.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._store: Any = context["task_state_store"]
-        self.progress = parse_progress(self._store.get(_KEY, None))
+    def __init__(self, context: Context, *, resumed: bool = False) -> None:
+        self._state = open_task_state(context, resumed=resumed)
+        self.progress = parse_progress(self._state.read())
 
     def save(self, progress: StepProgress) -> None:
         """Store it whole, if it changed."""
         if progress != self.progress:
             self.progress = progress
-            self._store.set(_KEY, progress.to_json(), retention=NEVER_EXPIRE)
+            self._state.write(progress.to_json())
 
     def save_for_restart(self, now: StepProgress) -> None:
         """Store what the process after a kill must know."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink, BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException
 from airflow_provider_kmigrate.core.cluster_state.decision import Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, row_of, rows_by_kind
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, AirflowSkipException
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_of
 from airflow_provider_kmigrate.core.cluster_state.decision import Wait
 from airflow_provider_kmigrate.core.cluster_state.model import Fields

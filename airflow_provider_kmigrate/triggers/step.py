@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException
 from airflow_provider_kmigrate.core.cluster_state.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.migration.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlparse
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead
 from airflow_provider_kmigrate.clients.records import Records

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from airflow.configuration import conf
 from airflow.sdk import Context, Variable
-from airflow.sdk.observability import stats
 
+from airflow_provider_kmigrate.airflow_releases import find_stored_variables, send_gauge
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead, seal
 from airflow_provider_kmigrate.clients.tools import Tools
@@ -47,7 +47,7 @@ def read_kill_switch(cluster: str) -> str:
 
     Read again before every act. Raises `Unavailable` if Airflow does not answer: `Variable.get` returns its default also if the
     API server fails (seen in `ExecutionAPISecretsBackend.get_variable` of Airflow 3.3.2, which turns every error but a denied
-    access into "not there"). So an absent Variable is believed only if the list of keys was read as well, and has neither. No
+    access into "not there"). So an absent Variable is believed only if the API server says, too, that it has neither. No
     call of Airflow's can distinguish "not there" from an unresponsive secrets backend beside it, such as Vault.
     """
     names = (f"{_ALL}__{cluster}", _ALL)
@@ -56,11 +56,11 @@ def read_kill_switch(cluster: str) -> str:
             switch_text = Variable.get(name, default=None)
             if switch_text is not None:
                 return f"Variable {name} says {str(switch_text).strip()[:_SHOWN]!r}"
-        existing_names = set(Variable.keys(prefix=_ALL))
+        stored_names = find_stored_variables(names, prefix=_ALL)
     except Exception as error:  # noqa: BLE001  # of whatever kind: unread is not off
         raise _kill_switch_unread(cluster, f"{type(error).__name__}: {error}") from None
-    if listed := [name for name in names if name in existing_names]:
-        raise _kill_switch_unread(cluster, f"Variable {listed[0]} exists, but its value was not delivered")
+    if stored_names:
+        raise _kill_switch_unread(cluster, f"Variable {stored_names[0]} exists, but its value was not delivered")
     return ""
 
 
@@ -246,8 +246,7 @@ def make_gauge_exporter(cluster: str) -> Callable[[Iterable[Gauge]], None]:
         try:
             for gauge in gauges:
                 name = ".".join(("kmigrate", gauge.name, cluster, *gauge.tags.values()))
-                stats.gauge(stats.normalize_name_for_stats(name, log_warning=False), gauge.value)
-                stats.gauge(f"kmigrate.{gauge.name}", gauge.value, tags={"cluster": cluster, **gauge.tags})
+                send_gauge(f"kmigrate.{gauge.name}", gauge.value, {"cluster": cluster, **gauge.tags}, plain_name=name)
         except Exception as error:  # noqa: BLE001 - of whatever backend: no migration stops for a dashboard
             _log.warning("The metrics of %s were not sent: %s", cluster, error)
 

@@ -1,0 +1,204 @@
+"""The progress of a task in files of `[kmigrate] folder`, for an Airflow without a store of a task's state (3.1 and 3.2).
+
+Below `<folder>/progress/<DAG>/<run>/<task>/` each process of a task has a file of its own, `<try>-<number>-<random>.json`, the newest of
+which counts. So no process writes over another's, and no lock of the file system is needed, which not every shared one has:
+
+- a process first writes its empty file (it takes the task), and then reads the newest older one that has a value;
+- before and after each write it lists the folder. If a newer process has taken the task, the write is refused (`Fenced`, H03): what it stored
+  after that is never read, and what it stored before is read by the newer one.
+
+A file names its task and its run, whose time of creation distinguishes it from an earlier run with the same id. A file that is damaged, or of
+another task, is refused by its path (H09): it may hold a verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from functools import total_ordering
+from pathlib import Path
+from typing import Any, Final, Self
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
+
+VERSION: Final = 1
+_NAME = re.compile(r"(\d{6,9})-(\d{6,9})-([0-9a-f]{16})\.json")
+_LARGEST = 1_000_000  # bytes
+_READS = 5  # a newer process may delete what was listed
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOfRun:
+    """One task of one run, as Airflow names it. `created`: when the run was created, ISO 8601; `map_index` is -1 if the task is not mapped."""
+
+    dag_id: str
+    run_id: str
+    created: str
+    task_id: str
+    map_index: int
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are, below that of all tasks; plain names that no file system finds too long."""
+        run = f"{self.run_id}\n{self.created}"
+        return Path(
+            _shorten(self.dag_id), _shorten(self.run_id, run), _shorten(self.task_id, f"{self.task_id}\n{self.map_index}")
+        )
+
+
+def _shorten(name: str, whole: str = "") -> str:
+    digest = hashlib.sha256((whole or name).encode(errors="surrogatepass")).hexdigest()[:16]
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:80] + f".{digest}"
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """One process of a task; a later one is greater."""
+
+    try_number: int
+    number: int
+    random: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.try_number:06}-{self.number:06}-{self.random}.json"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        match = _NAME.fullmatch(name)
+        return cls(int(match[1]), int(match[2]), match[3]) if match else None
+
+    def __lt__(self, other: _Writer) -> bool:
+        return (self.try_number, self.number, self.random) < (other.try_number, other.number, other.random)
+
+
+class ProgressFiles:
+    """The stored value of one task: a JSON value, written whole. `folder`: of all tasks, shared by all workers.
+
+    Every method raises `Fenced` (H03) once a newer process has taken the task, `Refused` (H09) for a file that is damaged or of another
+    task, and `Unavailable` (O05) if the folder cannot be read or written: then nothing may be done that relies on the value.
+    """
+
+    def __init__(self, folder: Path, task: TaskOfRun, try_number: int) -> None:
+        self.folder = folder / task.folder
+        self._task, self._try = task, try_number
+        self._me = _Writer(try_number, 0, os.urandom(8).hex())
+
+    def take(self, *, resumed: bool) -> Any:
+        """Take the task from its earlier processes; returns what they stored, or None.
+
+        `resumed`: an earlier process certainly stored something. If the folder knows nothing of that, or in a second try nothing of the
+        run, another folder is mounted here.
+        """
+        if (resumed and not self.folder.is_dir()) or (self._try > 1 and not self.folder.parent.is_dir()):
+            raise self._unusable("an earlier process stored it there, but this machine does not have it")
+        self._make_folder()
+        older = self._list_writers()
+        self._me = _Writer(self._try, max((writer.number for writer in older), default=0) + 1, self._me.random)
+        self._require_newest(older)
+        self._write_file({})
+        value = self._read_newest_value()
+        self.write(value)
+        return value
+
+    def write(self, value: object) -> None:
+        """Store a JSON value; on return it survives a crash of the machine."""
+        self._require_newest(self._list_writers())
+        self._write_file({"value": value})
+        writers = self._list_writers()
+        self._require_newest(writers)
+        for writer in writers:
+            if writer < self._me:
+                with contextlib.suppress(OSError):  # the next process deletes it
+                    (self.folder / writer.file_name).unlink()
+
+    def _require_newest(self, writers: list[_Writer]) -> None:
+        newest = max(writers, default=self._me)
+        if newest > self._me:
+            text = (
+                f"Try {self._me.try_number} of task {self._task.task_id} stores nothing more: process {newest.number} of it, in try "
+                f"{newest.try_number}, has taken over ({self.folder / newest.file_name})."
+            )
+            raise Fenced.because(Reason("H03", text))
+
+    def _read_newest_value(self) -> Any:
+        for _ in range(_READS):
+            older = sorted((writer for writer in self._list_writers() if writer < self._me), reverse=True)
+            with contextlib.suppress(FileNotFoundError):
+                for writer in older:
+                    document = self._read_file(writer)
+                    if "value" in document:
+                        return document["value"]
+                return None
+        raise self._unusable(f"its files changed {_READS} times while they were read")
+
+    def _list_writers(self) -> list[_Writer]:
+        """The processes that have taken the task. A hidden name is a write that was cut off, or the file system's own."""
+        try:
+            names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
+        except OSError as error:
+            raise self._unusable(str(error)) from error
+        writers = {name: _Writer.parse(name) for name in names}
+        foreign = sorted(name for name, writer in writers.items() if writer is None)
+        if foreign:
+            raise self._unreadable(foreign[0], "kmigrate writes no file with this name")
+        return [writer for writer in writers.values() if writer is not None]
+
+    def _read_file(self, writer: _Writer) -> dict[str, Any]:
+        """Raises FileNotFoundError if it was deleted meanwhile."""
+        path = self.folder / writer.file_name
+        try:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unusable(str(error)) from error
+        try:
+            document = read_json(content) if len(content) <= _LARGEST else None
+        except ValueError as error:
+            raise self._unreadable(path.name, f"it is damaged: {error}") from error
+        if not isinstance(document, dict):
+            raise self._unreadable(path.name, "it is damaged: no JSON object of at most a megabyte")
+        version = document.get("version")
+        if version != VERSION:
+            newer = isinstance(version, int) and version > VERSION
+            raise self._unreadable(
+                path.name,
+                f"a newer kmigrate wrote it (version {version}; this one reads {VERSION})" if newer else "it has no version",
+            )
+        if document.keys() - {"value"} != self._describe(writer).keys() or any(
+            document[name] != wanted for name, wanted in self._describe(writer).items()
+        ):
+            raise self._unreadable(path.name, "it is of another task, run or process")
+        return document
+
+    def _describe(self, writer: _Writer) -> dict[str, object]:
+        return {"version": VERSION, "file": writer.file_name, **asdict(self._task)}
+
+    def _make_folder(self) -> None:
+        try:
+            atomic.make_folder(self.folder)
+        except Failed as error:
+            raise self._unusable(str(error)) from error
+
+    def _write_file(self, value: dict[str, object]) -> None:
+        data = json.dumps(self._describe(self._me) | value).encode()
+        try:
+            atomic.replace(self.folder / self._me.file_name, data)
+        except Failed as error:
+            raise self._unusable(str(error)) from error
+
+    def _unusable(self, problem: str) -> Unavailable:
+        return Unavailable.because(Reason("O05", f"The progress of a task cannot be kept in {self.folder}: {problem}."))
+
+    def _unreadable(self, name: str, problem: str) -> Refused:
+        return Refused.because(Reason("H09", f"{self.folder / name} cannot be used as this task's progress: {problem}."))
