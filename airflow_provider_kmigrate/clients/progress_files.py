@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import total_ordering
 from pathlib import Path
@@ -98,9 +99,10 @@ class ProgressFiles:
         `resumed`: an earlier process certainly stored something. If the folder knows nothing of that, or in a second try nothing of the
         run, another folder is mounted here.
         """
-        if (resumed and not self.folder.is_dir()) or (self._try > 1 and not self.folder.parent.is_dir()):
-            raise self._unusable("an earlier process stored it there, but this machine does not have it")
-        self._make_folder()
+        with self._naming_folder():
+            if (resumed and not self.folder.is_dir()) or (self._try > 1 and not self.folder.parent.is_dir()):
+                raise self._unusable("an earlier process stored it there, but this machine does not have it")
+            atomic.make_folder(self.folder)
         older = self._list_writers()
         self._me = _Writer(self._try, max((writer.number for writer in older), default=0) + 1, self._me.random)
         self._require_newest(older)
@@ -142,10 +144,8 @@ class ProgressFiles:
 
     def _list_writers(self) -> list[_Writer]:
         """The processes that have taken the task. A hidden name is a write that was cut off, or the file system's own."""
-        try:
+        with self._naming_folder():
             names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
-        except OSError as error:
-            raise self._unusable(str(error)) from error
         writers = {name: _Writer.parse(name) for name in names}
         foreign = sorted(name for name, writer in writers.items() if writer is None)
         if foreign:
@@ -155,13 +155,8 @@ class ProgressFiles:
     def _read_file(self, writer: _Writer) -> dict[str, Any]:
         """Raises FileNotFoundError if it was deleted meanwhile."""
         path = self.folder / writer.file_name
-        try:
-            with path.open("rb") as file:
-                content = file.read(_LARGEST + 1)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise self._unusable(str(error)) from error
+        with self._naming_folder(but=FileNotFoundError), path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
         try:
             document = read_json(content) if len(content) <= _LARGEST else None
         except ValueError as error:
@@ -184,17 +179,19 @@ class ProgressFiles:
     def _describe(self, writer: _Writer) -> dict[str, object]:
         return {"version": VERSION, "file": writer.file_name, **asdict(self._task)}
 
-    def _make_folder(self) -> None:
-        try:
-            atomic.make_folder(self.folder)
-        except Failed as error:
-            raise self._unusable(str(error)) from error
-
     def _write_file(self, value: dict[str, object]) -> None:
         data = json.dumps(self._describe(self._me) | value).encode()
-        try:
+        with self._naming_folder():
             atomic.replace(self.folder / self._me.file_name, data)
-        except Failed as error:
+
+    @contextlib.contextmanager
+    def _naming_folder(self, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+        """Raise `Unavailable` for what the file system refuses."""
+        try:
+            yield
+        except but:
+            raise
+        except (Failed, OSError) as error:
             raise self._unusable(str(error)) from error
 
     def _unusable(self, problem: str) -> Unavailable:

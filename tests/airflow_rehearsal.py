@@ -1,0 +1,190 @@
+"""What an older Airflow can do with kmigrate: `python -m tests.airflow_rehearsal`, by the Python of an environment with that Airflow.
+
+Imports every module, has Airflow load the provider, its plugin and its DAGs, and runs a whole migration of a simulated cluster by `dag.test`. In
+it a broker's task is killed after the stop, and the soak between two deferrals; a later try does the rest. Needs no pytest.
+"""
+
+# ruff: noqa: E402, PLC0415
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+_home = tempfile.TemporaryDirectory(prefix="kmigrate-airflow-")
+HOME = Path(_home.name)
+os.environ |= {
+    "AIRFLOW_HOME": _home.name,
+    "AIRFLOW__CORE__DAGS_FOLDER": f"{_home.name}/dags",
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_home.name}/unit.db",
+    "AIRFLOW__KMIGRATE__CLUSTERS_FOLDER": f"{_home.name}/clusters",
+    "AIRFLOW__KMIGRATE__FOLDER": f"{_home.name}/kmigrate",
+}
+
+import airflow
+import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients.progress_files import ProgressFiles
+
+DAGS = Path(__file__).parents[1] / "dags"
+OPTIONAL = {
+    "pyspark",
+    "py4j",
+    "pyarrow",
+    "duckdb",
+    "pandas",
+    "airflow.providers.apache.spark",
+    "airflow.providers.ssh",
+    "paramiko",
+}
+SOAK = 700.0  # seconds: more than two watches of the triggerer
+
+
+class Killed(BaseException):
+    """A process ends here. What it would still write is not written."""
+
+
+def import_modules() -> int:
+    """Every module of the package, but those that need what only an extra installs."""
+    imported = 0
+    for module in pkgutil.walk_packages(airflow_provider_kmigrate.__path__, "airflow_provider_kmigrate."):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if not any(f"{error.name}.".startswith(f"{name}.") for name in OPTIONAL):
+                raise
+        else:
+            imported += 1
+    return imported
+
+
+def load_provider() -> None:
+    """As Airflow does at its start."""
+    from airflow import plugins_manager
+    from airflow.providers_manager import ProvidersManager
+
+    manager = ProvidersManager()
+    assert "airflow-provider-kmigrate" in manager.providers
+    assert {"kmigrate_zookeeper", "kmigrate_controller", "kmigrate_host"} <= set(manager.hooks)
+    if hasattr(plugins_manager, "ensure_plugins_loaded"):
+        plugins_manager.ensure_plugins_loaded()
+    assert not getattr(plugins_manager, "import_errors", {})
+
+
+def load_dags() -> int:
+    """The DAGs of one cluster file, by Airflow's own parser."""
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag
+
+    bag = DagBag(dag_folder=str(DAGS))
+    assert bag.import_errors == {}, bag.import_errors
+    return len(bag.dags)
+
+
+def make_known(dag: Any) -> None:
+    """As the DAG processor does with one in a file."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.utils.session import create_session
+
+    try:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag, sync_bag_to_db
+
+    with create_session() as session:
+        DagBundlesManager().sync_bundles_to_db(session=session)
+    bag = DagBag(dag_folder=os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "dags-folder", None)
+
+
+@contextmanager
+def dying(owner: Any, name: str, *, when: Callable[..., bool], after: bool) -> Iterator[list[str]]:
+    """Kill the process once in the call `name`, or right after it. Returns the kills."""
+    kills, call, write = list[str](), getattr(owner, name), ProgressFiles.write
+
+    def write_nothing(*_: Any) -> None:
+        """A dead process writes nothing."""
+
+    def revive_at_take(files: ProgressFiles, **kwargs: Any) -> Any:
+        ProgressFiles.write = write  # type: ignore[method-assign]
+        return take(files, **kwargs)
+
+    take = ProgressFiles.take
+
+    def die(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs) if after or kills or not when(*args) else None
+        if kills or not when(*args):
+            return result
+        kills.append(name)
+        ProgressFiles.write = write_nothing  # type: ignore[method-assign,assignment]
+        raise Killed
+
+    with patch.object(owner, name, die), patch.object(ProgressFiles, "take", revive_at_take):
+        yield kills
+    ProgressFiles.write = write  # type: ignore[method-assign]
+
+
+def migrate() -> str:
+    """A whole migration of the simulated cluster; two of its tasks are killed and tried again."""
+    from airflow.utils.db import initdb
+
+    from airflow_provider_kmigrate.dag_builders import folder
+    from airflow_provider_kmigrate.operators.migration import SoakOperator
+    from airflow_provider_kmigrate.utils.step_context import opener
+    from tests.provider.simulated import rehearsal
+    from tests.steps.sim import SimCluster
+    from tests.steps.sim_nodes import CLUSTER_ID
+
+    initdb()
+    sim = rehearsal(HOME / "clusters", SimCluster(), min_soak=SOAK)
+    opener.set(sim.open)
+    dag = folder.dags_of(HOME / "clusters")["kmigrate_zk_to_kraft__sim"]
+    for task in dag.tasks:
+        task.retry_delay = timedelta(0)
+    make_known(dag)
+    began = sim.cluster.clock.time
+    with (
+        dying(sim.cluster, "stop", when=lambda node: node.id == 1, after=True) as broker_kills,
+        dying(SoakOperator, "check_on_worker", when=lambda *_: True, after=False) as soak_kills,
+    ):
+        run = dag.test(run_conf={"approve_finalization": CLUSTER_ID})
+    tries = {ti.task_id: ti.try_number for ti in run.get_task_instances()}
+    states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+    assert str(run.state) == "success", states
+    assert sim.cluster.finalized
+    assert sim.restarts() == 3 * 2 + 3, "the killed task's broker was restarted once"
+    assert (broker_kills, soak_kills) == (["stop"], ["check_on_worker"])
+    assert {task for task, number in tries.items() if number > 1} == {"first_roll.broker_1", "soak"}, tries
+    took = sim.cluster.clock.time - began
+    return f"{len(states)} tasks, {sim.restarts()} restarts, tries of soak {tries['soak']}, {took:.0f} simulated seconds with a soak of {SOAK:.0f}"
+
+
+def main() -> int:
+    """Prints a line for each part; any error ends it."""
+    (HOME / "dags").mkdir()
+    (HOME / "clusters").mkdir()
+    print(f"Airflow {airflow.__version__}, Python {sys.version.split()[0]}", flush=True)
+    print(f"modules imported: {import_modules()}", flush=True)
+    load_provider()
+    print("provider and plugin loaded", flush=True)
+    print(f"migrated: {migrate()}", flush=True)
+    print(f"DAGs loaded: {load_dags()}", flush=True)
+    stored = len(list((HOME / "kmigrate" / "progress").rglob("*.json")))
+    print(f"tasks whose progress is in files: {stored}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
