@@ -32,6 +32,7 @@ os.environ |= {
 }
 
 import airflow
+
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.progress_files import ProgressFiles
 
