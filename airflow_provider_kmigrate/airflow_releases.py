@@ -5,6 +5,7 @@
 | 3.1, 3.2 | a store of a task's state | files in `[kmigrate] folder` (`utils.task_state`) |
 | 3.1, 3.2 | the list of Variables' names | the answer of the API server for one name (`is_variable_stored`) |
 | 3.1, 3.2 | functions of the metrics, without a class | that class |
+| 3.1 | requests of a triggerer's threads to its supervisor: they use locks of the loop | threads that asgiref connects with the loop |
 | 3.1 | exceptions of tasks in the SDK | those of Airflow's core |
 | 3.1 | commands of providers (`airflow kmigrate`) | `kmigrate` alone |
 """
@@ -40,6 +41,7 @@ __all__ = [
     "AirflowSkipException",
     "DownstreamTasksSkipped",
     "find_stored_variables",
+    "may_threads_ask_airflow",
     "send_gauge",
 ]
 
@@ -69,6 +71,15 @@ def _is_variable_stored(name: str) -> bool:
     if isinstance(answer, ErrorResponse):
         raise AirflowRuntimeError(answer)
     raise TypeError(f"Airflow answered with {type(answer).__name__}")
+
+
+def may_threads_ask_airflow() -> bool:
+    """Whether any thread of the triggerer may ask Airflow for a connection or a Variable.
+
+    Airflow 3.1 answers only a thread that asgiref started for the loop: others fail with "bound to a different event loop", and take the
+    answers of other triggers (seen in `TriggerCommsDecoder` of 3.1.8).
+    """
+    return hasattr(Variable, "keys")
 
 
 def send_gauge(name: str, value: float, tags: Mapping[str, str], *, plain_name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import SyncToAsync
 
-from airflow_provider_kmigrate.airflow_releases import AirflowFailException
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, may_threads_ask_airflow
 from airflow_provider_kmigrate.core.cluster_state.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.migration.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
@@ -107,11 +108,21 @@ class _Watch:
         """
         turn = _ObservationPermit()
         await turn.begin()
-        self._last = future = self._lane.submit(copy_context().run, call)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), _LONGEST)
+            return await asyncio.wait_for(self._begin(call), _LONGEST)
         finally:
             turn.end()
+
+    def _begin(self, call: Callable[[], Value]) -> Awaitable[Value]:
+        if may_threads_ask_airflow():
+            return asyncio.wrap_future(self.submit(copy_context().run, call))
+        executor: Any = self  # asgiref calls its `submit` only
+        return SyncToAsync(call, thread_sensitive=False, executor=executor)()
+
+    def submit(self, call: Callable[..., Value], *arguments: Any) -> Future[Value]:
+        """Begin a call on this trigger's threads, as an executor does."""
+        self._last = future = self._lane.submit(call, *arguments)
+        return future
 
     def close(self) -> None:
         """Close the clients once the observation that may still run has ended; the caller does not wait for it."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.serde import deserialize, serialize
+from asgiref.sync import async_to_sync
 
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress, from_json
@@ -83,6 +84,35 @@ def test_what_is_so_already_is_ready(rehearse: Rehearse) -> None:
     sim = rehearse()
     found = event(trigger(sim))
     assert (found["outcome"], kept(found)) == ("ready", FRESH)
+    assert sim.closed.wait(10.0)
+
+
+def test_where_other_threads_may_not_ask_airflow_its_observations_ask_through_the_loop(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Airflow 3.1 asks its supervisor: with a lock of the triggerer's loop."""
+    monkeypatch.setattr(step, "may_threads_ask_airflow", lambda: False)
+    sim, loops = rehearse(), list[Any]()
+
+    async def ask() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    environment = sim.observe
+
+    def observe(*asked: Any) -> ClusterView:
+        async_to_sync(ask)()
+        return environment(*asked)
+
+    sim.observe = observe  # type: ignore[method-assign]
+
+    async def watched() -> dict[str, Any]:
+        loops.append(asyncio.get_running_loop())
+        asyncio.get_running_loop().set_default_executor(NoExecutor())
+        return await first(trigger(sim))
+
+    assert asyncio.run(watched())["outcome"] == "ready"
+    assert len(loops) >= 2
+    assert len(set(map(id, loops))) == 1
     assert sim.closed.wait(10.0)
 
 
