@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ _home = tempfile.TemporaryDirectory(prefix="kmigrate-airflow-")
 HOME = Path(_home.name)
 os.environ |= {
     "AIRFLOW_HOME": _home.name,
+    "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),  # Airflow 3.2 needs one, also for `dag.test`
     "AIRFLOW__CORE__DAGS_FOLDER": f"{_home.name}/dags",
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
