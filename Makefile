@@ -21,7 +21,7 @@ REPEATS ?=
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -86,6 +86,9 @@ explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the
 
 pairs: $(STAMP) ## search every pair of faults at every step of a migration and of a rollback, on the simulated cluster; print its size, the worst stalls and what it found. A part: ARGS='--share 0.01 --seed 7' (all options: ARGS=--help); nightly
 	$(BIN)/python -m tests.pairs $(ARGS)
+
+airflows: $(STAMP) ## install kmigrate beside each older release of Airflow that it runs on, and migrate a simulated cluster there, with killed tasks and an approver; nightly
+	$(BIN)/python -m tests.airflows $(ARGS)
 
 guards: $(STAMP) $(SPARK_STAMP) ## take every guard out of a copy of the code, one at a time: the test that tests/guards.json names must fail. Goes on where it was interrupted; nightly
 	$(BIN)/python -m tests.guards check $(ARGS)

@@ -92,6 +92,9 @@ NIGHTLY = (
     Lane("gated", ("gated",), 20, "Spark's verdicts as gates of a real migration"),
     Lane("spark-cluster", ("spark-cluster",), 15, "the audit on a Spark cluster"),
     Lane("pairs", ("pairs",), 120, "every pair of faults at every step, on the simulated cluster"),
+    Lane(
+        "airflows", ("airflows",), 20, "a simulated migration on each older release of Airflow, with killed tasks and an approver"
+    ),
     Lane("explore", ("explore",), 20, "random histories with new seeds"),
     Lane("demo", ("demo", "ROLLBACK=1"), 20, "the demo, first migrated on a scheduler and rolled back by its approver"),
 )

@@ -14,8 +14,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.airflows import HELD, list_replaced
+
 ROOT = Path(__file__).parents[1]
-OLDEST_AIRFLOW = {
+AIRFLOW_3_3 = {
     "apache-airflow": "3.3.0",
     "apache-airflow-providers-apache-kafka": "1.14.0",
     "apache-airflow-providers-apache-spark": "6.2.0",
@@ -39,6 +41,7 @@ OLDEST_AIRFLOW = {
 """Of Airflow's own constraints for its release 3.3.0: constraints-3.3.0/constraints-3.12.txt of apache/airflow, generated 2026-07-06.
 
 But cryptography, for which it is the lower bound of Airflow's own metadata, and gssapi and kerberos, of its constraints for 3.0."""
+CONSTRAINED = Version(AIRFLOW_3_3["apache-airflow"])
 UNCONSTRAINED = {"kafka-python", "kazoo"}  # Airflow's constraints name neither
 NEEDS_NEXT_MAJOR = {"apache-airflow": "4", "httpx": "1", "kafka-python": "4"}  # setup.cfg says why
 
@@ -68,9 +71,9 @@ def test_each_requirement_admits_the_version_that_the_tests_are_run_with(require
 
 
 @pytest.mark.parametrize("requirement", INSTALLED, ids=str)
-def test_each_requirement_admits_the_constraints_of_the_oldest_airflow(requirement: Requirement) -> None:
+def test_each_requirement_admits_the_constraints_of_airflow_3_3(requirement: Requirement) -> None:
     name = canonicalize_name(requirement.name)
-    assert name in UNCONSTRAINED or OLDEST_AIRFLOW[name] in requirement.specifier
+    assert name in UNCONSTRAINED or AIRFLOW_3_3[name] in requirement.specifier
 
 
 @pytest.mark.parametrize("requirement", INSTALLED, ids=str)
@@ -81,9 +84,20 @@ def test_only_a_next_major_that_setup_cfg_explains_is_excluded(requirement: Requ
     assert bounds == ({"<": NEEDS_NEXT_MAJOR[name]} if name in NEEDS_NEXT_MAJOR else {})
 
 
-def test_the_oldest_airflow_is_the_lower_bound_itself() -> None:
+def test_the_older_releases_of_airflow_begin_with_the_lower_bound_itself() -> None:
+    """`make airflows` runs kmigrate on each of them; their own constraints are not known here."""
     [airflow] = [requirement for requirement in INSTALLED if requirement.name == "apache-airflow"]
-    assert Version(OLDEST_AIRFLOW["apache-airflow"]) == min(Version(found.version) for found in airflow.specifier)
+    bound = min(Version(found.version) for found in airflow.specifier)
+    assert min(Version(release).release[:2] for release in HELD) == bound.release[:2]
+    assert {Version(release).release[:2] for release in HELD} == {(3, minor) for minor in range(bound.minor, CONSTRAINED.minor)}
+
+
+@pytest.mark.parametrize(
+    ("after", "replaced"),
+    [("a==1\nb==3\n", ["b 2 -> 3"]), ("a==1\n", ["b 2 -> None"]), ("a==1\nb==2\nc==1\nd @ file:///d.whl", [])],
+)
+def test_a_package_that_an_installation_replaced_is_named(after: str, replaced: list[str]) -> None:
+    assert list_replaced("a==1\nb==2\n", after) == replaced
 
 
 def test_each_module_that_the_package_imports_is_required_by_name() -> None:

@@ -212,8 +212,8 @@ class _ApproveOperator(HITLOperator):
     def serialized_params(self) -> dict[str, dict[str, Any]]:
         """The form. If a reason is required, the page sends no answer without one; `execute_complete` judges what others send."""
         form: dict[str, dict[str, Any]] = super().serialized_params
-        if self.approvers and self.approvers.reason:
-            field = form["reason"]
+        field = form["reason"]
+        if self.approvers and self.approvers.reason and isinstance(field, dict):  # Airflow before 3.1.3 has only its value
             return {"reason": {**field, "schema": {**field["schema"], "type": "string", "minLength": 1}}}
         return form
 
