@@ -38,6 +38,7 @@ import airflow
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.progress_files import ProgressFiles
+from tests.waiting import wait_until
 
 DAGS = Path(__file__).parents[1] / "dags"
 OPTIONAL = {
@@ -111,6 +112,15 @@ def make_known(dag: Any) -> None:
     bag = DagBag(dag_folder=os.devnull)
     bag.bag_dag(dag)
     sync_bag_to_db(bag, "dags-folder", None)
+
+
+def start_api() -> None:
+    """The API server of `dag.test`: on a slow machine its first request comes before the server has begun (seen in Airflow 3.2.2)."""
+    from airflow.sdk.execution_time import supervisor
+
+    server: Any = supervisor.in_process_api_server()
+    assert server.transport
+    wait_until(lambda: hasattr(server.app.state, "svcs_registry"), "Airflow's API server begins", 120.0)
 
 
 @contextmanager
@@ -202,6 +212,7 @@ def migrate() -> str:
     for task in dag.tasks:
         task.retry_delay = timedelta(0)
     make_known(dag)
+    start_api()
     began = sim.cluster.clock.time
     with (
         dying(sim.cluster, "stop", when=lambda node: node.id == 1, after=True) as broker_kills,

@@ -13,9 +13,12 @@ import yaml
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import COUNTS, EXPANSION, NOTES, WRITABLE, Operation, Znode
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterEnvironment, ClusterView, Fields
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterEnvironment, ClusterView, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
+from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.utils.step_context import OpenCluster, read_only_context
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
@@ -107,6 +110,16 @@ def rehearsal(folder: Path, cluster: SimCluster, **policy: Any) -> Rehearsal:
     path = folder / "sim.yaml"
     path.write_text(yaml.safe_dump(document(cluster, **policy)))
     return Rehearsal(path, cluster)
+
+
+def in_dual_write(sim: Rehearsal, folder: Path) -> None:
+    """Every broker in KRaft mode."""
+    context = sim.cluster.context(folder)
+    for node in sim.cluster.spec.controllers:
+        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
+    for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+        for broker in sim.cluster.spec.brokers:
+            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), context)
 
 
 def plan_of(sim: Rehearsal) -> dict[str, Any]:

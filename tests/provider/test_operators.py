@@ -39,14 +39,13 @@ from airflow_provider_kmigrate.sensors.step import (
     VerifyDualWriteLagSensor,
     WaitAllBrokersRegisteredSensor,
 )
-from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.utils.step_context import PLAN, state_folder
 from tests.kit.ports import closed_port
 from tests.provider.dag_tasks import tasks
 from tests.provider.lone_tasks import Memory, PushedXComs, _numbers, alone, context, kept
-from tests.provider.simulated import Rehearsal
+from tests.provider.simulated import Rehearsal, in_dual_write
 from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed
@@ -95,16 +94,6 @@ def refusal(operator: type[BaseOperator], path: Path) -> str:
     with pytest.raises((AirflowFailException, KMigrateError)) as caught:
         dag.get_task("task").execute(context(dag))
     return f"{caught.type.__name__}: {caught.value}"
-
-
-def in_dual_write(sim: Rehearsal, folder: Path) -> None:
-    """Every broker in KRaft mode."""
-    context = sim.cluster.context(folder)
-    for node in sim.cluster.spec.controllers:
-        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), context)
-    for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
-        for broker in sim.cluster.spec.brokers:
-            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), context)
 
 
 CLUSTER_FILE = """\

@@ -23,8 +23,7 @@ from airflow_provider_kmigrate.operators.migration import SoakOperator
 from airflow_provider_kmigrate.utils.step_context import read_kill_switch
 from airflow_provider_kmigrate.utils.task_state import open_task_state
 from tests.provider.lone_tasks import alone, context, kept
-from tests.provider.simulated import Rehearsal
-from tests.provider.test_operators import in_dual_write
+from tests.provider.simulated import Rehearsal, in_dual_write
 
 pytestmark = pytest.mark.usefixtures("no_variables")
 CREATED = datetime(2026, 12, 1, tzinfo=UTC)
