@@ -2,20 +2,26 @@
 
 | Airflow | lacks | instead |
 | --- | --- | --- |
-| 3.1, 3.2 | a store of a task's state | files in `[kmigrate] folder` (`utils.task_state`) |
-| 3.1, 3.2 | the list of Variables' names | the answer of the API server for one name (`is_variable_stored`) |
+| 3.1, 3.2 | a store of a task's state | files in `[kmigrate] folder` (`open_task_state`) |
+| 3.1, 3.2 | the list of Variables' names | the answer of the API server for one name (`find_stored_variables`) |
 | 3.1, 3.2 | functions of the metrics, without a class | that class |
 | 3.1 | requests of a triggerer's threads to its supervisor: they use locks of the loop | threads that asgiref connects with the loop |
+| 3.1 | whether a DAG is paused | a run that stays queued (`utils.dag_runs`) |
 | 3.1 | exceptions of tasks in the SDK | those of Airflow's core |
 | 3.1 | commands of providers (`airflow kmigrate`) | `kmigrate` alone |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from airflow.sdk import Variable
+
+from airflow_provider_kmigrate.exceptions import Refused
 
 try:
     from airflow.sdk.exceptions import (
@@ -42,8 +48,74 @@ __all__ = [
     "DownstreamTasksSkipped",
     "find_stored_variables",
     "may_threads_ask_airflow",
+    "open_task_state",
     "send_gauge",
 ]
+
+
+_log = logging.getLogger(__name__)
+_STATE: Final = "task_state_store"  # in a task's context, since Airflow 3.3
+_KEY: Final = "progress"  # in Airflow's store
+
+
+class TaskState(Protocol):
+    """One JSON value of a task of a run. It outlives each process of the task, and no other task or run reads it."""
+
+    def read(self) -> object:
+        """What earlier processes of this task stored; None if nothing is stored."""
+
+    def write(self, value: object) -> None:
+        """Store a value; on return, the next process of the task reads it."""
+
+
+def open_task_state(context: Any, folder: Path, *, resumed: bool = False) -> TaskState:
+    """The store that this Airflow has, or files below `folder`. `resumed`: after a deferral, so an earlier process certainly stored something."""
+    return _AirflowState(context[_STATE]) if _STATE in context else _FileState(context, folder, resumed=resumed)
+
+
+class _AirflowState:
+    """Airflow's own store: each read and write is a request to its API."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def read(self) -> object:
+        return self._store.get(_KEY, None)
+
+    def write(self, value: object) -> None:
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE  # noqa: PLC0415  # not in every release
+
+        self._store.set(_KEY, value, retention=NEVER_EXPIRE)
+
+
+class _FileState:
+    """Files of `[kmigrate] folder`. A refusal fails the task without retries: each would see the same. Else raises as `ProgressFiles`."""
+
+    def __init__(self, context: Any, folder: Path, *, resumed: bool) -> None:
+        from airflow_provider_kmigrate.clients.progress_files import ProgressFiles, TaskOfRun  # noqa: PLC0415  # not needed since 3.3
+
+        ti, run = context["ti"], context["dag_run"]
+        task = TaskOfRun(
+            ti.dag_id, ti.run_id, run.run_after.isoformat(), ti.task_id, -1 if ti.map_index is None else ti.map_index
+        )
+        self._files, self._resumed = ProgressFiles(folder, task, ti.try_number), resumed
+
+    def read(self) -> object:
+        _log.info("This Airflow has no store of a task's state: the progress of this task is in %s.", self._files.folder)
+        with _failing_task():
+            return self._files.take(resumed=self._resumed)
+
+    def write(self, value: object) -> None:
+        with _failing_task():
+            self._files.write(value)
+
+
+@contextmanager
+def _failing_task() -> Iterator[None]:
+    try:
+        yield
+    except Refused as error:
+        raise AirflowFailException(str(error)) from None
 
 
 def find_stored_variables(names: Sequence[str], prefix: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 
-from airflow_provider_kmigrate.airflow_releases import AirflowFailException
+from airflow_provider_kmigrate.airflow_releases import AirflowFailException, open_task_state
 from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
@@ -27,7 +27,6 @@ from airflow_provider_kmigrate.utils.step_context import (
     read_only_context,
     state_folder,
 )
-from airflow_provider_kmigrate.utils.task_state import open_task_state
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.migration.approval import Approval
@@ -226,7 +225,7 @@ class _Stored:
     """A task's `StepProgress` in its store, written only if it changed. Raises as `parse_progress`, and as the store."""
 
     def __init__(self, context: Context, *, resumed: bool = False) -> None:
-        self._state = open_task_state(context, resumed=resumed)
+        self._state = open_task_state(context, state_folder() / "progress", resumed=resumed)
         self.progress = parse_progress(self._state.read())
 
     def save(self, progress: StepProgress) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 
 def why_paused(ti: Any, dag_id: str) -> str:
-    """Why runs of this DAG do not begin; empty if they do."""
+    """Why runs of this DAG do not begin; empty if they do, or if this Airflow cannot say it (3.1): a run that stays queued is seen by itself."""
+    if not _may_say_paused(ti):
+        return ""
     try:
         is_paused = ti.get_dag(dag_id).is_paused
     except Exception as error:  # noqa: BLE001 - of whatever kind
@@ -18,6 +20,10 @@ def why_paused(ti: Any, dag_id: str) -> str:
             f"Airflow did not say whether {dag_id} is paused ({error}). Check that this DAG is there and the API server answers."
         )
     return f"The DAG {dag_id} is paused: none of its runs begins. Unpause it." if is_paused else ""
+
+
+def _may_say_paused(ti: Any) -> bool:
+    return hasattr(ti, "get_dag")  # since Airflow 3.2
 
 
 def why_no_run_begins(ti: Any, dag_id: str) -> str:
@@ -37,7 +43,8 @@ def why_queued(ti: Any, run: str) -> str:
         return f"Airflow does not know run {run_id} of {dag_id}, or does not answer. Check the API server."
     if state != "queued":
         return ""
-    return f"Run {run_id} is queued. {why_no_run_begins(ti, dag_id) or 'The scheduler has not begun it: check the scheduler.'}"
+    unknown = "" if _may_say_paused(ti) else f"Airflow 3.1 does not say whether {dag_id} is paused: unpause it if so. "
+    return f"Run {run_id} is queued. {why_no_run_begins(ti, dag_id) or f'{unknown}The scheduler has not begun it: check the scheduler.'}"
 
 
 def why_run_stalled(ti: Any, run: str) -> tuple[str, bool]:

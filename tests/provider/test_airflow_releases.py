@@ -16,12 +16,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, Er
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, OKResponse, VariableResult
 
-from airflow_provider_kmigrate.airflow_releases import find_stored_variables, send_gauge
+from airflow_provider_kmigrate.airflow_releases import TaskState, find_stored_variables, open_task_state, send_gauge
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.operators.migration import SoakOperator
-from airflow_provider_kmigrate.utils.step_context import read_kill_switch
-from airflow_provider_kmigrate.utils.task_state import open_task_state
+from airflow_provider_kmigrate.utils.dag_runs import why_no_run_begins, why_queued, why_run_stalled
+from airflow_provider_kmigrate.utils.step_context import read_kill_switch, state_folder
 from tests.provider.lone_tasks import alone, context, kept
 from tests.provider.simulated import Rehearsal, in_dual_write
 
@@ -37,8 +37,12 @@ def old_context(dag: Any, try_number: int = 1, created: datetime = CREATED) -> A
     return there | {"ti": SimpleNamespace(xcom_push=lambda **_: None, **ti), "dag_run": SimpleNamespace(run_after=created)}
 
 
+def open_state(there: Any) -> TaskState:
+    return open_task_state(there, state_folder() / "progress")
+
+
 def store(dag: Any, **progress: Any) -> None:
-    state = open_task_state(old_context(dag))
+    state = open_state(old_context(dag))
     assert state.read() is None
     state.write(StepProgress(**progress).to_json())
 
@@ -60,7 +64,7 @@ def test_a_second_try_continues_the_soak_from_its_file_and_a_cleared_task_soaks_
     began = sim.cluster.clock.time
     dag.get_task("task").execute(old_context(dag, 2))
     assert 20.0 <= sim.cluster.clock.time - began < 30.0
-    assert open_task_state(old_context(dag, 3)).read() == StepProgress().to_json()
+    assert open_state(old_context(dag, 3)).read() == StepProgress().to_json()
     assert len(stored_files(tmp_path)) == 1
 
 
@@ -78,14 +82,14 @@ def test_a_deferred_task_stores_what_the_trigger_has_watched(sim: Rehearsal) -> 
     event = {"outcome": "waiting", "text": "", "progress": StepProgress(healthy_seconds=400.0).to_json()}
     with pytest.raises(TaskDeferred):
         task.resume(old_context(dag), event)
-    state: Any = open_task_state(old_context(dag, 2)).read()
+    state: Any = open_state(old_context(dag, 2)).read()
     assert state["healthy_seconds"] == 400.0
 
 
 def test_a_try_that_is_older_than_the_one_under_way_does_nothing(sim: Rehearsal) -> None:
     task = (dag := alone(SoakOperator, sim.path)).get_task("task")
     store(dag, healthy_seconds=100.0)
-    open_task_state(old_context(dag, 2)).read()
+    open_state(old_context(dag, 2)).read()
     before = sim.observations
     with pytest.raises(AirflowFailException, match=r"H03.*Try 1 of task task stores nothing more"):
         task.execute(old_context(dag))
@@ -94,9 +98,9 @@ def test_a_try_that_is_older_than_the_one_under_way_does_nothing(sim: Rehearsal)
 
 def test_a_process_that_another_one_has_replaced_fails_at_its_next_write(sim: Rehearsal) -> None:
     dag = alone(SoakOperator, sim.path)
-    older = open_task_state(old_context(dag))
+    older = open_state(old_context(dag))
     older.read()
-    open_task_state(old_context(dag, 2)).read()
+    open_state(old_context(dag, 2)).read()
     with pytest.raises(AirflowFailException, match="H03"):
         older.write({})
 
@@ -122,7 +126,7 @@ def test_a_worker_without_the_shared_folder_does_nothing_until_a_retry(sim: Rehe
 
 def test_the_log_names_the_folder_that_has_the_progress(sim: Rehearsal, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level("INFO"):
-        open_task_state(old_context(alone(SoakOperator, sim.path))).read()
+        open_state(old_context(alone(SoakOperator, sim.path))).read()
     assert (
         f"This Airflow has no store of a task's state: the progress of this task is in {tmp_path}/kmigrate/progress/"
         in caplog.text
@@ -176,3 +180,12 @@ def test_gauges_are_sent_by_the_class_that_an_older_airflow_has(monkeypatch: pyt
         monkeypatch.setitem(sys.modules, "airflow.sdk.observability", SimpleNamespace(stats=stats))
     send_gauge("kmigrate.lag", 7, {"cluster": "sim"}, plain_name="kmigrate.lag.sim")
     assert sent == [("kmigrate.lag.sim", 7, None), ("kmigrate.lag", 7, {"cluster": "sim"})]
+
+
+def test_an_airflow_that_does_not_say_whether_a_dag_is_paused_is_no_reason_until_a_run_stays_queued() -> None:
+    ti = SimpleNamespace(get_dagrun_state=lambda **_: "queued", get_dr_count=lambda **_: 0)
+    assert why_no_run_begins(ti, "kmigrate_rollback__sim") == ""
+    text = "Run r is queued. Airflow 3.1 does not say whether d is paused: unpause it if so. The scheduler has not begun it: check the scheduler."
+    assert why_queued(ti, "d/r") == text
+    ti.get_dagrun_state = lambda **_: "running"
+    assert why_run_stalled(ti, "d/r") == ("", False)
