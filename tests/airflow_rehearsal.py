@@ -97,8 +97,8 @@ def load_dags() -> int:
     return len(bag.dags)
 
 
-def make_known(dag: Any) -> None:
-    """As the DAG processor does with one in a file."""
+def make_known(*dags: Any) -> None:
+    """As the DAG processor does with those in a file."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.session import create_session
 
@@ -110,7 +110,8 @@ def make_known(dag: Any) -> None:
     with create_session() as session:
         DagBundlesManager().sync_bundles_to_db(session=session)
     bag = DagBag(dag_folder=os.devnull)
-    bag.bag_dag(dag)
+    for dag in dags:
+        bag.bag_dag(dag)
     sync_bag_to_db(bag, "dags-folder", None)
 
 
@@ -211,10 +212,11 @@ def migrate() -> str:
     sim = rehearsal(HOME / "clusters", SimCluster(), min_soak=SOAK)
     sim.path.write_text(sim.path.read_text() + "approvers: {users: [ann], reason: true}\n")
     opener.set(sim.open)
-    dag = folder.dags_of(HOME / "clusters")["kmigrate_zk_to_kraft__sim"]
+    dags = folder.dags_of(HOME / "clusters")
+    dag = dags["kmigrate_zk_to_kraft__sim"]
     for task in dag.tasks:
         task.retry_delay = timedelta(0)
-    make_known(dag)
+    make_known(*dags.values())
     began = sim.cluster.clock.time
     with (
         dying(sim.cluster, "stop", when=lambda node: node.id == 1, after=True) as broker_kills,
