@@ -1,4 +1,4 @@
-"""The steps of the rollback; `core.migration.rollback` decides, `core.migration.plan` has their order."""
+"""The steps of the rollback; `core.migration.rollback` and `handover` decide, `core.migration.plan` has their order."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
-from airflow_provider_kmigrate.core.migration import equivalence, gates, rollback
+from airflow_provider_kmigrate.core.migration import equivalence, gates, handover, rollback
 from airflow_provider_kmigrate.core.migration.equivalence import MetadataChange
+from airflow_provider_kmigrate.core.migration.handover import HandoverProgress, HandoverWrites
 from airflow_provider_kmigrate.core.migration.readiness import has_original
 from airflow_provider_kmigrate.core.migration.recovery import CONTROLLER_DOWN_FIELDS, StalledDualWrite
 from airflow_provider_kmigrate.core.migration.roll import MovedSince, update_moved_since
-from airflow_provider_kmigrate.core.migration.rollback import SAFE, HandoverProgress, HandoverWrites, RollbackTerms
+from airflow_provider_kmigrate.core.migration.rollback import SAFE, RollbackTerms
 from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable, Unreachable
@@ -203,7 +204,7 @@ class Handover(Step):
     fields = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.NODES
     interval = 0.5
     patience = 600.0
-    max_acts = 2 * rollback.MAX_RETURNS
+    max_acts = 2 * handover.MAX_RETURNS
     acts_again = (Unreachable,)
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
@@ -215,9 +216,9 @@ class Handover(Step):
 
     def next_action(self, view: ClusterView, first: ClusterView, read: Reading) -> NextAction[None]:
         """What both sides store is read before a controller stops; epochs and topics, before the transaction."""
-        needed_fields = Fields.METADATA if rollback.needs_comparison_for_stop(view, self._progress) else Fields(0)
+        needed_fields = Fields.METADATA if handover.needs_comparison_for_stop(view, self._progress) else Fields(0)
         needed_fields = (
-            Fields.STATE_EPOCH | Fields.TOPICS if rollback.needs_comparison_for_handover(view, self._progress) else needed_fields
+            Fields.STATE_EPOCH | Fields.TOPICS if handover.needs_comparison_for_handover(view, self._progress) else needed_fields
         )
         return self.read_fields_first(needed_fields) if needed_fields & ~read.fields else super().next_action(view, first, read)
 
@@ -225,7 +226,7 @@ class Handover(Step):
         """Decide which controllers stop now, whether they must start again, or whether ZooKeeper may take the cluster over."""
         self._moved = update_moved_since(self._moved, view, first)
         progress = replace(self._progress or HandoverProgress(first), before=self._moved.earlier)
-        decision, self._progress = rollback.decide_handover(view, progress, self._terms)
+        decision, self._progress = handover.decide_handover(view, progress, self._terms)
         self._seen = view
         return decision
 
@@ -235,8 +236,8 @@ class Handover(Step):
             case Verb.STOP:
                 context.backup.prove_writable()  # before the last controller stops: the transaction saves what it deletes
                 view = self._observe_controllers(context)
-                stop_node = partial(_stop_controller, unresponsive_after=rollback.unresponsive_stop_timeout(view))
-                errors = self._act_at_once(context, rollback.controllers_to_stop(view), stop_node)
+                stop_node = partial(_stop_controller, unresponsive_after=handover.unresponsive_stop_timeout(view))
+                errors = self._act_at_once(context, handover.controllers_to_stop(view), stop_node)
                 failed = tuple(Reason("G26", f"A controller could not be stopped: {error}") for error in errors)
                 self._progress = self._progress and replace(self._progress, failed=failed)
             case Verb.START:
@@ -244,7 +245,7 @@ class Handover(Step):
                 last_view = self._seen or self._observe_controllers(
                     context
                 )  # while a dead machine says nothing, one more takes 15 s
-                self._act_at_once(context, rollback.controllers_to_start_again(last_view), start)
+                self._act_at_once(context, handover.controllers_to_start_again(last_view), start)
             case Verb.HANDOVER:
                 self._try_handover(context)
             case _:
@@ -271,7 +272,7 @@ class Handover(Step):
     def _try_handover(self, context: StepContext) -> None:
         """Hand over; states that cannot be written without the unresponsive brokers are a reason to start the controllers again."""
         try:
-            _hand_over(context, self.name, rollback.unresponsive_named_brokers(self._seen) if self._seen else ())
+            _hand_over(context, self.name, handover.unresponsive_named_brokers(self._seen) if self._seen else ())
         except StatesKept as error:
             self._progress = self._progress and replace(self._progress, failed=(Reason("G26", str(error)),))
             context.say(f"{error} The next observation decides what follows.")
@@ -290,7 +291,7 @@ def _hand_over(context: StepContext, name: str, unresponsive: Collection[int]) -
     view = context.observer.observe(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
     if view.zk is None or view.state_epoch is None:
         return
-    change = rollback.build_handover_writes(view.zk, view.state_epoch)
+    change = handover.build_handover_writes(view.zk, view.state_epoch)
     all_znodes = {path: context.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
     read_znodes = {path: znode for path, znode in all_znodes.items() if znode is not None}
     if not _znodes_match_view(view, read_znodes, change):

@@ -13,13 +13,8 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     StoredKind,
     TopicMetadata,
 )
-from airflow_provider_kmigrate.core.migration.rollback import (
-    SAFE,
-    HandoverProgress,
-    RollbackTerms,
-    controllers_down,
-    decide_handover,
-)
+from airflow_provider_kmigrate.core.migration.handover import HandoverProgress, decide_handover
+from airflow_provider_kmigrate.core.migration.rollback import SAFE, RollbackTerms, controllers_down
 from tests.core.views import KRAFT, MIG, cluster, migration, with_broker, with_zk
 
 UP3, OFF3 = (True, True, True), (None, None, None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Controller, NodeFiles, Process, ProcessState
-from airflow_provider_kmigrate.core.migration import gates, rollback
+from airflow_provider_kmigrate.core.migration import gates, handover, rollback
 from airflow_provider_kmigrate.core.migration.gates import Gate, GateState
 from tests.core.back_views import ALL_MIG, DUAL, FINAL_FILE, FLAG_FILE, STOPPED, handed_over, later, with_files
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
@@ -73,29 +73,29 @@ def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Pro
 )
 def test_no_stopped_controller_has_the_final_properties(view: ClusterView, expected: tuple[object, ...]) -> None:
     unread = {node: replace(found, files=NodeFiles()) for node, found in view.controllers.items() if node != 3001}
-    assert shape(rollback.no_unseen_finalization(replace(view, controllers={**view.controllers, **unread}))) == expected
+    assert shape(handover.no_unseen_finalization(replace(view, controllers={**view.controllers, **unread}))) == expected
 
 
 def test_all_files_without_a_final_one_are_enough() -> None:
     read = {node: replace(controller(node, None), files=NodeFiles(FLAG_FILE)) for node in STOPPED.controllers}
-    assert rollback.no_unseen_finalization(replace(STOPPED, controllers=read)).met
+    assert handover.no_unseen_finalization(replace(STOPPED, controllers=read)).met
 
 
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (later(STOPPED, rollback.STILL_FOR), (GateState.MET,)),
-        (later(STOPPED, rollback.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
+        (later(STOPPED, handover.STILL_FOR), (GateState.MET,)),
+        (later(STOPPED, handover.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
         (later(STOPPED, 5.0, offset=51), (GateState.NEVER, "G26")),
         (replace(later(STOPPED), zk=None), (GateState.NOT_YET, "G00")),
     ],
 )
 def test_migration_is_still(view: ClusterView, expected: tuple[object, ...]) -> None:
-    assert shape(rollback.migration_znode_unchanged(view, STOPPED)) == expected
+    assert shape(handover.migration_znode_unchanged(view, STOPPED)) == expected
 
 
 def test_migration_is_not_known_to_be_still_if_it_was_not_read_before() -> None:
-    assert shape(rollback.migration_znode_unchanged(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
+    assert shape(handover.migration_znode_unchanged(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
 
 
 @pytest.mark.parametrize(("state", "epoch", "met"), [(3, 3, True), (4, 3, False), (2, 3, True), (None, 3, True), (4, None, True)])

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.groups import members
 from airflow_provider_kmigrate.core.member import state
-from airflow_provider_kmigrate.core.migration import controllers, gates, recovery, roll, waits
-from airflow_provider_kmigrate.core.migration import rollback as back_gates
+from airflow_provider_kmigrate.core.migration import controllers, gates, handover, recovery, roll, waits
 from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.spark import hold, job_risks
 
@@ -15,7 +14,7 @@ from airflow_provider_kmigrate.core.spark import hold, job_risks
 @pytest.mark.parametrize(
     ("what", "value", "expected"),
     [
-        ("a rollback's dual-write has not moved", back_gates.STILL_FOR, 2.0),
+        ("a rollback's dual-write has not moved", handover.STILL_FOR, 2.0),
         ("a gate's dual-write has not moved", gates.STILL, 1.5),
         ("records that a follower may be behind", gates._CAUGHT_UP, 3),
         ("a view is of just now", gates.JUST_NOW, 0.75),

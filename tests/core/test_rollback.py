@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.migration import handover, rollback
 from airflow_provider_kmigrate.core.migration import rollback as back_gates
 from airflow_provider_kmigrate.core.migration import rollback as back_plan
 from airflow_provider_kmigrate.core.migration.phase import still_open
@@ -305,7 +305,7 @@ EPOCHS = st.integers(0, 50)
 @given(EPOCHS, EPOCHS, EPOCHS, st.integers(-1, 50))
 def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, written, claimed, states):
     zk = ZkView("c", (0, 1), ZkController(3000, claimed, ephemeral=False), znode, Migration(3000, written, 97, 4))
-    change = rollback.build_handover_writes(zk, states)
+    change = handover.build_handover_writes(zk, states)
     assert change.epoch is not None
     assert change.epoch > max(znode, written, claimed, states)
     assert change.delete == ("/migration", "/controller")
@@ -314,7 +314,7 @@ def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, writt
 @given(EPOCHS, EPOCHS, st.booleans())
 def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode, states, stale):
     zk = ZkView("c", (0, 1), ZkController(1, -1, ephemeral=True), znode, Migration(3000, -1, -1, -1) if stale else None)
-    change = rollback.build_handover_writes(zk, states)
+    change = handover.build_handover_writes(zk, states)
     assert ("/migration" in change.delete) is stale
     assert ("/controller" in change.delete) is (states > znode)
     assert (change.epoch is None) is (states <= znode)
@@ -323,7 +323,7 @@ def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode
 
 def test_an_unknown_epoch_changes_nothing():
     with pytest.raises(ValueError, match="controller_epoch"):
-        rollback.build_handover_writes(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
+        handover.build_handover_writes(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
 
 
 @pytest.mark.parametrize(
@@ -378,24 +378,24 @@ def test_the_end_names_zookeeper_consumers_that_need_a_restart():
     ],
 )
 def test_controllers_stop_one_by_one_while_a_quorum_is_left_and_the_rest_together(flags, numbers):
-    assert rollback.controllers_to_stop(cluster([MIG] * 3, flags, 50)) == numbers
+    assert handover.controllers_to_stop(cluster([MIG] * 3, flags, 50)) == numbers
 
 
 @pytest.mark.parametrize(
     ("flags", "silence"),
     [
         ((True, True, True), inf),  # a quorum is left
-        ((True, None, True), rollback.STUCK_FOR),
-        ((True, None, None), rollback.STUCK_FOR),
-        ((None, None, None), rollback.STUCK_FOR),
+        ((True, None, True), handover.STUCK_FOR),
+        ((True, None, None), handover.STUCK_FOR),
+        ((None, None, None), handover.STUCK_FOR),
     ],
 )
 def test_a_silent_machine_is_given_up_sooner_in_a_stop_that_ends_the_quorum(flags, silence):
-    assert rollback.unresponsive_stop_timeout(cluster([MIG] * 3, flags, 50)) == silence
+    assert handover.unresponsive_stop_timeout(cluster([MIG] * 3, flags, 50)) == silence
 
 
 def test_a_silent_machine_has_its_time_if_zookeeper_owns_the_cluster():
-    assert rollback.unresponsive_stop_timeout(handed_over([MIG] * 3)) == inf
+    assert handover.unresponsive_stop_timeout(handed_over([MIG] * 3)) == inf
 
 
 def test_of_five_controllers_two_stop_alone_and_the_other_three_together():
@@ -403,9 +403,9 @@ def test_of_five_controllers_two_stop_alone_and_the_other_three_together():
         controllers = {number: controller(number, True if number in answering else None) for number in range(3000, 3005)}
         return replace(ALL_MIG, controllers=controllers)
 
-    assert rollback.controllers_to_stop(quorum_of_five(3000, 3001, 3002, 3003, 3004)) == (3001,)
-    assert rollback.controllers_to_stop(quorum_of_five(3000, 3002, 3003, 3004)) == (3002,)
-    assert rollback.controllers_to_stop(quorum_of_five(3000, 3003, 3004)) == (3000, 3003, 3004)
+    assert handover.controllers_to_stop(quorum_of_five(3000, 3001, 3002, 3003, 3004)) == (3001,)
+    assert handover.controllers_to_stop(quorum_of_five(3000, 3002, 3003, 3004)) == (3002,)
+    assert handover.controllers_to_stop(quorum_of_five(3000, 3003, 3004)) == (3000, 3003, 3004)
 
 
 UNSEEN = replace(DOWN, state=ProcessState.UNKNOWN)  # its machine does not answer
@@ -425,9 +425,9 @@ def without_quorum(modes=(MIG, MIG, MIG), running=(3000,), unseen=(), flagged=Tr
 
 def handover_over_time(views, terms=rollback.SAFE):
     """The decisions of one run, with its progress."""
-    progress, decisions = rollback.HandoverProgress(views[0]), []
+    progress, decisions = handover.HandoverProgress(views[0]), []
     for view in views:
-        decision, progress = rollback.decide_handover(view, progress, terms)
+        decision, progress = handover.decide_handover(view, progress, terms)
         progress = progress.add_return() if shape(decision) == (Act, "start") else progress
         decisions.append(shape(decision))
     return decisions, progress
@@ -449,8 +449,8 @@ def test_without_a_quorum_the_handover_goes_on_beside_a_broker_that_is_down(runn
     assert decisions[0][0] is Wait
     assert decisions[-1] == (Act, "handover")
     assert (Act, "start") not in decisions
-    assert "taken out of their ISRs first" in rollback.decide_handover(views[-1], progress)[0].text
-    assert shape(rollback.decide_handover(views[1], rollback.HandoverProgress(views[0]))[0])[0] is Wait
+    assert "taken out of their ISRs first" in handover.decide_handover(views[-1], progress)[0].text
+    assert shape(handover.decide_handover(views[1], handover.HandoverProgress(views[0]))[0])[0] is Wait
 
 
 def test_nothing_is_handed_over_if_no_broker_answers():
@@ -458,13 +458,13 @@ def test_nothing_is_handed_over_if_no_broker_answers():
     dark = without_quorum((None, None, None), running=())
     decisions, _ = handover_over_time([later(dark, seconds) for seconds in (0.0, 2.0, 4.0)])
     assert decisions[-1] == (Act, "start")
-    assert not rollback.HandoverProgress(dark).may_leave_brokers_behind(later(dark, 60.0))
+    assert not handover.HandoverProgress(dark).may_leave_brokers_behind(later(dark, 60.0))
 
 
 def test_no_broker_is_taken_out_of_isrs_if_all_answer():
     down = without_quorum(running=())
-    progress = rollback.HandoverProgress(down).add_view(down, down)
-    decision, _ = rollback.decide_handover(later(down, 3.0), progress)
+    progress = handover.HandoverProgress(down).add_view(down, down)
+    decision, _ = handover.decide_handover(later(down, 3.0), progress)
     assert shape(decision) == (Act, "handover")
     assert "ISR" not in decision.text
 
@@ -498,8 +498,8 @@ def test_controllers_start_again_beside_a_broker_that_is_down_if_there_is_no_way
     blind = replace(down, state_epoch=None)
     lossy = missing(down)
     assert handover_over_time([lossy, later(lossy, 2.0), later(lossy, 4.0)])[0][-1] == (Act, "start")
-    failed = rollback.HandoverProgress(down, failed=(Reason("G26", "states"),))
-    assert shape(rollback.decide_handover(down, failed)[0]) == (Act, "start")
+    failed = handover.HandoverProgress(down, failed=(Reason("G26", "states"),))
+    assert shape(handover.decide_handover(down, failed)[0]) == (Act, "start")
     assert handover_over_time([later(blind, seconds) for seconds in (0.0, 4.0, 60.0)])[0][1:] == [(Wait, "G00"), (Wait, "G00")]
 
 
@@ -513,16 +513,16 @@ def test_what_the_handover_does_not_read_decides_nothing(terms, running, broker,
     view = without_quorum((MIG, MIG, mode), running, unseen, flagged)
     view = with_broker(view, 2, process=DOWN, in_zookeeper=registered)
     view = view if owned else with_zk(view, controller=ZkController(1, -1, ephemeral=True), migration=None)
-    progress = blind = rollback.HandoverProgress(view)
+    progress = blind = handover.HandoverProgress(view)
     for seconds in (0.0, 2.5, 5.0):
         seen = later(view, seconds)
         unread = replace(seen, state_epoch=None, topics=None)
-        reads = rollback.needs_comparison_for_handover(seen, progress) or rollback.needs_comparison_for_stop(seen, progress)
-        assert reads or shape(rollback.decide_handover(seen, progress, terms)[0]) == shape(
-            rollback.decide_handover(unread, blind, terms)[0]
+        reads = handover.needs_comparison_for_handover(seen, progress) or handover.needs_comparison_for_stop(seen, progress)
+        assert reads or shape(handover.decide_handover(seen, progress, terms)[0]) == shape(
+            handover.decide_handover(unread, blind, terms)[0]
         )
-        _, progress = rollback.decide_handover(seen, progress, terms)
-        _, blind = rollback.decide_handover(unread if not reads else seen, blind, terms)
+        _, progress = handover.decide_handover(seen, progress, terms)
+        _, blind = handover.decide_handover(unread if not reads else seen, blind, terms)
 
 
 @pytest.mark.parametrize("terms", [rollback.SAFE, rollback.RollbackTerms(failover=False)])
@@ -542,7 +542,7 @@ def test_what_brokers_processes_do_decides_nothing_in_a_handover(terms, running,
 @pytest.mark.parametrize(("mode", "reads"), [(MIG, True), (None, False)])
 def test_the_transaction_is_decided_by_what_it_reads_once_no_broker_needs_a_quorum(mode, reads):
     view = without_quorum((MIG, MIG, mode), running=())
-    assert rollback.needs_comparison_for_handover(view, rollback.HandoverProgress(view)) is reads
+    assert handover.needs_comparison_for_handover(view, handover.HandoverProgress(view)) is reads
     unread = [later(replace(view, state_epoch=None), seconds) for seconds in (0.0, 2.5)]
     assert "G00" in handover_over_time(unread)[0][-1] or not reads
 
@@ -552,7 +552,7 @@ def test_controllers_start_again_if_the_handover_cannot_go_on_without_a_quorum()
     decisions, progress = handover_over_time([later(stuck, seconds) for seconds in (0.0, 2.0, 4.0)])
     assert decisions == [(Wait, "U04"), (Wait, "U04"), (Act, "start")]
     assert progress.returns == 1
-    assert rollback.controllers_to_start_again(stuck) == (3000, 3001)
+    assert handover.controllers_to_start_again(stuck) == (3000, 3001)
 
 
 def test_controllers_start_again_at_once_if_the_handover_is_refused():
@@ -590,10 +590,10 @@ def test_a_handover_that_begins_while_zookeeper_is_away_goes_on_once_it_is_back(
 
 def test_a_handover_that_went_back_too_often_is_refused_while_there_is_a_quorum():
     why = (Reason("U04", "its machine does not answer"),)
-    progress = rollback.HandoverProgress(ALL_MIG, returns=rollback.MAX_RETURNS, why=why)
+    progress = handover.HandoverProgress(ALL_MIG, returns=handover.MAX_RETURNS, why=why)
     quorum = equal(later(ALL_MIG, offset=60))
-    assert rollback.decide_handover(quorum, progress)[0] == Refuse(why)
-    assert shape(rollback.decide_handover(quorum, replace(progress, returns=0))[0]) == (Act, "stop")
+    assert handover.decide_handover(quorum, progress)[0] == Refuse(why)
+    assert shape(handover.decide_handover(quorum, replace(progress, returns=0))[0]) == (Act, "stop")
 
 
 @pytest.mark.parametrize(("stopped", "expected"), [(1, "G33"), (2, "stop"), (3, "stop")])
@@ -629,7 +629,7 @@ def test_controllers_start_again_at_once_if_one_of_the_last_could_not_be_stopped
     failed = (Reason("G26", "controller 3002: Input/output error"),)
     view = without_quorum(running=(3002,))
     assert shape(handover_decision(view, view)) == (Act, "stop")
-    decision, progress = rollback.decide_handover(view, rollback.HandoverProgress(view, failed=failed))
+    decision, progress = handover.decide_handover(view, handover.HandoverProgress(view, failed=failed))
     assert shape(decision) == (Act, "start")
     assert "Input/output error" in decision.text
     assert progress.why == failed
@@ -688,7 +688,7 @@ def test_a_partition_whose_only_replica_is_on_a_dead_broker_keeps_no_rollback_wa
 
 def test_a_controller_that_hangs_stops_before_those_that_answer():
     hanging = with_controller(ALL_MIG, 3002, answers=False, migration_flag=None)
-    assert rollback.controllers_to_stop(hanging) == (3002,)
+    assert handover.controllers_to_stop(hanging) == (3002,)
 
 
 def test_brokers_are_listed_by_mode():

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.migration import controllers, coordinator, gates, roll
+from airflow_provider_kmigrate.core.migration import controllers, coordinator, gates, handover, roll
 from airflow_provider_kmigrate.core.migration import rollback as back_gates
 from airflow_provider_kmigrate.core.migration.phase import TABLE, Intent, Phase, PhasePermit, position_of
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
@@ -326,5 +326,5 @@ def test_the_search_finds_a_controller_that_would_finalize_when_it_is_restarted(
     """Guarded twice. Without both checks of its file: a migration dies after writing it, a rollback rolls the broker back and begins to hand
     over, the controller is restarted."""
     monkeypatch.setattr(controllers, "decide_file_rewrite", lambda *_: None)
-    monkeypatch.setattr(back_gates, "flags_kept", lambda *_: gates.MET)
+    monkeypatch.setattr(handover, "flags_kept", lambda *_: gates.MET)
     assert searched(tmp_path, 1, 3, 0, "left behind").found()

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import Agents
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import Controller, ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.migration import rollback
+from airflow_provider_kmigrate.core.migration import handover, rollback
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
@@ -57,7 +57,7 @@ def test_a_rollback_needs_nothing_of_it(stand_in: NodeSpec, tmp_path: Path) -> N
     view = cluster.observe(0)  # type: ignore[arg-type]
     view = replace(view, controllers={**view.controllers, 3002: gone})
     assert isinstance(rollback.decide_restore_flag(view, 3002), Done)
-    assert 3002 not in rollback.controllers_to_stop(view)
+    assert 3002 not in handover.controllers_to_stop(view)
     handed = replace(view, zk=SimCluster().zk())
     assert isinstance(rollback.decide_wipe(handed, 3002), Done)
 
