@@ -451,15 +451,18 @@ def build_parser() -> argparse.ArgumentParser:
         "--wait", type=_parse_seconds, default=60.0, metavar="SECONDS", help="for the group to become stable (60)"
     )
     for command in (scanning, copying, resetting, setting, switching, releasing):
-        command.add_argument(
-            "cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file; requires --connections"
-        )
-        command.add_argument("--connections", type=Path, help="JSON file written by `airflow connections export`")
-        command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file; requires --bootstrap")
-        command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without TLS or SASL")
+        _add_cluster_options(command)
         if command not in {resetting, switching}:
             command.add_argument("--group", action="append", required=command is not scanning, help="may be given several times")
     return root_parser
+
+
+def _add_cluster_options(command: argparse.ArgumentParser) -> None:
+    """How the cluster is reached: by its cluster file with exported connections, or by two addresses."""
+    command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file; requires --connections")
+    command.add_argument("--connections", type=Path, help="JSON file written by `airflow connections export`")
+    command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file; requires --bootstrap")
+    command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without TLS or SASL")
 
 
 def _add_set_mode_command(commands: Any) -> argparse.ArgumentParser:

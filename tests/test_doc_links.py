@@ -1,4 +1,4 @@
-"""Every relative link of README and docs leads to a file, and its anchor to a heading or an anchor there."""
+"""README and docs: every relative link leads to a file, and its anchor to a heading or an anchor there; each "`name` in `file`" is defined in it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_DEFINED_IN = re.compile(r"`(\w+)` in `((?:\w+/)+[\w-]+(?:\.py)?)`")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -40,3 +41,21 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_file_defines_the_name_that_a_page_gives_for_it(page: Path) -> None:
+    """Paths are below the package unless they begin with `tests/`."""
+    wrong = []
+    for name, path in _DEFINED_IN.findall(page.read_text(encoding="utf-8")):
+        file = (ROOT if path.startswith("tests/") else ROOT / "airflow_provider_kmigrate") / path
+        definition = re.compile(rf"^ *(?:async )?(?:def|class) {name}\b|^{name}\b[^\n]*?=", re.MULTILINE)
+        if not file.is_file() or not definition.search(file.read_text(encoding="utf-8")):
+            wrong.append((name, path))
+    assert wrong == []
+
+
+def test_a_newcomer_is_led_to_each_stage_of_a_restart() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("### Between a broker's stop and its start")[2].partition("\n## ")[0]
+    assert len(_DEFINED_IN.findall(section)) >= 9

@@ -32,10 +32,10 @@ from airflow_provider_kmigrate.core.member.registration import (
     GroupHold,
     GroupPaths,
     Mode,
+    encode_offset,
     read_hold,
     read_offset,
     write_hold,
-    write_offset,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
@@ -171,7 +171,7 @@ def _build_operations(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite]) 
     paths, existing_znodes = GroupPaths(group), _read_offset_znodes(zk, group, [write.where for write in writes])
     operations: list[Operation] = []
     for write in writes:
-        path, data, znode = paths.offset(write.where), write_offset(write.offset), existing_znodes.get(write.where)
+        path, data, znode = paths.offset(write.where), encode_offset(write.offset), existing_znodes.get(write.where)
         over = usable_offsets({write.where: read_offset(znode.data)} if znode else {}).get(write.where)
         if over != write.over:
             raise Changed(f"{path} holds {over}, not {write.over} as planned; nothing more was written")
@@ -191,7 +191,7 @@ def record_reset(zk: ZooKeeper, group: str, resets: Mapping[TopicPartition, int]
     make_folders(zk, group, holding)
     topics = sorted({topic_partition.topic for topic_partition in resets})
     _create_missing(zk, [paths.resets, *(f"{paths.resets}/{topic}" for topic in topics)], holding)
-    offsets = {paths.reset(topic_partition): write_offset(offset) for topic_partition, offset in sorted(resets.items())}
+    offsets = {paths.reset(topic_partition): encode_offset(offset) for topic_partition, offset in sorted(resets.items())}
     zk.commit([_write_operation(path, data, zk.read(path)) for path, data in offsets.items()], holding=holding)
 
 

@@ -44,10 +44,13 @@ def open_variables(url: str | None) -> Iterator[Variables]:
 
 
 class _Remote:
+    """Variables of a running Airflow, by its REST API."""
+
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def read(self, name: str) -> str | None:
+        """The Variable's text; None if there is none. Raises `Unavailable` if Airflow does not answer as its API describes."""
         answer = self._ask("GET", f"/{name}", is_optional=True)
         if answer is None:
             return None
@@ -56,9 +59,11 @@ class _Remote:
         return str(answer["value"])
 
     def write(self, name: str, text: str) -> None:
+        """Store the Variable, over an earlier one."""
         self._ask("POST", "", json={"key": name, "value": text, "description": "The kill switch of kmigrate"})
 
     def delete(self, name: str) -> None:
+        """Delete the Variable; nothing if there is none."""
         self._ask("DELETE", f"/{name}", is_optional=True)
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
@@ -68,6 +73,8 @@ class _Remote:
 
 
 class _Local:
+    """Variables of the Airflow on this machine, by its own configuration: its database or secrets backends."""
+
     def __init__(self) -> None:
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow variables`: else it reads no database
         from airflow.models.variable import Variable  # noqa: PLC0415  # Airflow takes seconds to import
@@ -75,13 +82,16 @@ class _Local:
         self._variable: Any = Variable
 
     def read(self, name: str) -> str | None:
+        """The Variable's text; None if there is none. Raises `Unavailable` if no store can be read."""
         value = self._try(lambda: self._variable.get(name, default_var=None))
         return None if value is None else str(value)
 
     def write(self, name: str, text: str) -> None:
+        """Store the Variable, over an earlier one."""
         self._try(lambda: self._variable.set(name, text, description="The kill switch of kmigrate"))
 
     def delete(self, name: str) -> None:
+        """Delete the Variable; nothing if there is none."""
         self._try(lambda: self._variable.delete(name))
 
     @staticmethod

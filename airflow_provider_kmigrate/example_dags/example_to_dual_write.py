@@ -23,6 +23,7 @@ with DAG("prod_to_dual_write", schedule=None, **COMMON):
 
     @task
     def our_own_check() -> str:
+        """Check something of your own between two steps; the text is the task's result."""
         return "The dashboards are fine."  # raise, and no broker leaves ZooKeeper mode
 
     chain(

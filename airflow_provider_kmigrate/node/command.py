@@ -299,30 +299,39 @@ def _build_parser() -> argparse.ArgumentParser:
         _add_reach_options(commands.choices[name])
     for name in ("install", "ansible"):
         _add_machine_options(commands.choices[name])
-    accept_command = commands.choices["accept"]
-    accept_command.add_argument("node", metavar="NODE", help="a broker of the cluster file, such as broker-1")
-    accept_command.add_argument(
+    _add_accept_options(commands.choices["accept"])
+    _add_install_options(commands.choices["install"])
+    _add_known_hosts_options(commands.choices["known-hosts"])
+    commands.choices["ansible"].add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write it")
+    return parser
+
+
+def _add_accept_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("node", metavar="NODE", help="a broker of the cluster file, such as broker-1")
+    command.add_argument(
         "--folder", type=Path, help="Airflow's [kmigrate] folder, with backup and journals; default: ask Airflow"
     )
-    accept_command.add_argument("--yes", action="store_true", help="store it without asking")
-    install_command = commands.choices["install"]
-    how = install_command.add_mutually_exclusive_group()
+    command.add_argument("--yes", action="store_true", help="store it without asking")
+
+
+def _add_install_options(command: argparse.ArgumentParser) -> None:
+    how = command.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="show what would be written on each machine, and end")
     how.add_argument("--yes", action="store_true", help="write it without asking")
     how.add_argument("--script", action="store_true", help="print the script that does the same as root of a machine, and end")
-    install_command.add_argument("--brief", action="store_true", help="show one line a machine of what would be written")
-    install_command.set_defaults(script=False)
-    known_hosts = commands.choices["known-hosts"]
-    known_hosts.add_argument("--port", type=int, default=22, help="of sshd, without an inventory (%(default)s)")
-    known_hosts.add_argument(
+    command.add_argument("--brief", action="store_true", help="show one line a machine of what would be written")
+    command.set_defaults(script=False)
+
+
+def _add_known_hosts_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--port", type=int, default=22, help="of sshd, without an inventory (%(default)s)")
+    command.add_argument(
         "--fingerprints",
         type=Path,
         metavar="FILE",
         help="lines `HOST SHA256:...` that came another way, such as from consoles: write the keys that have one, and ask nothing",
     )
-    known_hosts.set_defaults(known_hosts=Path("~/.ssh/known_hosts").expanduser())
-    commands.choices["ansible"].add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write it")
-    return parser
+    command.set_defaults(known_hosts=Path("~/.ssh/known_hosts").expanduser())
 
 
 def _add_reach_options(command: argparse.ArgumentParser) -> None:

@@ -562,7 +562,7 @@ class WatchOperator(ClusterOperator):
             text = super().execute(context)
         except AirflowFailException:  # `refused` has reported it
             raise
-        except Exception as error:
+        except Exception as error:  # of whatever kind, and raised again: a watch that fails must be heard of
             if self._ti.try_number > (self.retries or 0):  # until then it may be a node that restarts
                 self._report_failure(context, error)
             raise

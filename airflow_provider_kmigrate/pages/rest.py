@@ -82,6 +82,10 @@ class _Reader:
         self._notes: list[str] = []
 
     def read(self) -> Answer:
+        """The status of each cluster that has a DAG, in the order of names, with what was not read or may not be shown.
+
+        Raises `Unavailable` if Airflow does not answer as its API describes, `AuthenticationFailed` if it refuses the token.
+        """
         dags = {row["dag_id"] for row in self._list_all("/api/v2/dags", "dags", {"tags": "kmigrate"})}
         newest = self._list_newest()
         with ThreadPoolExecutor(_AT_ONCE) as threads:

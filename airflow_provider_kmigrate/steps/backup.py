@@ -157,7 +157,7 @@ class BackupStore:
     def _list_path(self, node: NodeSpec) -> Path:
         return self.folder / f"{node.role}-{node.id}.written"
 
-    def keep_version(self, version: str) -> None:
+    def keep_metadata_version(self, version: str) -> None:
         """Store the brokers' metadata version, such as `3.9-IV0`; a KRaft broker cannot be asked for it any more."""
         self._write(_VERSION, version.encode())
 

@@ -125,7 +125,7 @@ def store_first(store: BackupStore, node: NodeSpec, file: Path | None, version: 
         raise Refused.because(Reason("O01", text))
     new = _read_original(node, file, node.id)
     if version is not None:
-        store.keep_version(version)
+        store.keep_metadata_version(version)
     digest = store.replace_original(node, new)
     return f"Stored as the original of broker {node.id} in {store.folder}, SHA-256 {digest}.\n"
 

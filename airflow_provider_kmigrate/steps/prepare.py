@@ -151,7 +151,7 @@ def save_all(context: StepContext) -> Done:
         retrying = Retrying(
             stop=stop_after_attempt(_TRIES), wait=wait_fixed(_AGAIN_AFTER), sleep=context.clock.sleep, reraise=True
         )
-        context.backup.keep_version(retrying.copy(retry=retry_if_exception_type(Unavailable))(_read_version, context))
+        context.backup.keep_metadata_version(retrying.copy(retry=retry_if_exception_type(Unavailable))(_read_version, context))
     for node in context.spec.brokers:
         text = context.tools.host(node).read_properties(node)
         if stage_of(parse_properties(text)) is FileStage.ZOOKEEPER:

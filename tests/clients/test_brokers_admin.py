@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Partition
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, KMigrateError, Unavailable, Unreachable
 from tests.kit.held import Held
 from tests.kit.localcluster.cluster import LocalCluster
-from tests.waiting import refusing_port, wait_until
+from tests.waiting import wait_until
 
 METADATA, CREATE, ELECT = 3, 37, 43
 ROWS = [Partition("t", place, 1, (0, 1), (0, 1)) for place in range(3)]
@@ -115,8 +115,10 @@ def test_a_refusal_of_the_whole_request_is_one(whole: int, asked: int, error: ty
 
 
 def test_nothing_is_asked_for_no_partitions() -> None:
-    with refusing_port() as port:
-        Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{port}"})).elect_preferred([], Held())
+    controller = Controller(0)
+    with controller.serve() as node:
+        admin_of(node).elect_preferred([], Held())
+    assert controller.asked == []
 
 
 def test_new_partitions_have_their_replicas_and_are_asked_for_once() -> None:

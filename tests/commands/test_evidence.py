@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     spec = load("sim.yaml")
     backup = BackupStore(tmp_path / "folder" / "backup", "sim", ID)
     backup.keep_original(spec.brokers[0], ORIGINAL)
-    backup.keep_version("3.9-IV0")
+    backup.keep_metadata_version("3.9-IV0")
     for run in ("dag/one", "dag/two"):
         name = f"{run.replace('/', '_')}.jsonl"
         journal = FileJournal(tmp_path / "folder" / "journal" / "sim" / name, run, lambda: 100.0)

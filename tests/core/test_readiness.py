@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.migration.readiness import (
     render_document,
     to_document,
 )
-from airflow_provider_kmigrate.core.migration.rollback import decide_roll_back, decide_rolled_back
+from airflow_provider_kmigrate.core.migration.rollback import decide_roll_back, decide_rolled_back, plan
 from airflow_provider_kmigrate.core.monitoring.gauges import readiness_gauges
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from tests.core.back_views import handover_decision

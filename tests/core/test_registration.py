@@ -18,12 +18,12 @@ from airflow_provider_kmigrate.core.member.registration import (
     Unreadable,
     consumer_id,
     consumer_of,
+    encode_offset,
     parse_mode,
     read_offset,
     read_progress,
     read_registration,
     thread_id,
-    write_offset,
     write_progress,
     write_registration,
 )
@@ -121,7 +121,7 @@ def test_whatever_is_not_exactly_kafka_is_zookeeper_mode(data: bytes | None) -> 
 )
 def test_offsets(data: bytes, offset: int) -> None:
     assert read_offset(data) == offset
-    assert read_offset(write_offset(offset)) == offset
+    assert read_offset(encode_offset(offset)) == offset
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     node = next(node for node in loads(FILE).nodes() if (node.role, node.id) == (NodeRole.BROKER, 1))
     store = BackupStore(tmp_path / "kept" / "backup", "prod", ID)
     store.keep_original(node, ORIGINAL)
-    store.keep_version("3.9-IV0")
+    store.keep_metadata_version("3.9-IV0")
     return tmp_path
 
 

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.node.command import main
 from airflow_provider_kmigrate.node.inventory import render_inventory
 from tests.kit import ssh_machines
 from tests.kit.ssh_machines import USER, SshMachines
+from tests.waiting import wait_until
 
 NUMBER, LIMIT_S = 12, 60
 pytestmark = [pytest.mark.slow(seconds=90), pytest.mark.skipif(bool(ssh_machines.missing()), reason=ssh_machines.missing())]
@@ -148,9 +149,7 @@ def test_a_machine_with_another_host_key_is_named_and_nothing_is_written_anywher
     host, before = known.machines.addresses[-1], known.known_hosts.read_text()
     known.machines.change_host_key(host)
     known.prints.write_text(known.prints.read_text() + f"{host} {known.machines.fingerprint(host)}\n")
-    deadline = time.monotonic() + 20
-    while known("known-hosts", "--fingerprints", str(known.prints)) == 0 and time.monotonic() < deadline:
-        time.sleep(0.5)
+    wait_until(lambda: known("known-hosts", "--fingerprints", str(known.prints)) != 0, "the other host key is refused", 20.0)
     assert f"FAIL  {host}: its key CHANGED: ssh-ed25519" in capsys.readouterr().out
     assert known.known_hosts.read_text() == before
     assert known("install", "--yes", "--login", "kafka", "--storage-tool", "/bin/true") == 1

@@ -288,8 +288,9 @@ class TestTheWriter:
             status.offer(headline, lambda: document)
         assert tries == [STATUS] * 2
 
-    def test_a_document_that_cannot_be_made_ends_no_task(self) -> None:
+    def test_a_document_that_cannot_be_made_ends_no_task(self, caplog: pytest.LogCaptureFixture) -> None:
         StatusXCom(None).offer("a", lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+        assert "The status for operators could not be made: ZeroDivisionError" in caplog.text
 
 
 def test_only_the_pages_read_the_xcom() -> None:

@@ -239,7 +239,7 @@ def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., t
         kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
         for node in sim.cluster.spec.brokers:
             kept.keep_original(node, context.backup.read_original(node))
-        kept.keep_version("3.9-IV0")
+        kept.keep_metadata_version("3.9-IV0")
         return sim, folder.dags_of(sim.path.parent)["kmigrate_rollback__sim"]
 
     return make

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.provider.rollback_dag import DAG_ID as ROLLBACK_ID
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.phases import all_kraft
 from tests.steps.sim import SimCluster
+from tests.waiting import wait_until
 
 RunDag = Callable[..., Any]
 GROUP = {"name": "billing", "switch": "restart {instance} {kind}", "instances": [{"name": "app-0"}]}
@@ -69,10 +69,7 @@ def site(api: TestClient) -> Iterator[Site]:
     server = uvicorn.Server(uvicorn.Config(api.app, log_level="warning", lifespan="off"))
     thread = Thread(target=server.run, args=([listener],))
     thread.start()
-    deadline = time.monotonic() + 60
-    while not server.started:
-        assert time.monotonic() < deadline, "the API server did not start within 60 s"
-        time.sleep(0.05)
+    wait_until(lambda: server.started, "the API server starts")
     yield Site(api.app, f"http://127.0.0.77:{listener.getsockname()[1]}")
     server.should_exit = True
     thread.join(30)

@@ -23,6 +23,7 @@ from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_readable
 from tests.pages.statuses import make_document
 from tests.provider.airflow_tasks import token_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.slow(seconds=60)]
 DAG_ID = "kmigrate_watch__sim"
@@ -47,10 +48,7 @@ def site(airflow_db: None, airflow_home: Path) -> Iterator[Site]:
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = Thread(target=server.run, args=([listener],))
     thread.start()
-    deadline = time.monotonic() + 60
-    while not server.started:
-        assert time.monotonic() < deadline, "the API server did not start within 60 s"
-        time.sleep(0.05)
+    wait_until(lambda: server.started, "the API server starts")
     yield Site(app, f"http://127.0.0.78:{listener.getsockname()[1]}")
     server.should_exit = True
     thread.join(30)

@@ -31,7 +31,7 @@ def edit_original(sim: Rehearsal) -> None:
 
 
 def change_version(sim: Rehearsal) -> None:
-    BackupStore(state_folder() / "backup", "sim", CLUSTER_ID).keep_version("3.8-IV0")
+    BackupStore(state_folder() / "backup", "sim", CLUSTER_ID).keep_metadata_version("3.8-IV0")
 
 
 DRIFTS: dict[str, tuple[Callable[[Rehearsal], None], str]] = {
@@ -61,7 +61,7 @@ def sim(rehearse: Callable[..., Rehearsal]) -> Rehearsal:
     """A cluster whose backup is there."""
     made = rehearse()
     kept = BackupStore(state_folder() / "backup", "sim", CLUSTER_ID)
-    kept.keep_version("3.9-IV0")
+    kept.keep_metadata_version("3.9-IV0")
     for node in made.cluster.spec.brokers:
         kept.keep_original(node, made.cluster.nodes[NodeRole.BROKER, node.id].text)
     return made

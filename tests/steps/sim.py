@@ -576,7 +576,7 @@ class SimCluster:
         if not store.folder.exists():
             for node in self.spec.brokers:
                 store.keep_original(node, original_of(node.id))
-            store.keep_version("3.9-IV0")
+            store.keep_metadata_version("3.9-IV0")
         self.token += 1
         parts = (
             self.spec,

@@ -37,10 +37,10 @@ from airflow_provider_kmigrate.core.member.registration import (
     Mode,
     Registration,
     Unreadable,
+    encode_offset,
     is_number,
     read_offset,
     read_registration,
-    write_offset,
     write_progress,
     write_registration,
 )
@@ -441,9 +441,9 @@ class GroupZnodes:
     def _write_if_unchanged(self, topic_partition: TopicPartition, offset: int) -> bool:
         path, version = self.paths.offset(topic_partition), self._versions.get(topic_partition)
         if version is None:
-            new = 0 if self._zk.create(path, write_offset(offset)) else None
+            new = 0 if self._zk.create(path, encode_offset(offset)) else None
         else:
-            new = self._zk.write(path, write_offset(offset), version)
+            new = self._zk.write(path, encode_offset(offset), version)
         if new is None:
             return False
         self._versions[topic_partition], self._written[topic_partition] = new, offset

@@ -247,7 +247,7 @@ def read_offset(data: bytes | None) -> int | Unreadable:
     return int(text)
 
 
-def write_offset(offset: int) -> bytes:
+def encode_offset(offset: int) -> bytes:
     """The bytes of an offset znode: decimal, as the ZooKeeper consumer writes it."""
     return str(offset).encode()
 

@@ -1,8 +1,8 @@
 """The evidence of a migration as one archive that verifies offline: which file has which hash, and what is wrong with an archive.
 
-The archive is a ZIP file without compression, in one form only: the same files are the same bytes, whoever packs them. So one changed byte
+The archive is a ZIP file without compression, in one form only: the same files are the same bytes, independent of the machine that packs them. So one changed byte
 anywhere is found, in the archive's own tables too. `manifest.json` has the SHA-256 of each file; `signature.json` the HMAC-SHA256 of the manifest by
-a key. Without a key the archive shows accidents only: whoever changes a file can write a new manifest.
+a key. Without a key the archive shows accidents only: an attacker who changes a file can write a new manifest.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _hash(content: bytes) -> str:
 
 
 def _why_bad_path(path: str) -> str:
-    """Why a path may not be in an archive; empty if it may: it must stay below the folder into which somebody unpacks it."""
+    """Why a path may not be in an archive; empty if it may: it must stay below the folder into which it is unpacked."""
     parts = PurePosixPath(path).parts
     if not path or path.startswith("/") or ".." in parts or "\\" in path or ":" in path:
         return "its path leads outside"
@@ -212,7 +212,7 @@ def _check_signature(members: Mapping[str, bytes], *, signed: bool, key: bytes) 
 
 def _list_notes(manifest: Mapping[str, Any], key: bytes) -> Iterator[str]:
     if not manifest["signed"]:
-        yield "It is not signed: this shows that nothing was changed by accident. Whoever means to change it can write a new manifest."
+        yield "It is not signed: this shows that nothing was changed by accident. An attacker who changes it can write a new manifest."
     elif not key:
         yield "It is signed, and its signature was not checked: name the key with --key."
 
@@ -274,7 +274,7 @@ def render_index(
     )
     left_out = "".join(f"<li>{escape_html(text)}</li>" for text in about.left_out)
     proof = (
-        "It is signed with a key file: whoever has the key can check that nothing was changed."
+        "It is signed with a key file: everyone with the key can check that nothing was changed."
         if signed
         else "It is not signed: it shows accidental changes only."
     )

@@ -51,7 +51,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     file_findings,
     unknown,
     warns,
-    zookeeper_files,
+    zookeeper_broker_files,
 )
 from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
@@ -133,7 +133,7 @@ class Rendered:
 
 def render_future_keys(view: ClusterView, facts: PreflightFacts) -> Rendered | None:
     """The future keys; None if the file that controllers inherit from is not a ZooKeeper-mode broker's, or was not read."""
-    files, spec = zookeeper_files(view), facts.spec
+    files, spec = zookeeper_broker_files(view), facts.spec
     source = files.get(spec.brokers[0].id)
     if source is None or not spec.controllers:
         return None
@@ -213,7 +213,7 @@ def _check_logins(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
 
 
 def _refusal_of_own_login(future: Rendered, mechanism: str | None) -> str:
-    """Why controllers would refuse kmigrate's own login, which nobody could correct once they are formatted; empty if they take it."""
+    """Why controllers would refuse kmigrate's own login, which cannot be corrected once they are formatted; empty if they take it."""
     enabled = read_listener_setting(future.controllers, future.listener, "sasl.enabled.mechanisms") or "GSSAPI"
     text = f"kmigrate's own login at the controllers' listener is {mechanism}"
     if mechanism is None or find_references(enabled):
@@ -288,7 +288,7 @@ def _check_unknown_keys(view: ClusterView, facts: PreflightFacts) -> Iterator[Pr
     if future and list_foreign_classes(future.controllers):
         reported |= set(_list_keys_left_behind(future))
     unknown_keys: dict[str, list[int]] = {}
-    for broker, file in zookeeper_files(view).items():
+    for broker, file in zookeeper_broker_files(view).items():
         for key in find_unknown_keys(file):
             unknown_keys.setdefault(key, []).append(broker)
     listed = [
@@ -386,7 +386,7 @@ def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterat
     tries the next.
     """
     first_broker = facts.spec.brokers[0]
-    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_broker_files(view).items()}
     connect = connects.get(first_broker.id, "")
     servers = list_servers(connect)
     if not any(map(is_local_server, servers)):
@@ -415,7 +415,7 @@ def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterat
 
 def _check_chroots(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """A chroot after every server: ZooKeeper's client takes all behind the first slash for the path."""
-    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_broker_files(view).items()}
     if misplaced_chroots := [
         f"broker {broker} {connect}"
         for broker, connect in connects.items()

@@ -147,7 +147,7 @@ def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
     return {broker: config for broker, config in sorted(facts.configs.items()) if config is not None and not is_kraft(config)}
 
 
-def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
+def zookeeper_broker_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
     """The properties files of brokers that are not rendered for KRaft yet, by id: what controllers inherit from."""
     files = {broker.id: broker.files.properties for broker in view.brokers.values()}
     stages = {FileStage.ZOOKEEPER, FileStage.MIGRATION}

@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     format_broker_values,
     unknown,
     warns,
+    zookeeper_broker_files,
     zookeeper_configs,
-    zookeeper_files,
 )
 from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
@@ -32,7 +32,7 @@ _USUAL_SOAK = 14 * _DAY  # Kafka's documentation: "a week or two"
 def _check_room(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """A broker in KRaft mode keeps the cluster's metadata on a disk, and halts if that is full."""
     rooms: dict[str, int] = {}
-    for broker, file in zookeeper_files(view).items():
+    for broker, file in zookeeper_broker_files(view).items():
         log_dir = _metadata_dir(file, facts.environment.log_dirs.get(broker) or ())
         if log_dir is not None and log_dir.usable_bytes is not None and log_dir.usable_bytes < _USUAL:
             rooms[f"{log_dir.path} of broker {broker} {log_dir.usable_bytes // _MIB} MiB"] = log_dir.usable_bytes
@@ -91,7 +91,7 @@ def _check_addresses(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
 
 
 def _check_clean_stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    sources = [*zookeeper_configs(facts).items(), *zookeeper_files(view).items()]
+    sources = [*zookeeper_configs(facts).items(), *zookeeper_broker_files(view).items()]
     if off := sorted({broker for broker, keys in sources if (read_setting(keys, _CLEAN) or "true").strip().lower() == "false"}):
         yield warns("W29", f"{_CLEAN}=false of {'broker' if len(off) == 1 else 'brokers'} {join_ids(off)}")
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     blockers_from_reasons,
     blocks,
     warns,
-    zookeeper_files,
+    zookeeper_broker_files,
 )
 from airflow_provider_kmigrate.core.shared.text import summarize
 
@@ -37,7 +37,7 @@ _VERIFYING = frozenset({"https", "ldaps"})  # as Java knows them; with an empty 
 
 
 def _check_controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    spec, files = facts.spec, zookeeper_files(view)
+    spec, files = facts.spec, zookeeper_broker_files(view)
     security_by_broker = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
     # Its own name: no file says anything of it. PLAINTEXT: the cluster file cannot protect it less, and is what is rendered.
     expected_protocols = {spec.controller_listener, spec.controller_security, "PLAINTEXT"}
@@ -56,7 +56,7 @@ def _check_controllers_listener(view: ClusterView, facts: PreflightFacts) -> Ite
 
 def _check_brokers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """What brokers have now; the migration does not change it."""
-    files = zookeeper_files(view)
+    files = zookeeper_broker_files(view)
     if any_name := [f"broker {broker}" for broker, keys in files.items() if not _verifies_brokers(keys)]:
         yield warns("B9f", f"brokers do not verify each other's host names ({_ALGORITHM}): {summarize(any_name)}")
     if any_name := [f"broker {broker}" for broker, keys in files.items() if not _verifies_zookeeper(keys)]:

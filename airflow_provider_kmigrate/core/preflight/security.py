@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     unknown,
     values_by_broker,
     warns,
+    zookeeper_broker_files,
     zookeeper_configs,
-    zookeeper_files,
 )
 from airflow_provider_kmigrate.core.shared.text import summarize
 
@@ -76,7 +76,7 @@ def _check_rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[Pre
 
     A server may have several names and addresses, so different ones under the same chroot prove nothing.
     """
-    for broker, keys in zookeeper_files(view).items():
+    for broker, keys in zookeeper_broker_files(view).items():
         rules, own = read_setting(keys, _RULES), read_setting(keys, "zookeeper.connect") or ""
         if rules is None or read_setting(keys, AUTHORIZER) not in AUTHORIZERS or rules == own:
             continue
@@ -121,7 +121,7 @@ def _check_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {summarize(tree.scram_users)}")
     if tree.tokens and lowest < feature_level(_TOKENS):
         yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
-    keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
+    keyless = [broker for broker, keys in zookeeper_broker_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
         yield blocks(
             "B9a",
@@ -134,7 +134,7 @@ def _token_key(keys: Mapping[str, str]) -> str | None:
 
 
 def _check_zookeeper_access(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    files = zookeeper_files(view)
+    files = zookeeper_broker_files(view)
     keys = sorted({key for properties in files.values() for key in properties if _TOWARDS_ZOOKEEPER.fullmatch(key)})
     differ = [key for key in keys if len({properties.get(key) for properties in files.values()}) > 1]
     if differ:
@@ -178,7 +178,7 @@ def _check_passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
     ]
     if not dynamic_passwords:
         return
-    files = zookeeper_files(view)
+    files = zookeeper_broker_files(view)
     encoder_secrets = {broker: read_setting(keys, _ENCODER) for broker, keys in files.items()}
     missing = [broker for broker, value in encoder_secrets.items() if value is None]
     stated = read_setting(facts.spec.controller_properties, _ENCODER) is not None
@@ -205,7 +205,7 @@ def _check_principal_builders(_: ClusterView, facts: PreflightFacts) -> Iterator
 
 def _check_super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
-    for broker, keys in zookeeper_files(view).items():
+    for broker, keys in zookeeper_broker_files(view).items():
         open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
         if read_setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
             continue

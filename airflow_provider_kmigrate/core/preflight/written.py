@@ -39,8 +39,8 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     has_migration_begun,
     unknown,
     warns,
+    zookeeper_broker_files,
     zookeeper_configs,
-    zookeeper_files,
 )
 from airflow_provider_kmigrate.core.shared.text import summarize
 
@@ -159,7 +159,7 @@ def _check_agreement(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
     differing_keys = ["inter.broker.listener.name"] if len(listeners) > 1 else []
     secured = any(security_of(config, inter_broker_listener(config)).startswith("SASL") for config in configs.values())
     differing_keys += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_distinct_values(configs, key)) > 1]
-    files = [file for file in zookeeper_files(view).values() if read_setting(file, AUTHORIZER)]
+    files = [file for file in zookeeper_broker_files(view).values() if read_setting(file, AUTHORIZER)]
     differing_keys += [
         key
         for key, default in _SAME_IN_FILES.items()
@@ -191,7 +191,7 @@ def _check_dynamic_listeners(view: ClusterView, facts: PreflightFacts) -> Iterat
     """
     dynamic_only, unreported = list[str](), list[str]()
     for entity, keys in sorted(facts.broker_settings.items()):
-        concerned = {broker: file for broker, file in zookeeper_files(view).items() if entity in {DEFAULT, str(broker)}}
+        concerned = {broker: file for broker, file in zookeeper_broker_files(view).items() if entity in {DEFAULT, str(broker)}}
         for broker, file in concerned.items():
             missing = [
                 key for key in keys if must_be_static(key) and not _file_suffices(file, key, facts.configs.get(broker) or {})
@@ -225,7 +225,7 @@ def _check_dynamic_thread_pools(view: ClusterView, facts: PreflightFacts) -> Ite
     A ZooKeeper-mode broker reads dynamic settings before its pools exist, and takes any number.
     """
     refused = list[str]()
-    for broker, file in zookeeper_files(view).items():
+    for broker, file in zookeeper_broker_files(view).items():
         for key in sorted(_dynamic_keys(facts, broker)):
             dynamic_count = _read_count((facts.configs.get(broker) or {}).get(key))
             static_count = _read_static_count(file, key)
@@ -414,7 +414,7 @@ def _dynamic_keys(facts: PreflightFacts, broker: int) -> set[str]:
 
 
 def _comparable_files(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
-    files = zookeeper_files(view)
+    files = zookeeper_broker_files(view)
     return {broker: keys for broker, keys in files.items() if stage_of(keys) is stage_of(facts.configs.get(broker) or {})}
 
 

@@ -320,7 +320,7 @@ means: ZooKeeper keeps offsets for ever. Kafka removes those of a group without 
 meanwhile: Yes: nothing was changed.
 do: Does its application still run, such as once a month? Start its new version soon after the copy; or raise `offsets.retention.minutes` on all brokers first.
 do: `kmigrate groups copy-offsets --to kafka --expiring` copies all the same.
-do: If nobody knows the group, leave it: its znodes harm nothing.
+do: If no team knows the group, leave it: its znodes harm nothing.
 never: Copy, and rely on the offsets weeks later: `auto.offset.reset` would decide where it starts.
 source: Kafka 3.9: GroupMetadata.removeExpiredOffsets (KIP-211)
 ask: Let kmigrate's user DESCRIBE_CONFIGS the cluster, or read `offsets.retention.minutes` with kafka-configs.sh.
