@@ -46,7 +46,7 @@ def list_metadata_room(view: ClusterView, facts: PreflightFacts) -> dict[str, in
     """Broker's name -> the free bytes of the disk that its metadata log will be on; without brokers of which they are not known."""
     rooms = {
         broker: _metadata_dir(file, facts.environment.log_dirs.get(broker) or ())
-        for broker, file in zookeeper_files(view).items()
+        for broker, file in zookeeper_broker_files(view).items()
     }
     return {f"broker {broker}": room.usable_bytes for broker, room in rooms.items() if room and room.usable_bytes is not None}
 
