@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     has_migration_begun,
     unknown,
     warns,
-    zookeeper_files,
+    zookeeper_broker_files,
 )
 from airflow_provider_kmigrate.core.shared.text import join_ids
 
@@ -76,7 +76,7 @@ def _find_lacking(view: ClusterView, facts: PreflightFacts, controller: NodeSpec
     files = (
         (observed.files.properties or {}) if observed else {},
         facts.spec.controller_properties,
-        *zookeeper_files(view).values(),
+        *zookeeper_broker_files(view).values(),
     )
     return tuple(
         sorted(
