@@ -20,19 +20,15 @@ from airflow_provider_kmigrate.commands.reading import open_context
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf, describe_drift, render_document
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
-from airflow_provider_kmigrate.steps import clean_up, groups, prepare, rollback
+from airflow_provider_kmigrate.steps import clean_up, expansion, groups, prepare, rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 
-
-def _plan_migration(context: StepContext) -> dict[str, Any]:
-    return prepare.plan_from_here(context, prepare.observe_preflight(context))
-
-
-_MAKERS: Final[Mapping[str, Callable[[StepContext], dict[str, Any]]]] = {
-    PlanOf.MIGRATION: _plan_migration,
-    PlanOf.ROLLBACK: rollback.plan_from_here,
-    PlanOf.GROUPS: lambda context: groups.plan_from_here(context, sorted(context.spec.groups, key=lambda group: group.wave)),
-    PlanOf.CLEAN_UP: clean_up.plan_from_here,
+_MAKERS: Final[Mapping[str, Callable[[StepContext, argparse.Namespace], dict[str, Any]]]] = {
+    PlanOf.MIGRATION: lambda context, _: prepare.plan_from_here(context, prepare.observe_preflight(context)),
+    PlanOf.ROLLBACK: lambda context, _: rollback.plan_from_here(context),
+    PlanOf.GROUPS: lambda context, _: groups.plan_from_here(context, sorted(context.spec.groups, key=lambda group: group.wave)),
+    PlanOf.EXPANSION: lambda context, options: expansion.plan_from_here(context, options.partitions, undo=options.undo),
+    PlanOf.CLEAN_UP: lambda context, _: clean_up.plan_from_here(context),
 }
 
 
@@ -43,15 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--of", choices=[str(of) for of in PlanOf], default=str(PlanOf.MIGRATION), help="what is planned (default: %(default)s)"
     )
+    parser.add_argument("--partitions", type=int, metavar="N", help="of an expansion: how many the topic will have")
+    parser.add_argument("--undo", action="store_true", help="of an expansion: undo it instead")
     add_connection_arguments(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="Markdown, or one JSON object")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the plan there, as JSON")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="name what differs from the plan that was saved there")
     options = parser.parse_args(argv)
+    if options.of == PlanOf.EXPANSION and options.partitions is None:
+        parser.error("--of expansion needs --partitions")
     try:
         with open_context(options.cluster, options.connections, options.folder) as context:
             try:
-                plan = _MAKERS[options.of](context)
+                plan = _MAKERS[options.of](context, options)
             except Refused as refused:
                 sys.stderr.write(f"{refused}\n")
                 return 1

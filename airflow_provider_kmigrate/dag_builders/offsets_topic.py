@@ -9,7 +9,14 @@ from airflow.sdk import DAG, Param
 
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.plan import EXPANSION, SINGLE, StepRow
-from airflow_provider_kmigrate.dag_builders.chaining import ASKED_WITH_PLAN, RETRIED, approval_param, chain_plan, cluster_dag
+from airflow_provider_kmigrate.dag_builders.chaining import (
+    ASKED_WITH_PLAN,
+    RETRIED,
+    approval_param,
+    chain_plan,
+    cluster_dag,
+    plan_param,
+)
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 from airflow_provider_kmigrate.operators.approval import ApproveExpansionOperator, approval_arguments
 from airflow_provider_kmigrate.operators.migration import RepairOffsetsOperator
@@ -80,7 +87,7 @@ def build(spec: ClusterSpec) -> DAG:
 
 
 def _step_arguments(step: StepRow, _node: int | None) -> dict[str, Any]:
-    return {"retries": 0} if step is EXPANSION[0] else {}
+    return {"retries": 0, "plan": "{{ params.plan or '' }}"} if step is EXPANSION[0] else {}
 
 
 def _expansion_params(spec: ClusterSpec) -> dict[str, Param]:
@@ -99,5 +106,6 @@ def _expansion_params(spec: ClusterSpec) -> dict[str, Param]:
             description="Import the offsets under the old count again. Only before the first broker has restarted; with the `partitions` of the "
             "run that is undone.",
         ),
+        "plan": plan_param("expansion"),
         "approve_expansion": approval_param(spec, "Approve it beforehand", ASKED_WITH_PLAN),
     }

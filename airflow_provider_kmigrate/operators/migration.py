@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import (
     find_node,
     find_postponing_row,
+    parse_expansion_terms,
     parse_rollback_terms,
     reason_to_postpone,
     run_plan,
@@ -464,20 +465,27 @@ class RollbackOperator(ClusterOperator):
         return run_rollback(step_context, {"skip_failover": not self.failover, "accept_loss": self.accept_loss})
 
 
-class ExpansionPlanOperator(StepOperator):
-    """Check whether `__consumer_offsets` may be expanded, and list what would be done; changes nothing. Returns a document with counts, groups and steps.
+class ExpansionPlanOperator(PlanOperator):
+    """Check whether `__consumer_offsets` may be expanded, and plan what would be done; changes nothing. Returns the plan (`core.offsets_topic.expansion_plan`).
 
     Refused with names and the way on if not; also if another run owns the cluster. The run's params are those of `ExpandOffsetsTopicOperator`.
 
     :param cluster_file: path of the cluster file. (templated)
+    :param plan: fingerprint of the plan that was reviewed; another plan is refused (H16). Empty: any. (templated)
     """
 
-    kind = "expansion plan"
-    ui_color = _OBSERVING
+    access = Access.ASK
 
     def build_arguments(self, context: Context) -> dict[str, Any]:
         """The run's terms."""
         return _read_terms(context)
+
+    def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
+        """Plan the expansion, or its undo."""
+        from airflow_provider_kmigrate.steps.expansion import plan_from_here
+
+        target, undo = parse_expansion_terms(arguments)
+        return self.keep_plan(step_context, plan_from_here(step_context, target, undo=undo))
 
 
 class ExpandOffsetsTopicOperator(ClusterOperator):

@@ -104,6 +104,11 @@ def parse_left_brokers(spec: ClusterSpec, arguments: Arguments) -> frozenset[int
     return numbers
 
 
+def parse_expansion_terms(arguments: Arguments) -> tuple[int, bool]:
+    """The partitions of an expansion, and whether it is undone. Raises `Refused` (F09) for what is no number."""
+    return _parse_whole_number("partitions", arguments.get("partitions")), bool(arguments.get("undo"))
+
+
 def _parse_instance(spec: ClusterSpec, arguments: Arguments) -> str:
     group = find_group(spec, arguments.get("group"))
     names = {instance.name: instance.name for instance in group.instances}

@@ -14,14 +14,16 @@ from airflow_provider_kmigrate.core.migration.broker_restart import BrokerRestar
 from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, group_by_coordinator
 from airflow_provider_kmigrate.core.offsets_topic import expansion, offsets_repair
 from airflow_provider_kmigrate.core.offsets_topic.expansion import Export, parse_export
+from airflow_provider_kmigrate.core.offsets_topic.expansion_plan import plan_expansion
 from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_counts, note_expansion, set_in_original
 from airflow_provider_kmigrate.steps.offsets_repair import commit_at_coordinators
+from airflow_provider_kmigrate.steps.plan_binding import read_plan_facts
 from airflow_provider_kmigrate.steps.prepare import save_all
-from airflow_provider_kmigrate.steps.run import Step, StepContext
+from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import EndOfRoll
 
 _HOSTED = Fields.COORDINATORS | Fields.HOSTED_GROUPS  # what a restart needs of each broker's groups
@@ -35,8 +37,9 @@ class PlanExpansion(Step):
     """Check whether the topic may be expanded, and describe what would be done; changes nothing."""
 
     name = "expansion plan"
-    fields = expansion.PLANNED
+    fields = expansion.PLANNED | Fields.NODES
     interval = 1.0
+    planned: tuple[Expansion, ClusterView]  # once it is decided
 
     def __init__(self, target: int, undo: bool) -> None:
         self._target, self._undo = target, undo
@@ -52,8 +55,17 @@ class PlanExpansion(Step):
             return Refuse(planned.reasons)
         if isinstance(planned, Wait | Refuse):
             return planned
-        document = expansion.to_document(view, planned, undo=self._undo)
-        return Done(expansion.render_document(document), document)
+        self.planned = planned, view
+        steps, consequences = expansion.describe_expansion(view, planned, undo=self._undo)
+        return Done("\n".join((*steps, *consequences)))
+
+
+def plan_from_here(context: StepContext, target: int, *, undo: bool = False) -> dict[str, Any]:
+    """The plan of an expansion to `target` partitions, or of its undo. Raises as `PlanExpansion` refuses."""
+    step = PlanExpansion(target, undo)
+    run_step(step, context)
+    planned, view = step.planned
+    return plan_expansion(read_plan_facts(context, view), planned, undo=undo)
 
 
 class _ExpansionStep(Step):

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_provider_kmigrate.core.migration import plan_document, readiness
-from airflow_provider_kmigrate.core.offsets_topic import expansion
 from airflow_provider_kmigrate.core.shared.text import code_span
 
 _RENDERERS: Mapping[tuple[str, int], Callable[[Mapping[str, Any]], str]] = {
-    **{(room.DOCUMENT_KIND, 1): room.render_document for room in (expansion, readiness)},
+    (readiness.DOCUMENT_KIND, 1): readiness.render_document,
     (plan_document.DOCUMENT_KIND, plan_document.VERSION): plan_document.render_request,
 }
 

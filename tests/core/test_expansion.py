@@ -75,7 +75,8 @@ def plan_of(view: ClusterView, target: int) -> Expansion:
 
 
 def described(view: ClusterView, target: int) -> str:
-    return expansion.render_document(expansion.to_document(view, plan_of(view, target), undo=False))
+    steps, consequences = expansion.describe_expansion(view, plan_of(view, target), undo=False)
+    return "\n".join((*steps, *consequences))
 
 
 @settings(max_examples=100, deadline=None)

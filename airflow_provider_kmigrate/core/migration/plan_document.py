@@ -41,6 +41,7 @@ class PlanOf(StrEnum):
     MIGRATION = "migration"
     ROLLBACK = "rollback"
     GROUPS = "groups"
+    EXPANSION = "expansion"
     CLEAN_UP = "clean-up"
 
 
@@ -48,6 +49,7 @@ TITLES: Final[Mapping[str, str]] = {
     PlanOf.MIGRATION: "ZooKeeper to KRaft",
     PlanOf.ROLLBACK: "back to ZooKeeper",
     PlanOf.GROUPS: "consumer groups",
+    PlanOf.EXPANSION: "more partitions for __consumer_offsets",
     PlanOf.CLEAN_UP: "clean up",
 }
 

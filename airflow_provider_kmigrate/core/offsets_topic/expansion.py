@@ -22,7 +22,7 @@ remove partitions. The state of a step is read from the topic, the brokers' answ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,49 +179,25 @@ def _too_late_reason(brokers: str) -> Reason:
     return Reason("K83", f"{brokers} use the new count: this can only be completed now, not undone.")
 
 
-DOCUMENT_KIND = "expansion plan"
-
-
-def to_document(view: ClusterView, expansion: Expansion, *, undo: bool) -> dict[str, Any]:
-    """What an expansion does, or its undo, as JSON values: counts of partitions, the groups that move, and the steps."""
-    head = {"kind": DOCUMENT_KIND, "version": 1, "undo": undo, "old": sorted(expansion.old), "new": expansion.new}
+def describe_expansion(view: ClusterView, expansion: Expansion, *, undo: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an expansion does, or its undo: the steps in words; and what it means for groups, or what an undo leaves."""
     if undo:
-        return {
-            **head,
-            "steps": _describe_undo_steps(_format_counts(expansion.old)),
-            "note": _describe_leftovers(view, expansion),
-        }
-    group_names = moving_groups(view, expansion)
+        return tuple(_describe_undo_steps(_format_counts(expansion.old))), (_describe_leftovers(view, expansion),)
+    group_names, new = moving_groups(view, expansion), expansion.new
     staying = {*(view.coordinators.groups if view.coordinators else ())} - {*group_names}
-    return {
-        **head,
-        "begun": expansion == _noted_expansion(view),
-        "moving": list(group_names),
-        "members": dict(moving_groups_with_members(view, expansion)),
-        "staying": len(staying),
-        "steps": _describe_steps(view, expansion),
-    }
-
-
-def render_document(document: Mapping[str, Any]) -> str:
-    """A plan of `to_document` as Markdown, for the administrator who approves it."""
-    steps = "\n".join(_number_lines(document["steps"]))
-    if document["undo"]:
-        return f"{steps}\n\n{document['note']}"
-    old, new, group_names = _format_counts(document["old"]), document["new"], document["moving"]
-    multiple = all(new % count == 0 for count in document["old"])
-    members_text = summarize((f"{code_span(group)} ({many})" for group, many in document["members"].items()), 200)
-    paragraphs = (
-        "An earlier run has begun this; each step does what is left." if document["begun"] else "",
+    old, multiple = _format_counts(expansion.old), all(new % count == 0 for count in expansion.old)
+    members = dict(moving_groups_with_members(view, expansion))
+    members_text = summarize((f"{code_span(group)} ({many})" for group, many in members.items()), 200)
+    has_begun = expansion == _noted_expansion(view)
+    consequences = (
+        "An earlier run has begun this; each step does what is left." if has_begun else "",
         f"`{OFFSETS.name}` goes from {old} to {new} partitions."
         + ("" if multiple else f" {new} is no multiple of {old}: a multiple would move fewer."),
         f"**{len(group_names)} groups move and must stop now**, until their offsets are imported: {summarize(map(code_span, group_names), 200)}."
         + (f" With members now: {members_text}." if members_text else "")
-        + f" {document['staying']} groups stay in their partitions and are not touched.",
-        steps,
-        "Until step 5 this can be undone (`undo`). From the first restart on it can only be completed.",
+        + f" {len(staying)} groups stay in their partitions and are not touched.",
     )
-    return "\n\n".join(filter(None, paragraphs))
+    return tuple(_describe_steps(view, expansion)), tuple(filter(None, consequences))
 
 
 def _describe_steps(view: ClusterView, expansion: Expansion) -> list[str]:
@@ -262,10 +238,6 @@ def _describe_leftovers(view: ClusterView, expansion: Expansion) -> str:
         f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_format_counts(expansion.old)} until one "
         "restarts (K01): restart none before this expansion is run again."
     )
-
-
-def _number_lines(lines: Sequence[str]) -> Iterator[str]:
-    return (f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
 def _format_counts(counts: Collection[int]) -> str:

@@ -1,0 +1,85 @@
+"""What an expansion of `__consumer_offsets`, or its undo, would do, in the one form of every plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_kmigrate.core.cluster_state.model import Expansion, PropertyChange
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
+from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, StepRow, list_step_tasks, split_into_stages
+from airflow_provider_kmigrate.core.migration.plan_document import PlannedStage, PlannedTask, PlanOf, PlanParts, SpaceNeed
+from airflow_provider_kmigrate.core.migration.plan_facts import (
+    PlanFacts,
+    build_plan,
+    describe_approval,
+    first_sentence,
+    hash_inputs,
+    restart_time,
+)
+from airflow_provider_kmigrate.core.migration.roll import why_broker_restarts_last
+from airflow_provider_kmigrate.core.offsets_topic.expansion import describe_expansion
+
+
+def plan_expansion(facts: PlanFacts, expansion: Expansion, *, undo: bool) -> dict[str, Any]:
+    """The plan as JSON values."""
+    steps, consequences = describe_expansion(facts.view, expansion, undo=undo)
+    files = {node.name: facts.view.broker(node.id).files for node in facts.spec.brokers}
+    parts = PlanParts(
+        PlanOf.EXPANSION,
+        tuple(_plan_stage(facts, name, rows, expansion, undo=undo) for name, rows in split_into_stages(EXPANSION)),
+        {**hash_inputs(facts), "the number of partitions": f"{expansion.new}{', undone' * undo}"},
+        describe_approval(facts.spec),
+        "Until the first broker restarts it can be undone (`undo`). From the first restart on it can only be completed.",
+        "" if undo else f"restart.broker_{facts.spec.brokers[0].id}",
+        steps=steps,
+        consequences=consequences,
+        uncounted=("the time until people have stopped the groups that move, and have started them again",),
+        stalls=("the groups that move consume nothing from `moving_groups` until `progress`",),
+        space=()
+        if undo
+        else tuple(
+            SpaceNeed(
+                name,
+                "the properties file and a copy of the former one; new partitions are empty",
+                readiness.SPACE_NEEDED,
+                of.free,
+            )
+            for name, of in files.items()
+        ),
+        not_compared=(
+            "records: an expansion touches committed offsets only, and they are compared with brokers and with the log of the topic",
+        ),
+    )
+    return build_plan(facts, parts)
+
+
+def _plan_stage(facts: PlanFacts, name: str, rows: tuple[StepRow, ...], expansion: Expansion, *, undo: bool) -> PlannedStage:
+    tasks = [
+        _plan_task(facts, row, node, expansion, undo=undo)
+        for row in rows
+        for _, _, node in list_step_tasks(facts.spec, row)
+        if node is not None or row.each is None
+    ]
+    return PlannedStage(name, tuple(tasks))
+
+
+def _plan_task(facts: PlanFacts, row: StepRow, node: int | None, expansion: Expansion, *, undo: bool) -> PlannedTask:
+    task = PlannedTask(row.full_id(node), first_sentence(row.doc), is_done=undo and row.skip_if == "undo")
+    if node is None:
+        return task
+    task = replace(task, node=facts.spec.node(NodeRole.BROKER, node).name)
+    keys = facts.view.broker(node).files.properties
+    before, after = None if keys is None else keys.get(OFFSETS.setting), str(expansion.new)
+    if task.is_done or (keys is not None and before == after):
+        return task
+    return replace(
+        task,
+        file=(PropertyChange(OFFSETS.setting, before, after),),
+        last_because=why_broker_restarts_last(facts.view, node),
+        leaders=None if facts.leaders is None else facts.leaders[node],
+        alone=None if facts.alone is None else facts.alone[node],
+        seconds=restart_time(facts),
+    )
