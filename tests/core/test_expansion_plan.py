@@ -38,7 +38,7 @@ def test_each_broker_restarts_once_with_the_new_count() -> None:
     plan = plan_of()
     restarted = {name: task["file"] for name, task in tasks_of(plan).items() if task["node"]}
     assert list(restarted) == [f"restart.broker_{broker}" for broker in range(3)]
-    assert all(file == [{"key": "offsets.topic.num.partitions", "before": None, "after": "4"}] for file in restarted.values())
+    assert all(file == [{"key": "offsets.topic.num.partitions", "before": "50", "after": "4"}] for file in restarted.values())
     assert plan["point_of_no_return"] in restarted
 
 
