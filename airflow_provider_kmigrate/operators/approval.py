@@ -37,6 +37,8 @@ from airflow_provider_kmigrate.core.migration.plan import (
     STAY,
     Access,
 )
+from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.monitoring.gauges import request_gauges
 from airflow_provider_kmigrate.core.shared.text import defuse_markup, printable
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.notifications.messages import ClusterNotifier, make_notifiers
@@ -57,7 +59,7 @@ from airflow_provider_kmigrate.utils.approval import (
 )
 from airflow_provider_kmigrate.utils.dag_runs import state_of, why_no_run_begins, why_paused, why_queued
 from airflow_provider_kmigrate.utils.documents import as_markdown
-from airflow_provider_kmigrate.utils.step_context import FIGURES
+from airflow_provider_kmigrate.utils.step_context import FIGURES, make_gauge_exporter
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is **irreversible**, the point of no return: nothing is
@@ -238,9 +240,11 @@ class _ApproveOperator(HITLOperator):
         earlier, text = self._load_approval(context), approval.hash_text(self.body)
         if earlier and earlier.request not in ("", text):
             raise AirflowFailException(format_reasons((Reason("H06", _STALE),)))
+        self._note_in_journal(context, journal_lines.ASKED, f"{self.subject} Waiting for an answer.")
         self._save_approval(context, Approval(shown, (), self.task_id, text, ASKED))
         self._load_approval(context)  # a record that would not be believed is known before an approver is asked
         self.request_link = find_request_link(self, context)
+        make_gauge_exporter(self.cluster)(request_gauges([time.time()], time.time()))
         return super().execute(context)
 
     def find_prior_approval(self, context: Context, shown: Shown) -> Approval | None:
@@ -325,6 +329,7 @@ class _ApproveOperator(HITLOperator):
         granted_approval = replace(granted_approval, status=GIVEN)
         self._note_in_journal(context, "approval", str(granted_approval), **granted_approval.to_json())
         self._save_approval(context, granted_approval)
+        make_gauge_exporter(self.cluster)(request_gauges([], time.time()))
         return {"chosen_options": [option], "approval": granted_approval.to_json()}
 
     def _read_shown_state(self, context: Context) -> Shown:

@@ -619,6 +619,7 @@ class WatchOperator(ClusterOperator):
         def set_hidden_reasons(reasons: Sequence[Reason]) -> None:
             self._hidden = tuple(reasons)
 
+        self._export_requests(step_context)
         return run_watch(
             step_context,
             partial(_push_readiness, self._ti),
@@ -626,6 +627,19 @@ class WatchOperator(ClusterOperator):
             set_hidden_reasons,
             partial(self.status.offer_assessment, step_context),
         )
+
+    def _export_requests(self, step_context: StepContext) -> None:
+        """Send whether a request for an approval waits for a person; nothing if Airflow does not say."""
+        from airflow_provider_kmigrate.core.monitoring.gauges import request_gauges
+        from airflow_provider_kmigrate.core.monitoring.journal_lines import list_open_requests, parse_lines
+        from airflow_provider_kmigrate.steps.journal import read_journal_lines
+        from airflow_provider_kmigrate.utils.dag_runs import is_asking
+
+        requests = list_open_requests(parse_lines(read_journal_lines(step_context.journals)).lines)
+        asking = [is_asking(self._ti, request.run, request.task) for request in requests]
+        if None not in asking:
+            asked_at = [request.asked_ms / 1000 for request, waits in zip(requests, asking, strict=True) if waits]
+            step_context.export(request_gauges(asked_at, step_context.clock.now()))
 
     def _report_alarms(self, context: Context, reasons: Sequence[Reason]) -> None:
         """Report what has begun and ended. A watch that could not read everything ends no alarm."""

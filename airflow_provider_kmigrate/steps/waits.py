@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.metrics import fetch_gauges
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, NextAction, Reading, Verb, Wait
@@ -34,7 +35,7 @@ from airflow_provider_kmigrate.core.migration.soak import SoakState
 from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.monitoring import journal_lines, watch, witness
 from airflow_provider_kmigrate.core.monitoring.causes import Grouped, errors_behind, reduce_to_causes
-from airflow_provider_kmigrate.core.monitoring.gauges import position_gauges, readiness_gauges
+from airflow_provider_kmigrate.core.monitoring.gauges import build_gauges, group_gauges, position_gauges, readiness_gauges
 from airflow_provider_kmigrate.core.monitoring.watch import ClusterOwner, KnownActs
 from airflow_provider_kmigrate.core.spark import job_risks
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -344,7 +345,8 @@ def assess_readiness(context: StepContext) -> Assessment:
     verdict = readiness.judge_rollback(
         view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=restart_seconds
     )
-    context.export((*position_gauges(view), *readiness_gauges(verdict, now)))
+    figures = (*position_gauges(replace(view, probe=context.probe())), *group_gauges(view.group_progress))
+    context.export((*build_gauges(__version__), *figures, *readiness_gauges(verdict, now)))
     acts = KnownActs(journal_lines.last_act_by_node(spans), now, context.spec.policy.start_timeout)
     return Assessment(view, verdict, acts, changed=depends and (last_verdict is None or last_verdict[0] != verdict.level))
 

@@ -71,3 +71,13 @@ def state_of(ti: Any, run: str) -> str:
         return ti.get_dagrun_state(dag_id=dag_id, run_id=run_id)  # type: ignore[no-any-return]  # equal to a word; its `str` is not one
     except Exception:  # noqa: BLE001 - of whatever kind
         return ""
+
+
+def is_asking(ti: Any, run: str, task: str) -> bool | None:
+    """Whether a task of a run waits for an answer; None: Airflow does not say."""
+    dag_id, _, run_id = run.partition("/")
+    try:
+        states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+    except Exception:  # noqa: BLE001 - of whatever kind
+        return None
+    return states.get(task) in {"awaiting_input", "deferred"}

@@ -239,13 +239,14 @@ def make_gauge_exporter(cluster: str) -> Callable[[Iterable[Gauge]], None]:
     """A function that sends gauges as `kmigrate.<name>` through Airflow's metrics (`[metrics]` of airflow.cfg). It never raises.
 
     The cluster's name is among their tags. A plain StatsD knows no tags and would mix the clusters, so there the values are in a
-    second name: `kmigrate.<name>.<cluster>.<value of the tag>`. Airflow sends its own task metrics in both forms, too.
+    second name: `kmigrate.<name>.<cluster>.<value of the tag>`, dots of a value as underscores. Airflow sends its own task metrics in both forms, too.
     """
 
     def export(gauges: Iterable[Gauge]) -> None:
         try:
             for gauge in gauges:
-                name = ".".join(("kmigrate", gauge.name, cluster, *gauge.tags.values()))
+                parts = (part.replace(".", "_") for part in (cluster, *gauge.tags.values()))
+                name = ".".join(("kmigrate", gauge.name, *parts))
                 send_gauge(f"kmigrate.{gauge.name}", gauge.value, {"cluster": cluster, **gauge.tags}, plain_name=name)
         except Exception as error:  # noqa: BLE001 - of whatever backend: no migration stops for a dashboard
             _log.warning("The metrics of %s were not sent: %s", cluster, error)

@@ -29,6 +29,15 @@ tests:
       - {series: 'kmigrate_dual_write_lag{cluster="slow"}', values: "50x60"}
       - {series: 'kmigrate_readiness{cluster="prod"}', values: "1x60"}
       - {series: 'kmigrate_readiness{cluster="done"}', values: "0x60"}
+      - {series: 'kmigrate_approval_age_seconds{cluster="prod"}', values: "0x10 14300+60x60"}
+      - {series: 'kmigrate_approval_age_seconds{cluster="done"}', values: "0x70"}
+      - {series: 'kmigrate_probe_ack_p95_seconds{cluster="prod"}', values: "0.1x5 1.5x70"}
+      - {series: 'kmigrate_probe_ack_p95_seconds{cluster="slow"}', values: "1x70"}
+      - {series: 'kmigrate_group_lag{cluster="prod", group="grows"}', values: "20000+10x100"}
+      - {series: 'kmigrate_group_lag{cluster="prod", group="steady"}', values: "20000x100"}
+      - {series: 'kmigrate_group_lag{cluster="prod", group="small"}', values: "0+10x100"}
+      - {series: 'kmigrate_build_info{cluster="prod", version="0.1.0"}', values: "1x100"}
+      - {series: 'kmigrate_build_info{cluster="done", version="0.2.0"}', values: "_x10 1x80"}
     alert_rule_test:
       - {alertname: KmigrateForbiddenState, eval_time: 1m, exp_alerts: [{exp_labels: {cluster: split}}]}
       - {alertname: KmigrateBlocked, eval_time: 20m, exp_alerts: []}
@@ -38,6 +47,14 @@ tests:
       - {alertname: KmigrateRollbackNotAssured, eval_time: 24m, exp_alerts: []}
       - {alertname: KmigrateRollbackNotAssured, eval_time: 26m, exp_alerts: [{exp_labels: {cluster: prod}}]}
       - {alertname: KmigrateNotObserved, eval_time: 20m, exp_alerts: []}
+      - {alertname: KmigrateApprovalWaits, eval_time: 12m, exp_alerts: []}
+      - {alertname: KmigrateApprovalWaits, eval_time: 14m, exp_alerts: [{exp_labels: {cluster: prod}}]}
+      - {alertname: KmigrateProbeSlow, eval_time: 15m, exp_alerts: []}
+      - {alertname: KmigrateProbeSlow, eval_time: 17m, exp_alerts: [{exp_labels: {cluster: prod}}]}
+      - {alertname: KmigrateGroupBehind, eval_time: 59m, exp_alerts: []}
+      - {alertname: KmigrateGroupBehind, eval_time: 62m, exp_alerts: [{exp_labels: {cluster: prod, group: grows}}]}
+      - {alertname: KmigrateVersionsDiffer, eval_time: 69m, exp_alerts: []}
+      - {alertname: KmigrateVersionsDiffer, eval_time: 73m, exp_alerts: [{exp_labels: {}}]}
   - interval: 1m
     input_series: [{series: 'kmigrate_phase{cluster="other"}', values: "5x60"}]
     alert_rule_test:

@@ -10,12 +10,33 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, Reason, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    BrokerMode,
+    ClusterView,
+    Fields,
+    ProbeFigures,
+    ProduceLatency,
+    Reason,
+    ZooKeeperServer,
+)
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
+from airflow_provider_kmigrate.core.migration.gates import PROBE_FRESH
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.core.migration.plan import Estimate, row_of
 from airflow_provider_kmigrate.core.migration.readiness import assume_restart_seconds, forecast_rollback
-from airflow_provider_kmigrate.core.monitoring.gauges import PHASES, Gauge, GaugeHistory, estimate_seconds_left
+from airflow_provider_kmigrate.core.monitoring.gauges import (
+    MOST_GROUPS,
+    PHASES,
+    Gauge,
+    GaugeHistory,
+    estimate_seconds_left,
+    group_gauges,
+    probe_gauges,
+    request_gauges,
+)
+from airflow_provider_kmigrate.core.monitoring.journal_lines import ASKED, JournalLine, OpenRequest, list_open_requests
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, run_step
@@ -219,3 +240,51 @@ def test_the_watch_exports_whether_a_rollback_is_assured(tmp_path: Path) -> None
         run_watch(context)
     found = values(tuple(sent))
     assert (found["readiness",], found["readiness_part", "ensemble"], found["readiness_part", "files"]) == (1.0, 0.0, 1.0)
+
+
+class TestThePersonThatIsWaitedFor:
+    def line(self, at: int, kind: str, run: str = "m/1", task: str = "approve") -> JournalLine:
+        return JournalLine(at, run, kind, task, "")
+
+    def test_a_request_is_open_until_its_approval(self) -> None:
+        asked, again = self.line(5, ASKED), self.line(9, ASKED)
+        assert list_open_requests([asked, again]) == (OpenRequest("m/1", "approve", 5),)
+        assert list_open_requests([asked, self.line(7, "answer refused"), again])[0].asked_ms == 5
+        assert list_open_requests([asked, self.line(7, "approval")]) == ()
+        assert list_open_requests([asked, self.line(7, "approval"), again]) == (OpenRequest("m/1", "approve", 9),)
+
+    def test_an_approval_of_another_run_or_task_closes_nothing(self) -> None:
+        lines = [self.line(5, ASKED), self.line(6, "approval", run="m/2"), self.line(7, "approval", task="stop_after_copy")]
+        assert list_open_requests(lines) == (OpenRequest("m/1", "approve", 5),)
+
+    def test_only_the_newest_are_asked_about(self) -> None:
+        lines = [self.line(at, ASKED, run=f"m/{at}") for at in range(50)]
+        assert [request.asked_ms for request in list_open_requests(lines)] == [49, 48, 47, 46, 45]
+
+    def test_the_oldest_request_counts(self) -> None:
+        assert request_gauges([100.0, 40.0], 160.0) == (Gauge("waiting_for_person", 1.0), Gauge("approval_age_seconds", 120.0))
+        assert request_gauges([], 160.0) == (Gauge("waiting_for_person", 0.0), Gauge("approval_age_seconds", 0.0))
+
+
+class TestTheProbe:
+    def test_its_slowest_partition_counts(self) -> None:
+        figures = ProbeFigures(PROBE_FRESH, now={"a": ProduceLatency(1.0, 0.02), "b": ProduceLatency(1.0, 0.7)})
+        assert probe_gauges(figures) == (Gauge("probe_ack_p95_seconds", 0.7),)
+
+    @pytest.mark.parametrize(
+        "figures", [None, ProbeFigures(PROBE_FRESH + 1, now={"a": ProduceLatency(1.0, 1.0)}), ProbeFigures(1.0)]
+    )
+    def test_old_or_missing_figures_have_no_gauge(self, figures: ProbeFigures | None) -> None:
+        assert probe_gauges(figures) == ()
+
+
+class TestGroups:
+    def test_a_groups_lag_is_that_of_all_its_partitions_and_never_below_zero(self) -> None:
+        places = {TopicPartition("t", 0): Lag(3, 10), TopicPartition("t", 1): Lag(20, 19), TopicPartition("u", 0): Lag(0, 5)}
+        sweep = GroupSweep({"g": GroupPosition(places)}, left={"gone": GroupPosition({TopicPartition("t", 0): Lag(0, 30)})})
+        assert group_gauges(sweep) == (Gauge("group_lag", 30.0, {"group": "gone"}), Gauge("group_lag", 12.0, {"group": "g"}))
+        assert group_gauges(None) == ()
+
+    def test_of_very_many_groups_those_with_the_largest_lag_are_sent(self) -> None:
+        sweep = GroupSweep({f"g{n}": GroupPosition({TopicPartition("t", 0): Lag(0, n)}) for n in range(MOST_GROUPS + 50)})
+        assert [gauge.value for gauge in group_gauges(sweep)] == [float(n) for n in range(MOST_GROUPS + 49, 49, -1)]

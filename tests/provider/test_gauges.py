@@ -14,9 +14,19 @@ import yaml
 from airflow.sdk.observability import stats
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Wait
-from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures, ProduceLatency, Reason
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
 from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk, RollbackPart, judge_rollback
-from airflow_provider_kmigrate.core.monitoring.gauges import Gauge, GaugeHistory, readiness_gauges
+from airflow_provider_kmigrate.core.monitoring.gauges import (
+    Gauge,
+    GaugeHistory,
+    build_gauges,
+    group_gauges,
+    probe_gauges,
+    readiness_gauges,
+    request_gauges,
+)
 from airflow_provider_kmigrate.utils.step_context import make_gauge_exporter
 from tests.core.back_views import HYBRID
 
@@ -60,6 +70,16 @@ def test_each_gauge_has_the_cluster_as_a_tag_and_in_the_name_of_a_statsd_without
     ]
 
 
+def test_a_dot_in_a_groups_name_does_not_make_two_parts_of_a_statsd_name() -> None:
+    recorder = Recorder()
+    stats.initialize(factory=lambda: recorder, export_legacy_names=False)  # type: ignore[arg-type,return-value]
+    make_gauge_exporter("prod.eu")((Gauge("group_lag", 3.0, {"group": "shop.billing"}),))
+    assert recorder.sent == [
+        ("kmigrate.group_lag.prod_eu.shop_billing", 3.0, {}),
+        ("kmigrate.group_lag", 3.0, {"cluster": "prod.eu", "group": "shop.billing"}),
+    ]
+
+
 def test_a_backend_that_cannot_send_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     stats.initialize(factory=Broken, export_legacy_names=False)  # type: ignore[arg-type]
     make_gauge_exporter("prod")(GAUGES)
@@ -99,7 +119,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 def every_gauge() -> tuple[Gauge, ...]:
     """All that kmigrate sends of a cluster in dual-write."""
     _, observed = GaugeHistory().add_view(HYBRID, Wait((Reason("G07", "It lags."),)), 0.0, 60.0)
-    return (*observed, *readiness_gauges(judge_rollback(HYBRID, ReadinessAsk(), 0.0, restart_seconds=20.0), 0.0))
+    position = GroupPosition({TopicPartition("orders", 0): Lag(90, 100)})
+    return (
+        *observed,
+        *readiness_gauges(judge_rollback(HYBRID, ReadinessAsk(), 0.0, restart_seconds=20.0), 0.0),
+        *probe_gauges(ProbeFigures(1.0, now={"probe-0": ProduceLatency(10.0, 0.02)})),
+        *group_gauges(GroupSweep({"billing": position})),
+        *request_gauges([0.0], 7.0),
+        *build_gauges("1"),
+    )
 
 
 def test_the_page_has_every_gauge_with_its_tags_and_nothing_else() -> None:
@@ -111,7 +139,7 @@ def test_the_page_has_every_gauge_with_its_tags_and_nothing_else() -> None:
     for gauge in every_gauge():
         for tag, value in gauge.tags.items():
             assert f"`{tag}`" in rows[gauge.name]
-            assert tag == "code" or value in rows[gauge.name]
+            assert tag in {"code", "group", "version"} or value in rows[gauge.name]
     assert rows["readiness_part"].endswith(": " + ", ".join(part.name.lower() for part in RollbackPart))
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Refuse, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, ProbeFigures, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
+from airflow_provider_kmigrate.core.member.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.migration import readiness
-from airflow_provider_kmigrate.core.migration.gates import all_brokers_in_kraft, dual_write_lag
+from airflow_provider_kmigrate.core.migration.gates import PROBE_FRESH, all_brokers_in_kraft, dual_write_lag
 from airflow_provider_kmigrate.core.migration.phase import ASIDE, Phase, kraft_owns, position_of
 from airflow_provider_kmigrate.core.migration.plan import Estimate
 from airflow_provider_kmigrate.core.migration.readiness import Readiness, ReadinessLevel, RollbackPart
@@ -82,7 +83,37 @@ def position_gauges(view: ClusterView) -> tuple[Gauge, ...]:
         Gauge("brokers", float(modes.count(mode)), {"mode": mode.value if mode else "unknown"}) for mode in (*BrokerMode, None)
     ]
     lags = [] if lag is None else [Gauge("dual_write_lag", float(lag))]
-    return (Gauge("phase", float(PHASES[position_of(view).phase])), *brokers, *lags)
+    return (Gauge("phase", float(PHASES[position_of(view).phase])), *brokers, *lags, *probe_gauges(view.probe))
+
+
+def probe_gauges(figures: ProbeFigures | None) -> tuple[Gauge, ...]:
+    """How long the probe's own records wait for their acknowledgement: the slowest partition's p95. None if its figures are old."""
+    if figures is None or figures.age > PROBE_FRESH or not figures.now:
+        return ()
+    return (Gauge("probe_ack_p95_seconds", max(latency.p95 for latency in figures.now.values())),)
+
+
+MOST_GROUPS: Final = 200
+"""Of how many groups the lag is sent, the largest first; a time series each."""
+
+
+def group_gauges(sweep: GroupSweep | None) -> tuple[Gauge, ...]:
+    """The lag of each consumer group in records, summed over its partitions. A group that was not read has none."""
+    places = {**sweep.groups, **sweep.left} if sweep else {}
+    lags = {name: sum(max(0, lag.records) for lag in position.places.values()) for name, position in places.items()}
+    largest = sorted(lags, key=lambda name: (-lags[name], name))[:MOST_GROUPS]
+    return tuple(Gauge("group_lag", float(lags[name]), {"group": name}) for name in largest)
+
+
+def request_gauges(asked_at: Iterable[float], now: float) -> tuple[Gauge, ...]:
+    """Whether requests for an approval wait for a person, and for how long the oldest does. Times in seconds since the epoch."""
+    ages = [max(0.0, now - at) for at in asked_at]
+    return Gauge("waiting_for_person", float(bool(ages))), Gauge("approval_age_seconds", max(ages, default=0.0))
+
+
+def build_gauges(version: str) -> tuple[Gauge, ...]:
+    """The version of kmigrate that sends, as a label; its value is always 1."""
+    return (Gauge("build_info", 1.0, {"version": version}),)
 
 
 _LEVELS: Final = {ReadinessLevel.LOST: 0.0, ReadinessLevel.DEGRADED: 1.0, ReadinessLevel.READY: 2.0}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import median
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 
@@ -63,6 +63,31 @@ class ActSpan:
     from_ms: int
     to_ms: int | None = None
     settled_ms: int | None = None
+
+
+ASKED: Final = "asked"
+"""The kind of a line that says that a task asks for an approval."""
+_ANSWERED: Final = frozenset({"approval"})
+MOST_REQUESTS: Final = 5
+
+
+class OpenRequest(NamedTuple):
+    """A request for an approval without one: the run's name, its task, and since when, in ms since the epoch."""
+
+    run: str
+    task: str
+    asked_ms: int
+
+
+def list_open_requests(lines: Iterable[JournalLine]) -> tuple[OpenRequest, ...]:
+    """The newest requests that no approval followed, at most `MOST_REQUESTS`; a task that was answered otherwise has ended, which Airflow knows."""
+    requests: dict[tuple[str, str], OpenRequest] = {}
+    for line in lines:
+        if line.kind == ASKED:
+            requests.setdefault((line.run, line.step), OpenRequest(line.run, line.step, line.at_ms))
+        elif line.kind in _ANSWERED:
+            requests.pop((line.run, line.step), None)
+    return tuple(sorted(requests.values(), key=lambda request: -request.asked_ms)[:MOST_REQUESTS])
 
 
 _PHASES = {
