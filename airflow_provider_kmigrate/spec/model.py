@@ -786,7 +786,7 @@ _HEAD = """\
 # The cluster file
 
 `kmigrate check --reference` writes this page from the models that read the file. `kmigrate check FILE`
-checks a cluster file, and an editor can check it with `airflow_provider_kmigrate/cluster.schema.json`. The [README](../README.md#use-it-on-your-cluster)
+checks a cluster file, and an editor can check it with `airflow_provider_kmigrate/cluster.schema.json`. The [quick start](quick-start.md)
 has an example. Keys in **bold** are required. Times are seconds, or text such as `300ms`, `90s`, `10m`, `24h`.
 """
 

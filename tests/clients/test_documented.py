@@ -1,4 +1,4 @@
-"""What README and the operator's guide show is what is read: each connection, each piece of a cluster file."""
+"""What the quick start and the operator's guide show is what is read: each connection, each piece of a cluster file."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.clients.connections import controller_security, kafka_settings, ssh_settings, zookeeper_settings
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICK_START = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "operators-guide.md").read_text(encoding="utf-8")
 READ = {
     "kmigrate_zookeeper": zookeeper_settings,
@@ -43,7 +43,7 @@ def connection(words: list[str]) -> tuple[str, dict[str, Any]]:
     return words[0], {name.removeprefix("--conn-").replace("type", "conn_type"): value for name, value in options.items()}
 
 
-@pytest.mark.parametrize("words", [*added(README), *added(GUIDE)], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [*added(QUICK_START), *added(GUIDE)], ids=lambda words: words[0])
 def test_connections(words: list[str]) -> None:
     conn_id, fields = connection(words)
     assert READ[fields["conn_type"]](conn_id, fields)  # type: ignore[operator]
@@ -68,7 +68,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_all_of_them_were_found() -> None:
-    assert [words[0] for words in (*added(README), *added(GUIDE))] == [
+    assert [words[0] for words in (*added(QUICK_START), *added(GUIDE))] == [
         "prod_zk",
         "prod_kafka",
         "prod_ssh",
@@ -80,7 +80,7 @@ def test_all_of_them_were_found() -> None:
 
 
 def test_cluster_files() -> None:
-    (whole,) = (yaml.safe_load(block) for block in blocks(README, "yaml"))
+    (whole,) = (yaml.safe_load(block) for block in blocks(QUICK_START, "yaml"))
     assert spec.advice(spec.loads(yaml.safe_dump(whole))) == ()
     pieces = blocks(GUIDE, "yaml")
     assert len(pieces) >= 4

@@ -1,4 +1,4 @@
-"""README's own cluster file, whose nodes have `ssh_conn_id`, can be preflighted from a terminal."""
+"""The quick start's own files: the cluster file, whose nodes have `ssh_conn_id`, can be preflighted from a terminal."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ import pytest
 
 from airflow_provider_kmigrate import cli
 
-README = Path(__file__).parents[2] / "README.md"
+QUICK_START = Path(__file__).parents[2] / "docs" / "quick-start.md"
 
 
-def test_the_cluster_file_of_the_readme_is_preflighted_from_a_terminal(
+def test_the_cluster_file_of_the_quick_start_is_preflighted_from_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```yaml\n(.*?)```", QUICK_START.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "prod.yaml").write_text(re.sub(r"host: (kafka|ctl)", r"host: nobody-\1", textwrap.dedent(block)))
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True, timeout=30)
-    connections = {
-        "prod_zk": {"conn_type": "kmigrate_zookeeper", "host": "127.0.0.1:1/kafka"},
-        "prod_kafka": {"conn_type": "kafka", "extra": json.dumps({"bootstrap.servers": "127.0.0.1:1"})},
-        "prod_ssh": {"conn_type": "ssh", "login": "kmigrate", "extra": json.dumps({"key_file": str(tmp_path / "key")})},
-    }
-    (tmp_path / "connections.json").write_text(json.dumps(connections))
+    (shown,) = re.findall(r"```json\n(.*?)```", QUICK_START.read_text(encoding="utf-8"), re.DOTALL)
+    shown = shown.replace("/etc/kmigrate/id_ed25519", str(tmp_path / "key"))
+    shown = re.sub(r"(zk|kafka)\d:\d+(,(zk|kafka)\d:\d+)*", "127.0.0.1:1", shown)
+    (tmp_path / "connections.json").write_text(shown)
     code = cli.main(["preflight", str(tmp_path / "prod.yaml"), "--connections", str(tmp_path / "connections.json"), "-o", "json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert code == 1

@@ -3,7 +3,7 @@
 `build/releases.json`: [{"commit", "kafka", "zookeeper", "state" ("passed", "blocked" or "failed"), "forward", "rollback", "second" (seconds of
 each way), "lost" (records acknowledged and gone), "seconds" (of the whole pair, with its cluster), "why"}]. A release that may not be migrated
 must be refused by preflight, by the code that is written here, before anything is restarted. Started again on the same commit, it goes on
-with the pairs that have not passed. `python -m tests.system.releases page` writes the table into the README.
+with the pairs that have not passed. `python -m tests.system.releases page` writes the table into docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.kit.workload import GroupPlan
 from tests.system import evidence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "docs" / "measurements.md"
 BEGIN, END = "<!-- releases: begin -->", "<!-- releases: end -->"
 PASSED, BLOCKED, FAILED = "passed", "blocked", "failed"
 _TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 6))
@@ -85,7 +85,7 @@ def put_row(rows: Sequence[Row], row: Row) -> list[Row]:
 
 
 def render_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The README's table."""
+    """The table of docs/measurements.md."""
     head = "| Kafka | ZooKeeper | result | there, s | back, s | there again and finalized, s | lost | commit |"
     lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
@@ -172,7 +172,7 @@ def read_commit() -> str:
 
 
 def write_page(record: Path) -> None:
-    """Put the record's table between the README's markers."""
+    """Put the record's table between the page's markers."""
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n{render_table(_read(record))}\n{END}{rest.split(END)[1]}")
 
