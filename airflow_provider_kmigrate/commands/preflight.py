@@ -13,7 +13,9 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
 from airflow_provider_kmigrate.commands.reading import open_context
-from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.preflight.checks import list_checks
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.preflight.made import Owner
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.preflight.page import PreflightOutcome, as_document, judge_outcome, write_report
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
@@ -40,6 +42,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _format_text(result: Preflight) -> str:
+    """Findings by who can act on them, or else every check that was made; and the outcome."""
     findings = result.found
     counts = ", ".join(f"{sum(counted.severity is severity for counted in findings)} {severity}" for severity in Severity)
-    return "".join(f"{finding}\n" for finding in findings) + f"{judge_outcome(findings)}: {counts}; {result.took:.1f} s\n"
+    outcome = judge_outcome(findings)
+    checks = list_checks(result.view, result.facts)
+    owners = {finding: check.owner for check in checks for finding in check.findings}
+    lines = [f"Checked {check.about}: {check.saw}." for check in checks] if outcome is PreflightOutcome.READY else []
+    for owner in dict.fromkeys(owners.get(finding, Owner.FILE) for finding in findings):
+        owned = [finding for finding in findings if owners.get(finding, Owner.FILE) is owner]
+        lines += [
+            f"For {owner}:",
+            *(f"  {finding}" for finding in sorted(owned, key=lambda finding: _gravity_key(finding, owned))),
+        ]
+    return "".join(f"{line}\n" for line in lines) + f"{outcome}: {counts}; {len(checks)} checks; {result.took:.1f} s\n"
+
+
+def _gravity_key(finding: PreflightFinding, findings: Sequence[PreflightFinding]) -> tuple[int, int]:
+    """The gravest first, those of one code together."""
+    first = next(place for place, other in enumerate(findings) if other.code == finding.code)
+    return list(Severity).index(finding.severity), first

@@ -14,12 +14,15 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from airflow_provider_kmigrate.audit.report.labels import render_table
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.core.preflight.checks import list_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.preflight.made import Owner
 from airflow_provider_kmigrate.core.shared.text import escape_html, format_date, format_duration, format_number, prose_to_html
 from airflow_provider_kmigrate.steps.prepare import Preflight, finding_to_json
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _HTML, _JSON = "preflight.html", "preflight.json"
 
 
@@ -42,6 +45,8 @@ def judge_outcome(findings: Iterable[PreflightFinding]) -> PreflightOutcome:
 def as_document(result: Preflight) -> dict[str, Any]:
     """JSON values only; findings in their order, the most severe first."""
     spec, view = result.facts.spec, result.view
+    checks = list_checks(view, result.facts)
+    owners = {finding: check.owner for check in checks for finding in check.findings}
     counts = {str(severity): sum(finding.severity is severity for finding in result.found) for severity in Severity}
     partitions = view.partitions
     return {
@@ -58,7 +63,16 @@ def as_document(result: Preflight) -> dict[str, Any]:
             "topics": None if partitions is None else len({partition.topic for partition in partitions}),
             "partitions": None if partitions is None else len(partitions),
         },
-        "findings": [finding_to_json(finding) for finding in result.found],
+        "findings": [finding_to_json(finding) | {"owner": str(owners.get(finding, Owner.FILE))} for finding in result.found],
+        "checks": [
+            {
+                "about": check.about,
+                "owner": str(check.owner),
+                "saw": check.saw,
+                "codes": sorted({finding.code for finding in check.findings}),
+            }
+            for check in checks
+        ],
         "unread": list(result.facts.environment.unread),
     }
 
@@ -96,7 +110,15 @@ def render_page(facts: Mapping[str, Any]) -> str:
     """The page of a document; it names the file with the same facts, in the same folder."""
     template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
     groups = (_render_group(severity, facts["findings"]) for severity in _GROUPS)
-    body = "\n".join((_render_header(facts), _render_counts(facts), *groups, _render_unread(facts["unread"]), _ABOUT))
+    parts = (
+        _render_header(facts),
+        _render_counts(facts),
+        *groups,
+        _render_unread(facts["unread"]),
+        _render_checks(facts),
+        _ABOUT,
+    )
+    body = "\n".join(parts)
     return template.substitute(title=escape_html(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
 
 
@@ -135,9 +157,40 @@ def _render_group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
     group_findings = [finding for finding in findings if finding["severity"] == severity]
     if not group_findings:
         return ""
-    articles = "".join(_render_finding(finding, style) for finding in group_findings)
+    articles = "".join(_render_owner(owner, owned, style) for owner, owned in group_by_owner(group_findings).items())
     name = severity.replace(" ", "-")
     return f'<section id="{name}"><h2>{title} ({len(group_findings)})</h2><p class="soft">{meaning}</p>{articles}</section>'
+
+
+def group_by_owner(findings: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
+    """Findings of a document by who can act on them, those of one code together; owners and codes in the order of their first finding."""
+    by_owner: dict[str, dict[str, list[Mapping[str, str]]]] = {}
+    for finding in findings:
+        by_owner.setdefault(finding["owner"], {}).setdefault(finding["code"], []).append(finding)
+    return {owner: [finding for alike in by_code.values() for finding in alike] for owner, by_code in by_owner.items()}
+
+
+def _render_owner(owner: str, findings: Iterable[Mapping[str, str]], style: str) -> str:
+    articles = "".join(_render_finding(finding, style) for finding in findings)
+    return f'<p class="owner"><strong>For {escape_html(owner)}</strong></p>{articles}'
+
+
+def _render_checks(facts: Mapping[str, Any]) -> str:
+    """Every check with what it saw; open if the cluster is ready, since then it is all that there is."""
+    rows = [
+        (
+            escape_html(_as_sentence(check["about"]).rstrip(".")),
+            escape_html(check["saw"]),
+            ", ".join(f"<code>{escape_html(code)}</code>" for code in check["codes"]) or "no objection",
+        )
+        for check in facts["checks"]
+    ]
+    table = render_table("Checks", {"Checked": "th", "Saw": "", "Found": ""}, rows)
+    is_open = " open" if facts["outcome"] == PreflightOutcome.READY else ""
+    return (
+        f'<section id="checks"><h2>Every check that was made ({len(rows)})</h2>'
+        f"<details{is_open}><summary>What each looked at, and what it saw</summary>{table}</details></section>"
+    )
 
 
 def _render_finding(finding: Mapping[str, str], style: str) -> str:

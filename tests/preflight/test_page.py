@@ -9,8 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from airflow_provider_kmigrate.commands.preflight import _format_text
+from airflow_provider_kmigrate.core.preflight.made import ROWS
 from airflow_provider_kmigrate.core.shared.text import defuse_markup, prose_to_html
-from airflow_provider_kmigrate.preflight.page import as_document, render_page, write_report
+from airflow_provider_kmigrate.preflight.page import as_document, group_by_owner, render_page, write_report
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_loads_alone, check_readable, check_whole
 from tests.preflight.cases import HOSTILE, PAGES
@@ -63,6 +65,45 @@ def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["preflight.html", "preflight.json"]
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_every_check_is_listed_with_what_it_saw_and_found(name: str) -> None:
+    result = PAGES[name]()
+    document = as_document(result)
+    assert len(document["checks"]) == len(ROWS)
+    assert all(check["saw"].strip() and check["about"].strip() for check in document["checks"])
+    assert {code for check in document["checks"] for code in check["codes"]} == {finding.code for finding in result.found}
+    page = render_page(document)
+    assert ("<details open>" in page) == (document["outcome"] == "READY")
+    assert page.count("<th scope=row>") == len(ROWS)
+
+
+def test_a_ready_cluster_has_no_check_that_read_nothing() -> None:
+    saw = {check["about"]: check["saw"] for check in as_document(PAGES["good"]())["checks"]}
+    assert {about: text for about, text in saw.items() if "not read" in text or "did not answer" in text} == {}
+    assert saw["ISRs and leaders"].startswith(f"{len(PAGES['good']().view.partitions or ())} partition")
+
+
+def test_findings_stand_together_by_who_can_act_on_them_and_by_cause() -> None:
+    document = as_document(PAGES["broken"]())
+    for severity in ("block", "not known", "warn"):
+        grouped = group_by_owner(finding for finding in document["findings"] if finding["severity"] == severity)
+        for owned in grouped.values():
+            codes = [finding["code"] for finding in owned]
+            assert codes == [code for code in dict.fromkeys(codes) for _ in range(codes.count(code))]
+    page = render_page(document)
+    assert "For Kafka&#x27;s administrators" in page or "For Kafka's administrators" in page
+
+
+def test_the_text_of_a_ready_cluster_lists_the_checks_and_that_of_another_one_its_findings() -> None:
+    ready, broken = (_format_text(PAGES[name]()) for name in ("good", "broken"))
+    assert ready.count("\nChecked ") == len(ROWS) - 1
+    assert "\nFor " not in ready
+    assert ready.splitlines()[-1].startswith("READY: ")
+    assert "Checked " not in broken
+    assert all(str(finding) in broken for finding in PAGES["broken"]().found)
+    assert broken.count("For Kafka's administrators:") == 1
+
+
 @pytest.mark.slow
 class TestInTheBrowser:
     @pytest.mark.parametrize("name", PAGES)
@@ -76,7 +117,7 @@ class TestInTheBrowser:
     def test_figures_stand_on_top_and_what_blocks_comes_first(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["broken"])
         sections = tab.value("[...document.querySelectorAll('section')].map(section => section.id)")
-        assert sections == ["counts", "block", "not-known", "warn", "unread", "about"]
+        assert sections == ["counts", "block", "not-known", "warn", "unread", "checks", "about"]
         assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('BLOCKED')")
         message = tab.value("document.querySelector('#block').innerText")
         assert defuse_markup('<script>alert("x")</script>') in message

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.preflight import (
     actors,
     controllers,
     machines,
+    made,
     protection,
     security,
     switches,
@@ -51,6 +52,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     topics_in_zookeeper,
     warns,
 )
+from airflow_provider_kmigrate.core.preflight.made import CheckMade
 from airflow_provider_kmigrate.core.shared.text import summarize
 
 PREFLIGHT_FIELDS = (
@@ -73,6 +75,12 @@ def run_checks(view: ClusterView, facts: PreflightFacts) -> tuple[PreflightFindi
     """Everything found, the gravest first; empty if nothing forbids the migration. Needs a view of `PREFLIGHT_FIELDS`."""
     all_findings = [finding for check in _CHECKS for finding in check(view, facts)]
     return tuple(sorted(all_findings, key=lambda finding: _GRAVITY[finding.severity]))
+
+
+def list_checks(view: ClusterView, facts: PreflightFacts) -> tuple[CheckMade, ...]:
+    """Every check in its order, with what it saw and found."""
+    rows = ((made.row_of(check), check) for check in _CHECKS)
+    return tuple(CheckMade(row.about, row.owner, row.saw(view, facts), tuple(check(view, facts))) for row, check in rows)
 
 
 def blocking_findings(candidates: Iterable[PreflightFinding]) -> tuple[PreflightFinding, ...]:
