@@ -31,8 +31,8 @@ tests:
       - {series: 'kmigrate_readiness{cluster="done"}', values: "0x60"}
       - {series: 'kmigrate_approval_age_seconds{cluster="prod"}', values: "0x10 14300+60x60"}
       - {series: 'kmigrate_approval_age_seconds{cluster="done"}', values: "0x70"}
-      - {series: 'kmigrate_probe_ack_p95_seconds{cluster="prod"}', values: "0.1x5 1.5x70"}
-      - {series: 'kmigrate_probe_ack_p95_seconds{cluster="slow"}', values: "1x70"}
+      - {series: 'kmigrate_probe_ack_seconds{cluster="prod"}', values: "0.1x5 1.5x70"}
+      - {series: 'kmigrate_probe_ack_seconds{cluster="slow"}', values: "1x70"}
       - {series: 'kmigrate_group_lag{cluster="prod", group="grows"}', values: "20000+10x100"}
       - {series: 'kmigrate_group_lag{cluster="prod", group="steady"}', values: "20000x100"}
       - {series: 'kmigrate_group_lag{cluster="prod", group="small"}', values: "0+10x100"}

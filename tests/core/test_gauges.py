@@ -269,7 +269,7 @@ class TestThePersonThatIsWaitedFor:
 class TestTheProbe:
     def test_its_slowest_partition_counts(self) -> None:
         figures = ProbeFigures(PROBE_FRESH, now={"a": ProduceLatency(1.0, 0.02), "b": ProduceLatency(1.0, 0.7)})
-        assert probe_gauges(figures) == (Gauge("probe_ack_p95_seconds", 0.7),)
+        assert probe_gauges(figures) == (Gauge("probe_ack_seconds", 0.7),)
 
     @pytest.mark.parametrize(
         "figures", [None, ProbeFigures(PROBE_FRESH + 1, now={"a": ProduceLatency(1.0, 1.0)}), ProbeFigures(1.0)]

@@ -90,7 +90,7 @@ def probe_gauges(figures: ProbeFigures | None) -> tuple[Gauge, ...]:
     """How long the probe's own records wait for their acknowledgement: the slowest partition's p95. None if its figures are old."""
     if figures is None or figures.age > PROBE_FRESH or not figures.now:
         return ()
-    return (Gauge("probe_ack_p95_seconds", max(latency.p95 for latency in figures.now.values())),)
+    return (Gauge("probe_ack_seconds", max(latency.p95 for latency in figures.now.values())),)
 
 
 MOST_GROUPS: Final = 200
