@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -29,6 +28,7 @@ from airflow_provider_kmigrate.core.monitoring.gauges import (
 )
 from airflow_provider_kmigrate.utils.step_context import make_gauge_exporter
 from tests.core.back_views import HYBRID
+from tests.provider.metrics_page import PAGE, as_mapped
 
 GAUGES = (Gauge("phase", 5.0), Gauge("brokers", 2.0, {"mode": "kraft"}))
 
@@ -113,9 +113,6 @@ def test_a_collector_gets_them_by_opentelemetry(monkeypatch: pytest.MonkeyPatch)
     assert b"prod" in said
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-
-
 def every_gauge() -> tuple[Gauge, ...]:
     """All that kmigrate sends of a cluster in dual-write."""
     _, observed = GaugeHistory().add_view(HYBRID, Wait((Reason("G07", "It lags."),)), 0.0, 60.0)
@@ -155,13 +152,3 @@ def test_the_mapping_of_the_page_makes_labels_of_every_name_and_mixes_no_cluster
     made = [as_mapped(f"airflow.{name}", mappings) for name, *_ in recorder.sent]
     wanted = [(f"kmigrate_{gauge.name}", {"cluster": "prod", **gauge.tags}) for gauge in every_gauge()]
     assert [each for each in made if each[0] != "dropped"] == wanted
-
-
-def as_mapped(name: str, mappings: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """As statsd_exporter maps by globs: the first match counts, and a star is one part of the name."""
-    for rule in mappings:
-        match = re.fullmatch(re.escape(rule["match"]).replace(r"\*", r"([^.]+)"), name)
-        if match is not None:
-            labels = {key: match.expand(text.replace("$", "\\")) for key, text in rule.get("labels", {}).items()}
-            return match.expand(rule["name"].replace("$", "\\")), labels
-    raise AssertionError(f"{name} is not mapped")

@@ -23,7 +23,7 @@ from airflow.sdk.observability import stats
 
 from airflow_provider_kmigrate.core.monitoring.gauges import Gauge, request_gauges
 from airflow_provider_kmigrate.utils.step_context import make_gauge_exporter
-from tests.provider.test_gauges import PAGE, as_mapped
+from tests.provider.metrics_page import PAGE, as_mapped
 from tests.waiting import wait_for
 
 pytestmark = [
