@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFacts,
     PreflightFinding,
     topics_in_zookeeper,
-    zookeeper_files,
+    zookeeper_broker_files,
 )
 from airflow_provider_kmigrate.core.shared.text import summarize
 
@@ -97,7 +97,7 @@ def _saw_configs(_: ClusterView, facts: PreflightFacts) -> str:
 
 
 def _saw_files(view: ClusterView, facts: PreflightFacts) -> str:
-    read = len(zookeeper_files(view))
+    read = len(zookeeper_broker_files(view))
     return f"the properties file of {read} of {_count(len(facts.spec.brokers), 'broker')}"
 
 
@@ -205,6 +205,8 @@ ROWS: Final[Mapping[str, CheckRow]] = {
     "zookeeper_needs": CheckRow("units that need ZooKeeper's", _M, _saw_machines),
     "started_file": CheckRow("with which file nodes were started", _M, _saw_machines),
     "software": CheckRow("the release and the Java on each disk", _M, _saw_machines),
+    "switches": CheckRow("switches of Java that brokers have and controllers lack", _M, _saw_machines),
+    "topic_ids_on_disk": CheckRow("ids of topics in directories", _K, _saw_machines),
     "room": CheckRow("room for the metadata log", _M, _saw_log_dirs),
     "certificates": CheckRow("until when certificates are valid", _S, _saw_certificates),
     "addresses": CheckRow("addresses of nodes", _F, _saw_nodes),
