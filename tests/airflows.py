@@ -58,7 +58,7 @@ def check_release(release: str, wheel: Path) -> Iterator[str]:
     output = run(folder / "bin" / "python", "-m", "tests.airflow_rehearsal", stderr=subprocess.STDOUT)
     (BUILD / f"{release}.log").write_text(output, encoding="utf-8")
     yield from (
-        line for line in output.splitlines() if re.match(r"(Airflow|modules|provider|migrated|approved|DAGs|tasks) ", line)
+        line for line in output.splitlines() if re.match(r"(Airflow|modules|provider|migrated:|approved|DAGs|tasks) ", line)
     )
 
 
