@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,10 @@ import pytest
 
 from airflow_provider_kmigrate.commands import plan as plan_command
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
-from airflow_provider_kmigrate.core.migration.plan_document import render_document
+from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, render_document
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.steps.run import StepContext
-from tests.steps.phases import some_kraft
+from tests.steps.phases import all_kraft, some_kraft, untouched
 from tests.steps.sim import SimCluster
 
 
@@ -97,6 +97,29 @@ class TestTheCommand:
         command.journals = tmp_path / "journal" / "sim"
         restart = json.loads(command.run("-o", "json")[1])["restart_seconds"]
         assert (restart["expected"], restart["measured"], restart["elsewhere"]) == (12.0, 0, 1)
+
+    @pytest.mark.parametrize("of", list(PlanOf))
+    @pytest.mark.parametrize("reach", [untouched, all_kraft])
+    def test_each_plan_has_the_one_form(self, command: Command, of: PlanOf, reach: Callable[..., None]) -> None:
+        reach(command.cluster, command.cluster.context(command.folder))
+        words = ("--of", of, *(("--partitions", "60") if of is PlanOf.EXPANSION else ()))
+        code, shown, failed = command.run(*words)
+        if not shown:  # the simulated brokers have no such topic
+            assert (code, of) == (1, PlanOf.EXPANSION)
+            assert "[K83] __consumer_offsets does not exist." in failed
+            return
+        assert shown.startswith(f"# Plan of sim: {TITLES[of]}")
+        code, written, _ = command.run(*words, "-o", "json")
+        plan = json.loads(written)
+        assert (code in {0, 1}, plan["of"], plan["cluster"]) == (True, of, "sim")
+        assert render_document(plan).splitlines()[0] == shown.splitlines()[0]
+
+    def test_a_plan_of_another_kind_is_2_and_named(self, command: Command, tmp_path: Path) -> None:
+        saved = tmp_path / "plan.json"
+        assert command.run("--save", str(saved))[0] == 0
+        code, shown, failed = command.run("--of", "clean-up", "--compare", str(saved))
+        assert (code, shown) == (2, "")
+        assert str(saved) in failed
 
     def test_no_file_is_2(self, command: Command, tmp_path: Path) -> None:
         code, _, failed = command.run("--compare", str(tmp_path / "none.json"))
