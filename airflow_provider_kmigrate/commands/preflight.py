@@ -60,5 +60,5 @@ def _format_text(result: Preflight) -> str:
 
 def _gravity_key(finding: PreflightFinding, findings: Sequence[PreflightFinding]) -> tuple[int, int]:
     """The gravest first, those of one code together."""
-    first = next(place for place, other in enumerate(findings) if other.code == finding.code)
-    return list(Severity).index(finding.severity), first
+    codes = list(dict.fromkeys(other.code for other in findings))
+    return list(Severity).index(finding.severity), codes.index(finding.code)

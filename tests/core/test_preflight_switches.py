@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster_state.model import Broker, BrokerMode, ClusterView, Process, ProcessState, Software
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity
-from tests.core.preflight_around import everywhere, tree
+from tests.core.preflight_around import everywhere, large_topic, tree
 from tests.core.preflight_views import Case, Change, both, healthy, spec
 
 TLS = {"zookeeper.client.secure": "true", "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty"}
@@ -91,3 +91,23 @@ def test_controllers_of_a_migration_under_way_reach_zookeeper_as_they_run() -> N
     moved: Broker = replace(view.brokers[0], mode=BrokerMode.MIGRATION)
     found = run_checks(replace(view, brokers={**view.brokers, 0: moved}), facts)
     assert "B10c" not in {finding.code for finding in found}
+
+
+LIMIT = "jute.maxbuffer"
+OF_ANSWERS: list[tuple[str, Change, list[Severity]]] = [
+    ("an older agent", switches(None, None), [UNKNOWN]),
+    ("a service that may get it from a script", switches({}, {}), [UNKNOWN]),
+    ("a controller that runs with Java's own", switches({}, {}, runs=True), [BLOCK]),
+    ("a service with a lower one", switches({}, {LIMIT: "1000000"}), [BLOCK]),
+    ("a service with enough", switches({}, {LIMIT: "4194304"}), []),
+    ("enough, as ZooKeeper reads hexadecimal numbers", switches({}, {LIMIT: "0x400000"}), []),
+    ("no number", switches({}, {LIMIT: "4M"}, runs=True), [UNKNOWN]),
+    ("no value", switches({}, {LIMIT: ""}, runs=True), [UNKNOWN]),
+]
+
+
+@pytest.mark.parametrize(("change", "severities"), [row[1:] for row in OF_ANSWERS], ids=[row[0] for row in OF_ANSWERS])
+def test_the_limit_of_zookeepers_answers(change: Change, severities: list[Severity]) -> None:
+    found = run_checks(*both(change, large_topic)(*healthy()))
+    assert [finding.severity for finding in found if finding.code == "B10b"] == severities
+    assert not [finding for finding in run_checks(*change(*healthy())) if finding.code == "B10b"], "small answers ask for nothing"

@@ -125,7 +125,7 @@ def test_decisions_do_not_compare_codes() -> None:
         if isinstance(each, ast.Compare | ast.Set | ast.MatchValue) and (codes_in(ast.walk(each)) or of_reason(each))
     ]
     found += [
-        f"{module}:{each.lineno}"
+        f"{module}:{asked.lineno}"
         for module, nodes in modules().items()
         for each in nodes
         if isinstance(each, ast.If | ast.IfExp | ast.comprehension | ast.Match | ast.Subscript)

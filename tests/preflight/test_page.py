@@ -124,4 +124,4 @@ class TestInTheBrowser:
 
     def test_a_good_cluster_has_no_empty_parts(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["good"])
-        assert tab.value("[...document.querySelectorAll('section')].map(section => section.id)") == ["counts", "about"]
+        assert tab.value("[...document.querySelectorAll('section')].map(section => section.id)") == ["counts", "checks", "about"]

@@ -23,7 +23,6 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     blocks,
     configured_protocol,
     feature_level,
-    topics_in_zookeeper,
     unknown,
     values_by_broker,
     warns,
@@ -36,7 +35,6 @@ _ENCODER = "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"
 _KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
 _SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
-_JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
 _TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
 
 _RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
@@ -161,17 +159,6 @@ def _check_controller_files(view: ClusterView, expected_values: Mapping[str, str
             yield blocks("B10a", f"the file of controller {controller.id} has no value, or another one, for {summarize(missing)}")
 
 
-def _check_large_answers(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What Kafka reads from ZooKeeper in one answer: the list of topics, and the partitions of one."""
-    topics = topics_in_zookeeper(view)
-    names = sum(len(name.encode()) + 4 for name in topics)
-    largest = max((sum(14 + 6 * len(p.replicas) for p in topic.partitions.values()) for topic in topics.values()), default=0)
-    if max(names, largest) > _JUTE:
-        yield unknown(
-            "B10b", f"an answer of ZooKeeper takes about {max(names, largest):,} bytes; the controllers' limit is unknown"
-        )
-
-
 def _check_passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     dynamic_passwords = [
         f"{entity} {key}" for entity, keys in facts.broker_settings.items() for key in keys if _is_encrypted(key)
@@ -225,7 +212,6 @@ CHECKS: tuple[Check, ...] = (
     _check_rules_elsewhere,
     _check_users,
     _check_zookeeper_access,
-    _check_large_answers,
     _check_passwords,
     _check_principal_builders,
     _check_super_users,

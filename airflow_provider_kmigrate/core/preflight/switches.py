@@ -1,4 +1,4 @@
-"""Preflight's check of Java's switches (`-D`): what brokers have from their command lines alone, and controllers would lack.
+"""Preflight's checks of Java's switches (`-D`): what brokers have from their command lines alone, and controllers would lack.
 
 A controller in a migration connects to ZooKeeper as the brokers do. Of TLS a properties file may say the same, and wins (KafkaConfig).
 """
@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFinding,
     blocks,
     has_migration_begun,
+    topics_in_zookeeper,
     unknown,
     warns,
     zookeeper_broker_files,
@@ -43,6 +44,9 @@ _IN_FILES = {
 }
 """Switches, and the keys of properties files that say the same (KafkaConfig.ZkSslConfigToSystemPropertyMap)."""
 
+_JUTE = "jute.maxbuffer"
+_JUTE_DEFAULT = 0xFFFFF  # bytes; of a client without the switch (ZKClientConfig, 3.6 and later)
+_ASKED_FROM = 1_000_000  # bytes; the sizes are computed, not measured
 _TOWARDS_ZOOKEEPER = re.compile(r"(?:zookeeper|jute)\..*")
 
 
@@ -119,4 +123,30 @@ def _format_switches(switches: Mapping[str, str]) -> str:
     return " ".join(f"-D{name}={value}" if value else f"-D{name}" for name, value in sorted(switches.items()))
 
 
-CHECKS: tuple[Check, ...] = (_check_switches,)
+def _check_large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """What Kafka reads from ZooKeeper in one answer, the list of topics and the partitions of one, against the controllers' limit."""
+    topics = topics_in_zookeeper(view)
+    names = sum(len(name.encode()) + 4 for name in topics)
+    largest = max((sum(14 + 6 * len(p.replicas) for p in topic.partitions.values()) for topic in topics.values()), default=0)
+    if (size := max(names, largest)) <= _ASKED_FROM:
+        return
+    limits = {node.id: _limit_of_answers(view, node) for node in facts.spec.controllers}
+    text = f"an answer of ZooKeeper takes about {size:,} bytes"
+    if below := [controller for controller, limit in limits.items() if limit is not None and limit < size]:
+        yield blocks("B10b", f"{text}; controllers {join_ids(below)} run with a lower limit (-D{_JUTE})")
+    if unclear := [controller for controller, limit in limits.items() if limit is None]:
+        yield unknown("B10b", f"{text}; the limit of controllers {join_ids(unclear)} is unknown")
+
+
+def _limit_of_answers(view: ClusterView, controller: NodeSpec) -> int | None:
+    """In bytes; None if it is not known. A start script may set what the service of a node that does not run does not show."""
+    switches = _switches_of(view, controller)
+    if switches is None or (_JUTE not in switches and find_process(view, controller).state is not ProcessState.RUNNING):
+        return None
+    try:
+        return int(switches[_JUTE], 0) if _JUTE in switches else _JUTE_DEFAULT
+    except ValueError:
+        return None
+
+
+CHECKS: tuple[Check, ...] = (_check_switches, _check_large_answers)

@@ -142,7 +142,7 @@ source: KIP-866; KRaftMigrationDriver, "ZooKeeper authentication"
 ask: Check on each controller's machine that its service has what the brokers' have: the JAAS section Client, keystores at the same paths.
 
 B10b Answers of ZooKeeper above a megabyte
-means: A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy.
+means: A ZooKeeper client refuses answers above jute.maxbuffer (1 MB): the controller would lose its session again and again and never copy. *block*: a controller has a lower limit. *not known*: its service does not show it.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Compare KAFKA_OPTS of brokers and ZooKeeper. Give the controllers the same `-Djute.maxbuffer`, 4194304 or more.
 never: Lower it on the brokers.
