@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the plan there, as JSON")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="name what differs from the plan that was saved there")
     options = parser.parse_args(argv)
-    if options.of == PlanOf.EXPANSION and options.partitions is None:
-        parser.error("--of expansion needs --partitions")
+    if (options.of == PlanOf.EXPANSION) != (options.partitions is not None) or (options.undo and options.partitions is None):
+        parser.error("--of expansion needs --partitions; no other plan takes --partitions or --undo")
     try:
         with open_context(options.cluster, options.connections, options.folder) as context:
             try:

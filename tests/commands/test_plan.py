@@ -118,6 +118,15 @@ class TestTheCommand:
         assert (code in {0, 1}, plan["of"], plan["cluster"]) == (True, of, "sim")
         assert render_document(plan).splitlines()[0] == shown.splitlines()[0]
 
+    @pytest.mark.parametrize(
+        "words",
+        [("--of", "expansion"), ("--partitions", "60"), ("--undo",), ("--of", "rollback", "--partitions", "60", "--undo")],
+    )
+    def test_words_of_an_expansion_belong_to_it(self, command: Command, words: tuple[str, ...]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            command.run(*words)
+        assert ended.value.code == 2
+
     def test_a_plan_of_another_kind_is_2_and_named(self, command: Command, tmp_path: Path) -> None:
         saved = tmp_path / "plan.json"
         assert command.run("--save", str(saved))[0] == 0
