@@ -212,7 +212,8 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     body = person.asked.body if person.asked else ""
     assert "Every gate stayed healthy" in (body or "")
     assert "brokers 0, 1, 2 in KRaft mode and none fenced" in (body or "")
-    assert "The rollback is possible: every original that it needs is in the backup" in (body or "")
+    assert "A rollback is possible now." in (body or "")
+    assert "restart brokers 0, 1, 2 with their original files" in (body or "")
     assert "A rollback is possible now. It would take about" in (body or ""), "M14: nowhere that a rollback is possible"
     assert "None" not in (body or ""), "every piece of evidence is there"
     before = sim.restarts()
