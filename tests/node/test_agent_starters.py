@@ -133,6 +133,15 @@ def supervisord(starter: Starter) -> Iterator[Node]:
         server.wait(30)
 
 
+def runs_in(folder: Path) -> bool:
+    """Whether a process was started with a path in this folder."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in command.read_bytes():
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def podman(starter: Starter) -> Iterator[Node]:
     """A real container, with the guide's script; podman keeps all that it has in this folder."""
@@ -158,7 +167,8 @@ def podman(starter: Starter) -> Iterator[Node]:
         yield node
     finally:
         subprocess.run([docker, "rm", "-f", "kafka-broker"], capture_output=True, timeout=120, check=False)
-        # podman binds the folder of its layers to itself, and leaves it so where a monitor still held it when the last command ended.
+        # A container's monitor ends as one more podman, which makes the folder again, and binds that of its layers to itself.
+        wait_until(lambda: not runs_in(folder / "store"), "podman's own clean-up is over", 60)
         for mount in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             if (point := Path(mount.split()[1])).is_relative_to(folder):
                 subprocess.run(["umount", str(point)], check=True, timeout=10)
