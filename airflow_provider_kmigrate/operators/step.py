@@ -113,7 +113,8 @@ class ClusterOperator(BaseOperator):
 
 
 class PlanOperator(ClusterOperator):
-    """Base of the operators that plan a run; changes nothing. Returns the plan (`core.migration.plan_document`); the log names its page.
+    """Base of the operators that plan a run; changes nothing. Returns the plan (`core.migration.plan_document`); the log names its page, if it could
+    be written.
 
     :param cluster_file: path of the cluster file. (templated)
     :param plan: fingerprint of the plan that was reviewed; another plan is refused (H16). Empty: any. (templated)
@@ -135,8 +136,11 @@ class PlanOperator(ClusterOperator):
 
         folder = state_folder() / "plan" / step_context.spec.name / str(plan["of"])
         reviewed = read_plan(folder, self.plan)
-        self.page = str(write_plan(plan, folder))
-        step_context.say(f"The plan, fingerprint {plan['fingerprint']}: {self.page}")
+        try:
+            self.page = str(write_plan(plan, folder))
+        except Failed as error:  # a full disk of a worker holds no rollback: the request shows the plan as well
+            step_context.say(f"The page of the plan was not written: {error}. The plan is what this task returns.")
+        step_context.say(f"The plan has the fingerprint {plan['fingerprint']}. Its page: {self.page or 'none'}")
         require_reviewed_plan(plan, self.plan, reviewed)
         return plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -67,7 +67,9 @@ def read_plan_facts(context: StepContext, view: ClusterView, version: str | None
 
     A broker that runs with a later file is planned from its original in the backup.
     """
-    seconds = journal_lines.restart_seconds(_list_acts(context.journals))
+    seconds: Sequence[float] = ()
+    with suppress(OSError):  # measured restarts make a forecast better; without them it is assumed, and says so
+        seconds = journal_lines.restart_seconds(_list_acts(context.journals))
     return _make_facts(
         context,
         view,

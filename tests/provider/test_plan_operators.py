@@ -42,3 +42,18 @@ def test_a_run_that_is_bound_to_another_plan_is_refused_before_an_administrator_
     assert make_plan(rolling, RollbackPlanOperator, plan=plan["fingerprint"])[0]["fingerprint"] == plan["fingerprint"]
     with pytest.raises(AirflowFailException, match="H16"):
         make_plan(rolling, RollbackPlanOperator, plan="0123456789abcdef")
+
+
+def test_a_folder_that_cannot_be_written_holds_no_rollback(rolling: Rehearsal) -> None:
+    from airflow_provider_kmigrate.utils.step_context import state_folder  # noqa: PLC0415  # the rehearsal sets it
+
+    (state_folder() / "plan").write_text("no folder")
+    plan, page = make_plan(rolling, RollbackPlanOperator)
+    assert (plan["of"], page) == ("rollback", "")
+
+
+def test_a_journal_that_cannot_be_read_holds_no_rollback(rolling: Rehearsal) -> None:
+    from airflow_provider_kmigrate.utils.step_context import state_folder  # noqa: PLC0415  # the rehearsal sets it
+
+    (state_folder() / "journal" / "sim" / "other.jsonl").mkdir(parents=True)
+    assert make_plan(rolling, RollbackPlanOperator)[0]["restart_seconds"]["measured"] == 0
