@@ -116,8 +116,9 @@ def test_random_histories_with_random_cuts(duck: Engine, tmp_path: Path, seed: i
 
 @pytest.mark.parametrize("seed", range(2))
 def test_with_holes_in_the_accounts_everything_is_read(duck: Engine, tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311
-    run_history(Gates(duck, tmp_path), pack(rng, 6, None), rng, seed)
+    rng, gates = random.Random(seed), Gates(duck, tmp_path)  # noqa: S311
+    run_history(gates, pack(rng, 6, None), rng, seed)
+    assert not gates.narrowed
 
 
 def test_the_ledger_says_the_same(duck: Engine, tmp_path: Path) -> None:
