@@ -18,6 +18,8 @@ export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 export PYTHONHASHSEED ?= 0
 # Of tests on real processes alone, in continuous integration: one second try, named in its last lines. A pure test is never repeated.
 REPEATS ?=
+# The longest tests stand at the end of a slow run: they are its budget (docs/testing.md).
+LONGEST := --durations 25 --durations-min 5
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
@@ -64,17 +66,17 @@ check: lint ## fast: lint, and every test that needs no cluster and no Spark and
 test: check test-slow ## all tests but the long ones: lint and every quick test, the audit on Spark, real clusters, everything slow (20 minutes)
 
 test-slow: setup setup-spark
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST) -m "not long" tests/audit
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-clusters test-searches
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "slow and not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(LONGEST) -m "slow and not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
 
 test-clusters: $(STAMP)
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "cluster and not long" $(REPEATS) --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(LONGEST) -m "cluster and not long" $(REPEATS) --ignore tests/audit
 
 # In the pauses of the real clusters, which wait more than they work: these need nothing but a processor, and let everybody else go first.
 test-searches: $(STAMP)
 	@mkdir -p build
-	@nice -n 19 $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "slow and not long" $(PURE) > build/test-searches.txt 2>&1; code=$$?; cat build/test-searches.txt; exit $$code
+	@nice -n 19 $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST) -m "slow and not long" $(PURE) > build/test-searches.txt 2>&1; code=$$?; cat build/test-searches.txt; exit $$code
 
 long: setup setup-spark ## long tests, minutes each: rollback by its DAG and a second migration, five brokers in racks, group rollback from every stage and in every mix; every state with three controllers; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
@@ -110,7 +112,7 @@ proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's m
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m proof $(REPEATS) tests/system
 
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes); executors killed, a broker with TLS and a password
-	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
+	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q $(LONGEST) -m "not long" tests/audit
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit/test_standalone.py
 	$(BIN)/pytest -q tests/system/test_secured_spark.py
 
@@ -128,7 +130,7 @@ faults: setup ## migrate a real cluster, roll it back and migrate it again, with
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
 machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power (5 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m machines $(REPEATS) $(addprefix --ignore ,$(JOURNEYS)) tests/machines
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST) -m machines $(REPEATS) $(addprefix --ignore ,$(JOURNEYS)) tests/machines
 
 journeys: setup ## whole migrations and rollbacks over ssh on such machines, with faults, by an Airflow on a machine of its own; public units; the Ansible role (30 minutes; needs what make machines needs)
 	$(BIN)/pytest -q -m machines $(REPEATS) $(JOURNEYS)

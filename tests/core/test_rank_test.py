@@ -79,7 +79,7 @@ def test_autocorrelation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("members", [4, 10])
+@pytest.mark.parametrize("members", [4, pytest.param(10, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("phi", "spread", "heavy"), [(0.0, 0.0, False), (0.5, 0.3, False), (0.8, 0.15, False), (0.95, 0.3, False), (0.8, 0.15, True)]
 )
@@ -91,7 +91,7 @@ def test_false_alarms_and_false_passes_stay_rare(members: int, phi: float, sprea
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drift", [0.1, 0.3])
+@pytest.mark.parametrize("drift", [pytest.param(0.1, marks=pytest.mark.long), 0.3])
 def test_members_that_change_by_themselves_are_not_called_worse(drift: float) -> None:
     """Each by another factor, at the time of the change; the others' differences show it."""
     runs = [simulate(seed, 6, phi=0.0, drift=drift) for seed in range(400)]

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.slow(seconds=60)
 
 def test_a_part_of_all_pairs_of_faults_ends_well(tmp_path: Path) -> None:
     """Without a person if machines failed, else after the one act that the error names; nothing is a disaster."""
-    searches = searched(tmp_path, Sample(share=0.0005))
+    searches = searched(tmp_path, Sample(share=0.0002))
     assert report(searches) == ()
-    assert sum(search.counts[2] for search in searches) > 100, "it went somewhere"
+    assert sum(search.counts[2] for search in searches) > 20, "it went somewhere"
 
 
 def test_a_migration_and_a_rollback_without_a_fault_stall_no_partition(tmp_path: Path) -> None:
