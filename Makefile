@@ -23,7 +23,7 @@ LONGEST := --durations 25 --durations-min 5
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel interceptor cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -141,6 +141,10 @@ wheel: prerequisites ## build two wheels into build/wheel, from the files of thi
 	build/wheel-venv/bin/python -m tests.kit.library_wheel build/applications
 	build/wheel-venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel . build/applications
 	@ls build/wheel/*.whl
+
+interceptor: ## build the interceptor's jar for JVM clients into build/interceptor; needs a JDK and Maven
+	mvn -q -B -f interceptor/pom.xml compile jar:jar
+	@ls build/interceptor/*.jar
 
 cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up

@@ -35,6 +35,7 @@ NAMES = (
     "door",
     "renderings",
     "plan",
+    "interceptor",
 )
 BUILD = Path("build/bench")
 

@@ -615,11 +615,22 @@ class Foreign:
     """One VerifiableProducer and a group of VerifiableConsumers on a topic of their own.
 
     One at a time on a cluster. `rate`: records a second. `keys`: how many different ones the records have in turn, so that all partitions get some all the time; 0: none,
-    and a partition gets as many as a batch holds before the next one does.
+    and a partition gets as many as a batch holds before the next one does. `producing`, `consuming`: more properties of each kind.
     """
 
-    def __init__(self, kafka: Kafka, topic: str = TOPIC, *, rate: int = 20, keys: int = 120, members: int = 1) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str = TOPIC,
+        *,
+        rate: int = 20,
+        keys: int = 120,
+        members: int = 1,
+        producing: Mapping[str, str] | None = None,
+        consuming: Mapping[str, str] | None = None,
+    ) -> None:
         self.kafka, self.topic, self._rate, self._keys = kafka, topic, rate, keys
+        self._producing, self._consuming = {**_PRODUCER, **(producing or {})}, consuming or {}
         self._members = tuple(f"consumer{number}" for number in range(members))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -633,8 +644,15 @@ class Foreign:
         """Until a record was acknowledged and read. Raises `Unfit`."""
         where = ["--bootstrap-server", self.kafka.bootstrap, "--topic", self.topic]
         for member in self._members:
-            self._begin(member, "VerifiableConsumer", *where, *self._reading(GROUP))
-        rate = ["--throughput", str(self._rate), "--acks", "-1", "--producer.config", self.kafka.config("producer", _PRODUCER)]
+            self._begin(member, "VerifiableConsumer", *where, *self._reading(GROUP, self._consuming))
+        rate = [
+            "--throughput",
+            str(self._rate),
+            "--acks",
+            "-1",
+            "--producer.config",
+            self.kafka.config("producer", self._producing),
+        ]
         keys = ["--repeating-keys", str(self._keys)] if self._keys else []
         keys += ["--value-prefix", str(int.from_bytes(os.urandom(3)))]  # another load on this topic has other values
         self._begin("producer", "VerifiableProducer", *where, *rate, *keys)
@@ -642,8 +660,8 @@ class Foreign:
             tails = "; ".join(f"{name}: {self._path(name, 'err').read_text(errors='replace')[-300:]}" for name in self._running)
             raise Unfit(f"nothing was read within {seconds:g} s: {tails}")
 
-    def _reading(self, group: str) -> list[str]:
-        config = ["--consumer.config", self.kafka.config()] if self.kafka.properties else []
+    def _reading(self, group: str, more: Mapping[str, str] | None = None) -> list[str]:
+        config = ["--consumer.config", self.kafka.config("consumer", more)] if self.kafka.properties or more else []
         return ["--group-id", group, "--reset-policy", "earliest", "--session-timeout", "30000", "--verbose", *config]
 
     def _begin(self, name: str, tool: str, *arguments: str) -> None:

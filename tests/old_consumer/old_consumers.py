@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -30,16 +30,21 @@ def class_path(version: str = LATEST) -> str:
 
 def _programs(version: str) -> Path:
     """The folder of our Java programs, compiled against a release, once for each state of their sources."""
-    sources = sorted(_HERE.glob("*.java"))
+    return compiled(
+        sorted(_HERE.glob("*.java")), Path(class_path(version)).parent.glob("*.jar"), f"old-consumer-programs-{version}"
+    )
+
+
+def compiled(sources: Sequence[Path], known: Iterable[Path], name: str) -> Path:
+    """The folder of these Java sources' classes, compiled against the jars `known`, once for each state of the sources; its name begins with `name`."""
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    folder = cache_folder() / f"old-consumer-programs-{version}-{state}"
+    folder = cache_folder() / f"{name}-{state}"
     if not folder.is_dir():
-        jars = Path(class_path(version)).parent
-        compiler = [java(), *_FLAGS, "-cp", f"{jars}/*", "org.eclipse.jdt.internal.compiler.batch.Main", "-8", "-nowarn"]
+        compiler = [java(), *_FLAGS, "-cp", class_path(), "org.eclipse.jdt.internal.compiler.batch.Main", "-8", "-nowarn"]
         with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
             target = Path(scratch) / "classes"
-            known = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
-            subprocess.run([*compiler, "-cp", known, "-d", str(target), *map(str, sources)], check=True)
+            beside = ":".join(str(path) for path in sorted(known))
+            subprocess.run([*compiler, "-cp", beside, "-d", str(target), *map(str, sources)], check=True)
             try:
                 target.rename(folder)
             except OSError:  # another process was quicker
