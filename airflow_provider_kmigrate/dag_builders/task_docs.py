@@ -158,7 +158,7 @@ GROUPS: Mapping[str, TaskPage] = {
         "does not become stable in that mode, and is rolled back.", ("K58", "V30")
     ),
     "cutover": TaskPage(
-        "Stops all instances at once, waits until no client has owned, committed or been registered on either side for `quiet`, copies the "
+        "With `side_by_side` the first instance runs the new version beside the others for the group's `bake`, and ends. Stops all instances at once, waits until no client has owned, committed or been registered on either side for `quiet`, copies the "
         "offsets to Kafka, reads them back, and starts the new version. Done when every instance has joined and every partition makes "
         "progress; the log has the pause. Whatever fails, the new version stops, what it processed is copied back, and the old "
         "version starts: then this task fails with K69 and the reason.", ("K91", "K92", "K93", "K42", "K64", "K69")

@@ -181,6 +181,7 @@ class SwitchInstanceOperator(_OneGroupOperator, StepOperator):
 class CutOverGroupOperator(_OneGroupOperator, StepOperator):
     """Cut a group of `way: cutover` over: stop all instances, copy the offsets to Kafka, start the new version; never deferred.
 
+    With `side_by_side` in the group's entry, one instance runs the new version beside the others first, for the group's `bake`.
     If anything fails it rolls the group back to its old version, and the task fails with K69. Killed and run again, it goes on from
     where the group is.
 

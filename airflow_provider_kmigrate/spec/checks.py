@@ -672,6 +672,8 @@ def _check_groups(data: object) -> Iterator[Problem]:
         yield from _check_bake(loc, group)
         for item_loc, item in [(loc, group), *instances]:
             yield from _check_switch_command(item_loc, item)
+        if group.get("side_by_side") is True:
+            yield from _check_side_by_side(loc, group, instances)
         if group.get("by_hand") is True:
             yield from _check_by_hand(loc, group, [(loc, group), *instances])
             continue
@@ -748,6 +750,17 @@ def _check_by_hand(loc: Loc, group: Mapping[str, Any], items: list[Item]) -> Ite
                 yield Problem(
                     "F04", (*item_loc, how), "a way to restart beside `by_hand`", expected, "remove it, or remove `by_hand`"
                 )
+
+
+def _check_side_by_side(loc: Loc, group: Mapping[str, Any], instances: list[Item]) -> Iterator[Problem]:
+    """A canary beside the old version: only a cutover has one, and somebody must be left to be beside."""
+    where = (*loc, "side_by_side")
+    if group.get("way") != str(GroupWay.CUTOVER):
+        yield Problem("F04", where, "true in a group without `way: cutover`", "a cutover", "write `way: cutover`, or remove it")
+    elif len(instances) == 1:
+        yield Problem(
+            "F04", where, "true in a group of one instance", "a second instance, which goes on as the old version", "remove it"
+        )
 
 
 def _check_has_switch(loc: Loc, instance: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[Problem]:

@@ -224,6 +224,11 @@ class GroupSection(Section):
         False,
         default=_GROUP.by_hand,
     )
+    side_by_side: StrictBool = key(
+        "true if old and new version may process the same records: a cutover's first instance then runs the new version beside the others for `bake`",
+        False,
+        default=_GROUP.side_by_side,
+    )
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection with the environment of the commands", "prod_apps", default=None
     )

@@ -13,15 +13,14 @@ from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reas
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, GroupWay
 from airflow_provider_kmigrate.core.groups.cutover import (
     MOVED,
-    STOPPED,
-    CutoverState,
-    CutoverTurn,
     decide_cutover,
     decide_cutover_rollback,
     unreachable_goal_reasons,
 )
+from airflow_provider_kmigrate.core.groups.cutover_canary import CANARY, CANARY_PASSED
+from airflow_provider_kmigrate.core.groups.cutover_state import STOPPED, CutoverState, CutoverTurn
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote
+from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, Store
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, Unavailable
@@ -39,7 +38,10 @@ class _CutoverStep(GroupStep):
 
     def __init__(self, group: GroupSpec) -> None:
         super().__init__(group)
-        self.patience = 2 * group.switch_timeout + group.commit_within  # longer than the cutover waits before it turns back
+        # longer than the cutover waits before it turns back
+        self.patience = 2 * group.switch_timeout + group.commit_within
+        if group.side_by_side:
+            self.patience += 3 * group.switch_timeout + group.commit_within + group.bake
         self._state = CutoverState()
         self._turn = CutoverTurn(Wait(()), self._state)
         self._observed: GroupSeen | None = None
@@ -121,6 +123,9 @@ class _CutoverStep(GroupStep):
         if act.about == MOVED and note is not None:
             moved = replace(note, moved_ms=int(context.clock.now() * 1000))
             group_writes.note_cutover(context.tools.zk, self.group.name, moved, context.fence)
+        elif act.about == CANARY_PASSED and note is not None:
+            passed = replace(note, canary=CanaryPhase.PASSED)
+            group_writes.note_cutover(context.tools.zk, self.group.name, passed, context.fence)
         else:
             group_writes.forget_cutover(context.tools.zk, self.group.name, context.fence)
             self._is_rolled_back = True
@@ -195,11 +200,18 @@ class CutOver(_CutoverStep):
         self._failed, self._state = tuple(failed), CutoverState()
 
     def _note_beginning(self, context: StepContext, act: Act) -> None:
-        """Before the first stop: that it begins. Before the new version starts: that both stores hold the same."""
-        note, observed = self._note, self._observed
+        """Before the first stop: that it begins. Before the new version starts: that both stores hold the same.
+
+        With a canary also that it begins, and that all stop, which is when the pause begins.
+        """
+        note, observed, is_canary = self._note, self._observed, act.about == CANARY
+        now_ms = int(context.clock.now() * 1000)
         if act.verb is Verb.STOP_INSTANCES and note is None and observed is not None and observed.zk is not None:
-            note = CutoverNote(context.run, int(context.clock.now() * 1000), observed.zk.partitions)
-        elif act.verb is Verb.START_INSTANCES and note is not None and not note.copied:
+            phase = CanaryPhase.RUNS if is_canary else CanaryPhase.NONE
+            note = CutoverNote(context.run, now_ms, observed.zk.partitions, canary=phase)
+        elif act.verb is Verb.STOP_INSTANCES and note is not None and note.canary is CanaryPhase.PASSED and not is_canary:
+            note = replace(note, canary=CanaryPhase.OVER, began_ms=now_ms)
+        elif act.verb is Verb.START_INSTANCES and note is not None and not note.copied and not is_canary:
             note = replace(note, copied=True)
         else:
             return

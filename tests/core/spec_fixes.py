@@ -164,6 +164,7 @@ LESS_SAFE = {
     "webhook_tls": False,
     "reason": False,
     "not_requester": False,
+    "side_by_side": True,
 }
 
 

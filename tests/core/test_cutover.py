@@ -12,19 +12,21 @@ from airflow_provider_kmigrate.core.cluster_state.spec import GroupWay
 from airflow_provider_kmigrate.core.groups.cutover import (
     MOVED,
     ROLLED_BACK,
-    STOPPED,
-    CutoverState,
-    CutoverTurn,
-    InstanceRequest,
-    QuietTimer,
     decide_cutover,
     decide_cutover_rollback,
     describe_plan,
     returned_reasons,
     unreachable_goal_reasons,
 )
+from airflow_provider_kmigrate.core.groups.cutover_state import STOPPED, CutoverState, CutoverTurn, InstanceRequest, QuietTimer
 from airflow_provider_kmigrate.core.groups.move import Goal, decide_clean_up, has_left_zookeeper
-from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote, UnreadableNote, read_cutover, write_cutover
+from airflow_provider_kmigrate.core.member.cutover_note import (
+    CanaryPhase,
+    CutoverNote,
+    UnreadableNote,
+    read_cutover,
+    write_cutover,
+)
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, StoredOffset
 from tests.core import group_facts
 from tests.core.group_facts import KAFKA, T0, T1, changed, group, verdict
@@ -314,7 +316,7 @@ def test_a_quiet_timer_counts_what_moved() -> None:
 
 
 class TestNote:
-    @pytest.mark.parametrize("note", [NOTE, COPIED, MOVED_NOTE, FAILED])
+    @pytest.mark.parametrize("note", [NOTE, COPIED, MOVED_NOTE, FAILED, replace(NOTE, canary=CanaryPhase.PASSED)])
     def test_a_note_is_read_as_it_was_written(self, note: CutoverNote) -> None:
         assert read_cutover(write_cutover(note), 3.0) == replace(note, written_at=3.0)
 
@@ -331,11 +333,17 @@ class TestNote:
             {"failed": [["K91", 1]]},
             {"failed": "no"},
             {"run": None},
+            {"canary": "sings"},
         ],
     )
     def test_anything_else_is_unreadable(self, change: dict[str, object]) -> None:
         values = json.loads(write_cutover(NOTE)) | change
         assert isinstance(read_cutover(json.dumps(values).encode()), UnreadableNote)
+
+    def test_a_note_of_the_former_version_has_no_canary(self) -> None:
+        values = json.loads(write_cutover(NOTE))
+        del values["canary"]
+        assert read_cutover(json.dumps(values).encode()) == NOTE
 
     @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"1", b"[" * 600])
     def test_bytes_of_others_are_unreadable(self, data: bytes) -> None:

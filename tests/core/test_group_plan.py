@@ -51,6 +51,18 @@ def test_what_is_waited_for_left_out_and_noticed_is_named() -> None:
     assert any("01:00-05:00" in line for line in plan_of(BILLING)["uncounted"])
 
 
+def test_a_canary_beside_the_old_version_bakes_and_processes_twice_on_the_way_there_alone() -> None:
+    beside = replace(SEARCH, side_by_side=True, bake=60.0)
+    there, back, without = plan_of(beside), plan_of(beside, goal=Goal.ZOOKEEPER_CONSUMERS), plan_of(SEARCH)
+    seconds = [plan["stages"][0]["seconds"]["expected"] for plan in (there, back, without)]
+    assert seconds == [seconds[2] + 60.0, seconds[2], seconds[2]]
+    assert [any("twice while the canary" in line for line in plan["stalls"]) for plan in (there, back, without)] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_only_a_request_that_is_made_has_approvers() -> None:
     assert plan_of(BILLING)["approval"]["required"] == 0
     assert "No approval is asked for." in render_request(plan_of(BILLING))

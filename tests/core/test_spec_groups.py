@@ -69,6 +69,21 @@ def test_people_restart_nothing_else(was: str, now: str, where: str) -> None:
     assert where in str(error.value)
 
 
+BESIDE = BY_HAND.replace("{name: app0}", "{name: app0}\n      - {name: app1}").replace(
+    "by_hand: true", "by_hand: true\n    side_by_side: true"
+)
+
+
+def test_a_cutover_may_begin_with_a_canary_beside_the_old_version() -> None:
+    assert spec.loads(GOOD + BESIDE).groups[0].side_by_side is True
+
+
+@pytest.mark.parametrize("gone", ["    way: cutover\n", "      - {name: app1}\n"])
+def test_a_canary_is_beside_another_instance_of_a_cutover(gone: str) -> None:
+    with pytest.raises(SpecError, match=r"groups\[0\].side_by_side"):
+        spec.loads(GOOD + BESIDE.replace(gone, ""))
+
+
 def test_a_group_confirms_a_webhook_without_tls() -> None:
     assert spec.loads(GOOD + BILLING.replace("    wave: 2", "    webhook_tls: false")).groups[0].webhook_tls is False
 

@@ -50,6 +50,7 @@ class JvmApplication:
     instances: int = 2
     version: str = LATEST
     new_topics: str = ""  # what the new version reads; empty: the same
+    side_by_side: bool = False  # its cutover begins with a canary
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +90,14 @@ class JvmApplication:
         entry = self.entry()
         instances = tuple(InstanceSpec(name, switch=tuple(entry["switch"])) for name in self.names)
         return GroupSpec(
-            self.group, instances, bake=16.0, commit_within=15.0, switch_timeout=60.0, way=GroupWay.CUTOVER, quiet=4.0
+            self.group,
+            instances,
+            bake=16.0,
+            commit_within=15.0,
+            switch_timeout=60.0,
+            way=GroupWay.CUTOVER,
+            quiet=4.0,
+            side_by_side=self.side_by_side,
         )
 
     def switch_all(self, kind: str) -> None:

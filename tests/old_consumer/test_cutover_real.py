@@ -242,3 +242,32 @@ def test_an_instance_that_does_not_stop_brings_all_others_back(running: Callable
     assert there.refused() == ["K69", "K91"]
     assert there.kinds() == [OLD, OLD]
     check_nothing_lost(there.settle())
+
+
+@pytest.mark.long
+def test_a_canary_runs_beside_the_old_version_and_skips_nothing(running: Callable[..., Running]) -> None:
+    """Records are processed twice while it bakes; where the new version begins is decided by ZooKeeper's offsets alone."""
+    there = running("canary", side_by_side=True)
+    said = there.cut_over()
+    assert there.kinds() == [PLAIN, PLAIN]
+    assert float(said.partition("was stopped for ")[2].partition(" s")[0]) < 40.0, "its bake of 16 s is no part of the pause"
+    lives = [path.suffixes[-2] for path in sorted(there.application.folder.glob(f"{there.application.names[0]}.*.log"))]
+    assert lives == [".zookeeper", ".kafka", ".kafka"], "the old version, the canary, the new version"
+    there.roll_back()
+    account = there.settle()
+    assert account.acked > 0
+    assert (account.lost, account.skipped) == (0, 0), account
+    assert account.repeated > 0, "the canary ran beside the old version"
+
+
+@pytest.mark.long
+def test_a_canary_that_reads_another_topic_goes_back_alone(running: Callable[..., Running]) -> None:
+    there = running("wrong-canary", new_topics="wrong-canary,elsewhere", side_by_side=True)
+    other = there.application.pid(there.application.names[1])
+    assert there.refused() == ["K69", "K93"]
+    assert there.kinds() == [OLD, OLD]
+    assert there.application.pid(there.application.names[1]) == other, "the other instance was never stopped"
+    observed = there.observe()
+    assert all(offset <= observed.zookeeper_offsets[where] for where, offset in (observed.committed or {}).items())
+    account = there.settle()
+    assert (account.lost, account.skipped) == (0, 0), account

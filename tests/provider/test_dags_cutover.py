@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupWay
-from airflow_provider_kmigrate.core.groups.cutover import CutoverTurn
+from airflow_provider_kmigrate.core.groups.cutover_state import CutoverTurn
 from airflow_provider_kmigrate.steps.cutover import CutOver
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.dag_tasks import names, tasks

@@ -163,7 +163,8 @@ class GroupSpec:
     Waves run one after another, groups of one wave in the file's order. `window`: a daily time in UTC, outside of which no group
     of it begins; empty: any time. `commit_within`: the legacy consumer commits once a minute by default. `quiet`: seconds of a cutover
     in which no client may own, commit or be registered before offsets are copied. `by_hand`: people stop and start the instances of
-    a cutover when they are asked to; what counts is what is observed, as with a command.
+    a cutover when they are asked to; what counts is what is observed, as with a command. `side_by_side`: the application allows that the old
+    and the new version process the same records, so a cutover begins with a canary.
     """
 
     name: str
@@ -178,6 +179,7 @@ class GroupSpec:
     way: GroupWay = GroupWay.MIGRATING
     quiet: float = 5.0
     by_hand: bool = False
+    side_by_side: bool = False
 
     def instance(self, name: str) -> InstanceSpec:
         """Raises KeyError if the file names no such instance."""

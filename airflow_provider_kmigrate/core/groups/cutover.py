@@ -4,6 +4,8 @@ For applications that can't be migrating consumers (JVM programs, MirrorMaker 1,
 
     all ZooKeeper -> stopping -> no member -> offsets are equal in both stores -> new version -> every partition makes progress
 
+With `side_by_side` one instance runs the new version first, beside the others (`core.groups.cutover_canary`).
+
 What no observation shows is in the group's note (`core.member.cutover_note`). Any failure turns the cutover back: the new version stops,
 what only Kafka has is copied back, the old version starts. Offsets that Kafka got before they were copied never reach ZooKeeper: a
 version that started too early may have started anywhere.
@@ -11,17 +13,34 @@ version that started too early may have started anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, GroupWay
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups import move
+from airflow_provider_kmigrate.core.groups.cutover_canary import (
+    CANARY,
+    canary_of,
+    decide_canary,
+    decide_canary_end,
+    plan_canary_clean_up,
+)
+from airflow_provider_kmigrate.core.groups.cutover_state import (
+    SHARE,
+    STOPPED,
+    CutoverFailedError,
+    CutoverState,
+    CutoverTurn,
+    is_kafka_used,
+    list_zookeeper_members,
+    raise_if_other_topics,
+    raise_if_refused,
+)
 from airflow_provider_kmigrate.core.groups.members import (
-    ABSENT,
     InstanceMap,
     flaw_reasons,
     format_partitions,
@@ -41,127 +60,16 @@ from airflow_provider_kmigrate.core.groups.offsets import (
     plan_raising_writes,
     unusable_offset_reasons,
 )
-from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote, UnreadableNote
+from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote, UnreadableNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, MemberKind, Store
 from airflow_provider_kmigrate.core.shared.text import summarize
 
-STOPPED: Final = "stopped"  # the kind that an instance is switched to while it must not run
 COPIED, MOVED, ROLLED_BACK = "copied", "moved", "rolled back"  # what the note records
 
-_READS: Final = 3  # observations in a row without a member
 _COMMITS: Final = 3  # commits of unregistered clients after which it is certain that one goes on
 _SETTLE: Final = 10.0  # seconds in which a new version that has joined may still be sharing out its partitions
 _OBSERVED: Final = 3.0  # seconds that observations, copying and reading back take beside that
 _NOT_ASKED: Final = KafkaGroup("Dead")
-_SHARE: Final = 0.9  # of switch_timeout: the cutover turns back before its step gives up
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRequest:
-    """What was asked of an instance last, and when on the monotonic clock; `error`: what it answered, if it refused."""
-
-    kind: str
-    at: float
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class QuietTimer:
-    """How long the offsets of both stores have stood still without any member. `changes`: how often they moved without one."""
-
-    offsets: object = None
-    since: float = 0.0
-    reads: int = 0
-    changes: int = 0
-
-    def add(self, offsets: object, at: float) -> QuietTimer:
-        """Add one observation; None: there is a member, or something was not read."""
-        if offsets is None:
-            return QuietTimer(changes=self.changes)
-        if self.offsets is None or offsets != self.offsets:
-            return QuietTimer(offsets, at, 1, self.changes + (self.offsets is not None))
-        return replace(self, reads=self.reads + 1)
-
-    def holds(self, at: float, seconds: float) -> bool:
-        """True if several observations over so many seconds saw no member."""
-        return self.reads >= _READS and at - self.since >= seconds
-
-
-@dataclass(frozen=True, slots=True)
-class CutoverState:
-    """What one process remembers of its observations; times are on the monotonic clock.
-
-    `stopped`: instances without a member after they were asked to stop. `quiet`, `quiet_in_kafka`: how long there was no member, on both
-    sides and in Kafka alone. `started_at`: the first complete observation. `joined_at`: since when the new version is complete, with the
-    logs' ends then.
-    """
-
-    requests: Mapping[str, InstanceRequest] = field(default_factory=dict)
-    stopped: frozenset[str] = frozenset()
-    quiet: QuietTimer = QuietTimer()
-    quiet_in_kafka: QuietTimer = QuietTimer()
-    started_at: float | None = None
-    unread_at: float | None = None
-    joined_at: float | None = None
-    joined_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    def add(self, observed: GroupSeen | None, at: float, group: GroupSpec) -> CutoverState:
-        """Add one observation."""
-        unread = observed is None or bool(unread_reasons(observed, group.name, ends=True))
-        state = replace(
-            self,
-            quiet=self.quiet.add(_offsets_without_members(observed), at),
-            quiet_in_kafka=self.quiet_in_kafka.add(_kafka_offsets_without_members(observed), at),
-            unread_at=(at if self.unread_at is None else self.unread_at) if unread else None,
-        )
-        if unread or observed is None:
-            return state
-        instance_map = map_instances(observed.members or (), group)
-        stopped = {
-            name for name, request in self.requests.items() if request.kind == STOPPED and not instance_map.instances.get(name)
-        }
-        return replace(state, stopped=self.stopped | stopped, started_at=at if self.started_at is None else self.started_at)
-
-    def with_requests(self, instances: Iterable[str], kind: str, at: float, errors: Mapping[str, str]) -> CutoverState:
-        """What these instances were asked for, and the errors of those that refused."""
-        requests = {name: InstanceRequest(kind, at, errors.get(name, "")) for name in instances}
-        return replace(self, requests={**self.requests, **requests}, stopped=self.stopped - requests.keys())
-
-    def is_late(self, at: float, group: GroupSpec) -> bool:
-        """True if the last request, or this process's beginning, is so long ago that the cutover must turn back."""
-        started_at = at if self.started_at is None else self.started_at
-        return (
-            at - max(started_at, *(request.at for request in self.requests.values()), started_at) >= _SHARE * group.switch_timeout
-        )
-
-    def is_due(self, instance: str, kind: str, at: float) -> bool:
-        """True if the instance must be asked for this kind: it was not, or it refused, a while ago."""
-        request = self.asked(instance, kind)
-        return request is None or (bool(request.error) and at - request.at >= ABSENT)
-
-    def asked(self, instance: str, kind: str) -> InstanceRequest | None:
-        """The request, if the instance was last asked for this kind by this process."""
-        request = self.requests.get(instance)
-        return request if request is not None and request.kind == kind else None
-
-
-class CutoverTurn(NamedTuple):
-    """One decision, and what its act needs: which instances get which kind, what is copied, what the note becomes, why it failed."""
-
-    decision: Decision
-    state: CutoverState
-    instances: tuple[str, ...] = ()
-    kind: str = ""
-    writes: CopyPlan = CopyPlan("", Store.KAFKA)
-    failed: tuple[Reason, ...] = ()
-
-
-class _FailedError(Exception):
-    """The cutover must be rolled back."""
-
-    def __init__(self, *reasons: Reason) -> None:
-        super().__init__(*map(str, reasons))
-        self.reasons = reasons
 
 
 def decide_cutover(state: CutoverState, observed: GroupSeen | None, at: float, group: GroupSpec) -> CutoverTurn:
@@ -176,7 +84,7 @@ def decide_cutover(state: CutoverState, observed: GroupSeen | None, at: float, g
         return CutoverTurn(Refuse((_unreadable_note_reason(group, note),)), state)
     try:
         return _decide_forward(state, observed, at, group, note)
-    except _FailedError as failure:
+    except CutoverFailedError as failure:
         text = f"Group {group.name} is rolled back: {' '.join(reason.text for reason in failure.reasons)}"
         return CutoverTurn(Act(Verb.ROLL_BACK, text, "the cutover"), state, failed=failure.reasons)
 
@@ -195,49 +103,44 @@ def _decide_forward(
     missing = unread_reasons(observed, group.name, ends=True)
     if missing or observed is None or observed.zk is None or observed.kafka is None:
         unread_s = 0.0 if state.unread_at is None else at - state.unread_at
-        if note is not None and not note.moved_ms and unread_s >= _SHARE * group.switch_timeout:
-            raise _FailedError(*missing)
+        if note is not None and not note.moved_ms and unread_s >= SHARE * group.switch_timeout:
+            raise CutoverFailedError(*missing)
         return CutoverTurn(Wait(missing), state)
     if note is None:
         return _decide_begin(state, observed, at, group)
-    in_zookeeper, in_kafka = _zookeeper_members(observed), _is_kafka_used(observed)
+    if turn := _decide_canary(state, observed, at, group, note):
+        return turn
     if note.moved_ms:
         return CutoverTurn(_decide_moved(observed, group, note), state)
+    return _decide_under_way(state, observed, at, group, note)
+
+
+def _decide_canary(
+    state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec, note: CutoverNote
+) -> CutoverTurn | None:
+    """The turn while there is a canary; None: there is none, or none any more."""
+    if note.canary is CanaryPhase.RUNS:
+        return decide_canary(state, observed, at, group, note)
+    if note.canary is CanaryPhase.PASSED:
+        text = f"Group {group.name}: its canary has ended; {len(group.instances)} instances stop."
+        return decide_canary_end(state, observed, at, group) or _stop(state, group, text)
+    return None
+
+
+def _decide_under_way(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec, note: CutoverNote) -> CutoverTurn:
+    """All instances stop, or have stopped."""
+    in_zookeeper, in_kafka = list_zookeeper_members(observed), is_kafka_used(observed)
     if in_zookeeper and in_kafka:
         both = f"Group {group.name} has {summarize(in_zookeeper)} in ZooKeeper while its new version runs."
-        raise _FailedError(Reason("K91", both))
+        raise CutoverFailedError(Reason("K91", both))
     if in_zookeeper and note.copied:
         started = f"Group {group.name}: {summarize(in_zookeeper)} is a ZooKeeper consumer after the new version was started."
-        raise _FailedError(Reason("K91", started))
+        raise CutoverFailedError(Reason("K91", started))
     if in_zookeeper:
         return _decide_stop(state, observed, at, group)
     if in_kafka:
         return _decide_joined(state, observed, at, group, note)
     return _decide_between(state, observed, at, group, note)
-
-
-def _zookeeper_members(observed: GroupSeen) -> list[str]:
-    """Consumers that are registered in ZooKeeper; owner znodes alone are left to their sessions."""
-    return sorted({*observed.zk.registrations, *observed.zk.progress}) if observed.zk else []
-
-
-def _is_kafka_used(observed: GroupSeen) -> bool:
-    return observed.kafka is not None and (bool(observed.kafka.members) or observed.kafka.state not in {"Empty", "Dead"})
-
-
-def _offsets_without_members(observed: GroupSeen | None) -> object:
-    """The offsets of both stores if no member owns or is registered anywhere; None if one does, or that is unknown."""
-    kafka_offsets = _kafka_offsets_without_members(observed)
-    if kafka_offsets is None or observed is None or observed.zk is None:
-        return None
-    zk = observed.zk
-    return None if zk.registrations or zk.progress or zk.owners else (dict(zk.offsets), kafka_offsets)
-
-
-def _kafka_offsets_without_members(observed: GroupSeen | None) -> object:
-    if observed is None or observed.kafka is None or observed.committed is None or _is_kafka_used(observed):
-        return None
-    return dict(observed.committed)
 
 
 # Before the stop.
@@ -259,11 +162,25 @@ def _decide_begin(state: CutoverState, observed: GroupSeen, at: float, group: Gr
     )
     if refused:
         return CutoverTurn(Refuse(refused), state)
+    return _await_ready(state, observed, at, group) or _begin(state, observed, group)
+
+
+def _await_ready(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec) -> CutoverTurn | None:
+    """What must be there before anything stops: an offset of each partition, a stable group. None: it is."""
     if unknown := _unknown_start_reasons(observed, group):
         late = state.started_at is not None and at - state.started_at >= group.commit_within
         return CutoverTurn(Refuse(unknown) if late else Wait(unknown), state)
     if wait_reasons := instability_reasons(observed, group):
         return CutoverTurn(Wait(wait_reasons), state)
+    return None
+
+
+def _begin(state: CutoverState, observed: GroupSeen, group: GroupSpec) -> CutoverTurn:
+    """The first stop: of all, or of the canary."""
+    if group.side_by_side:
+        name = canary_of(group)
+        text = f"Group {group.name}: {name} stops, and runs as the new version beside the others."
+        return CutoverTurn(Act(Verb.STOP_INSTANCES, text, CANARY), state, (name,), STOPPED)
     text = f"Group {group.name}: {len(group.instances)} instances stop; {move.describe_position(observed)}."
     return _stop(state, group, text)
 
@@ -309,22 +226,17 @@ def _decide_stop(state: CutoverState, observed: GroupSeen, at: float, group: Gro
     instance_map = map_instances(observed.members or (), group)
     present = [name for name, members in instance_map.instances.items() if members]
     if unknown := unknown_member_reasons(observed, group):
-        raise _FailedError(*unknown)
+        raise CutoverFailedError(*unknown)
     if returned := [name for name in present if name in state.stopped]:
         text = f"Group {group.name}: {summarize(returned)} was stopped and is a member again: something else starts it."
-        raise _FailedError(Reason("K91", text))
-    _raise_if_refused(state, group, present, STOPPED)
+        raise CutoverFailedError(Reason("K91", text))
+    raise_if_refused(state, group, present, STOPPED)
     if any(state.asked(name, STOPPED) is None for name in present):
         return _stop(state, group, f"Group {group.name}: {summarize(present)} must stop, as all others.")
     text = f"Group {group.name}: {summarize(present)} was asked to stop and is still a member."
     if state.is_late(at, group):
-        raise _FailedError(Reason("K91", text))
+        raise CutoverFailedError(Reason("K91", text))
     return CutoverTurn(Wait((Reason("K91", text),)), state)
-
-
-def _raise_if_refused(state: CutoverState, group: GroupSpec, instances: Iterable[str], kind: str) -> None:
-    if errors := [request.error for name in instances if (request := state.asked(name, kind)) and request.error]:
-        raise _FailedError(Reason("K91" if kind == STOPPED else "K93", f"Group {group.name}: {' '.join(errors)}"))
 
 
 def _decide_between(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec, note: CutoverNote) -> CutoverTurn:
@@ -352,11 +264,11 @@ def _decide_quiet(state: CutoverState, observed: GroupSeen, at: float, group: Gr
     owners = observed.zk.owners if observed.zk else {}
     late = state.is_late(at, group)
     if state.quiet.changes >= _COMMITS or (late and state.quiet.changes):
-        raise _FailedError(
+        raise CutoverFailedError(
             Reason("K92", f"Group {group.name} has no member, and its offsets move: {_describe_newest(observed)}.")
         )
     if late and owners:
-        raise _FailedError(Reason("K91", f"Group {group.name}: owners were left behind: {format_partitions(owners)}."))
+        raise CutoverFailedError(Reason("K91", f"Group {group.name}: owners were left behind: {format_partitions(owners)}."))
     if owners:
         return Wait((Reason("K52", f"Group {group.name}: {format_partitions(owners)} still have owners without a member."),))
     text = f"Group {group.name}: no member for {at - state.quiet.since:.0f} of {group.quiet:.0f} s."
@@ -372,28 +284,31 @@ def _describe_newest(observed: GroupSeen) -> str:
 
 def _plan_copy(observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> CopyPlan:
     """What Kafka's store lacks, with 0 for partitions that are empty and have no offset; fails if a record would be skipped."""
-    copy_plan = plan_copy(observed, Store.KAFKA)
+    of_canary = note.canary is not CanaryPhase.NONE  # what Kafka has is the canary's, and was processed beside the old version
+    copy_plan = plan_copy(observed, Store.KAFKA, reset=of_canary)
     if isinstance(copy_plan, Refuse):
-        raise _FailedError(*copy_plan.reasons)
+        raise CutoverFailedError(*copy_plan.reasons)
     if ahead := note.partitions.intersection(copy_plan.lower):
-        raise _FailedError(
+        raise CutoverFailedError(
             Reason("K64", f"Group {group.name}: kafka's offsets of {format_partitions(ahead)} are ahead of zookeeper's.")
         )
-    ends, offsets = observed.ends or {}, observed.positions
+    ends, offsets = observed.ends or {}, observed.zookeeper_offsets if of_canary else observed.positions
     without = sorted(partition for partition in note.partitions if partition not in offsets)
     if unknown := [partition for partition in without if ends.get(partition, 0) != 0]:
-        raise _FailedError(Reason("K42", f"Group {group.name} has no offset of {format_partitions(unknown)}."))
+        raise CutoverFailedError(Reason("K42", f"Group {group.name} has no offset of {format_partitions(unknown)}."))
     if gone := note.partitions.intersection(copy_plan.gone):
-        raise _FailedError(Reason("K42", f"Group {group.name} reads {format_partitions(gone)}, which have no log any more."))
+        raise CutoverFailedError(
+            Reason("K42", f"Group {group.name} reads {format_partitions(gone)}, which have no log any more.")
+        )
     return replace(copy_plan, writes=(*copy_plan.writes, *(OffsetWrite(partition, 0, None) for partition in without)))
 
 
 def _await_start(state: CutoverState, at: float, group: GroupSpec, names: Iterable[str]) -> CutoverTurn:
     """The new version was started and has not joined."""
-    _raise_if_refused(state, group, names, MemberKind.KAFKA)
+    raise_if_refused(state, group, names, MemberKind.KAFKA)
     text = f"Group {group.name}: no member of its new version has joined."
     if state.is_late(at, group):
-        raise _FailedError(Reason("K93", text))
+        raise CutoverFailedError(Reason("K93", text))
     return CutoverTurn(Wait((Reason("K93", text),)), state)
 
 
@@ -405,13 +320,13 @@ def _decide_joined(state: CutoverState, observed: GroupSeen, at: float, group: G
     kafka_members = observed.members_of_kind(MemberKind.KAFKA)
     if not note.copied:
         text = f"Group {group.name}: {summarize(member.name for member in kafka_members)} joined before offsets were copied."
-        raise _FailedError(Reason("K93", text))
+        raise CutoverFailedError(Reason("K93", text))
     instance_map = map_instances(observed.members or (), group)
     if absent := [name for name, members in instance_map.instances.items() if not members]:
         return _decide_absent(state, at, group, instance_map, absent)
     if reasons := instability_reasons(observed, group):
         if state.is_late(at, group):
-            raise _FailedError(*reasons)
+            raise CutoverFailedError(*reasons)
         return CutoverTurn(Wait(reasons), replace(state, joined_at=None))
     if state.joined_at is None:
         state = replace(state, joined_at=at, joined_ends=dict(observed.ends or {}))
@@ -420,7 +335,7 @@ def _decide_joined(state: CutoverState, observed: GroupSeen, at: float, group: G
 
 def _decide_absent(state: CutoverState, at: float, group: GroupSpec, instance_map: InstanceMap, absent: list[str]) -> CutoverTurn:
     state = replace(state, joined_at=None)
-    _raise_if_refused(state, group, absent, MemberKind.KAFKA)
+    raise_if_refused(state, group, absent, MemberKind.KAFKA)
     if unasked := tuple(name for name in absent if state.asked(name, MemberKind.KAFKA) is None):
         text = f"{', '.join(unasked)} of group {group.name} must run as the new version, as all others."
         return CutoverTurn(Act(Verb.START_INSTANCES, text, MemberKind.KAFKA), state, unasked, MemberKind.KAFKA)
@@ -428,7 +343,7 @@ def _decide_absent(state: CutoverState, at: float, group: GroupSpec, instance_ma
     more = f" {strangers} joined, which the file does not know." if strangers else ""
     text = f"Group {group.name}: {summarize(absent)} has not joined as the new version.{more}"
     if state.is_late(at, group):
-        raise _FailedError(Reason("K93", text))
+        raise CutoverFailedError(Reason("K93", text))
     return CutoverTurn(Wait((Reason("K93", text),)), state)
 
 
@@ -436,19 +351,18 @@ def _decide_progress(state: CutoverState, observed: GroupSeen, at: float, group:
     """Every instance runs the new version: it must read the same partitions, and make progress in each."""
     joined_s = at - (at if state.joined_at is None else state.joined_at)
     held = observed.partitions_held_by(MemberKind.KAFKA)
-    if others := sorted({partition.topic for partition in held} - {partition.topic for partition in note.partitions}):
-        raise _FailedError(Reason("K93", f"Group {group.name}: its new version reads other topics: {summarize(others)}."))
+    raise_if_other_topics(group, held, note)
     if unheld := note.partitions - held:
         text = f"Group {group.name}: its new version does not read {format_partitions(unheld)}."
         if joined_s >= _SETTLE:
-            raise _FailedError(Reason("K93", text))
+            raise CutoverFailedError(Reason("K93", text))
         return CutoverTurn(Wait((Reason("K93", text),)), state)
     idle = [partition for partition in sorted(note.partitions) if not _makes_progress(observed, partition)]
     if idle and joined_s >= group.commit_within:
         idle = [partition for partition in idle if not _ends_with_marker(state, observed, partition)]
         if idle:
             text = f"Group {group.name}: its new version has committed nothing for {joined_s:.0f} s: {format_partitions(idle)}."
-            raise _FailedError(Reason("V30", text, cause=Cause.GROUP_UNHEALTHY))
+            raise CutoverFailedError(Reason("V30", text, cause=Cause.GROUP_UNHEALTHY))
     if idle:
         return CutoverTurn(Wait((Reason("T01", f"Group {group.name}: {format_partitions(idle)} without a commit yet."),)), state)
     text = f"Each of the {len(note.partitions)} partitions of group {group.name} makes progress in its new version."
@@ -483,7 +397,7 @@ def returned_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reason, ...
         return ()
     late = [partition for partition, stored in observed.zk.offsets.items() if stored.changed_at > note.written_at]
     text = f"Group {group.name} has moved to Kafka, and in ZooKeeper"
-    signs = [f"{summarize(members)} is a member again" for members in [_zookeeper_members(observed)] if members]
+    signs = [f"{summarize(members)} is a member again" for members in [list_zookeeper_members(observed)] if members]
     signs += [f"offsets of {format_partitions(late)} were written since"] if late else []
     return (Reason("V30", f"{text} {' and '.join(signs)}.", cause=Cause.GROUP_UNHEALTHY),) if signs else ()
 
@@ -507,7 +421,7 @@ def decide_cutover_rollback(state: CutoverState, observed: GroupSeen | None, at:
     if migrating := sorted(observed.zk.progress):
         text = f"Group {group.name} has migrating consumers: {summarize(migrating)}. Its way is a cutover."
         return CutoverTurn(Refuse((Reason("K58", text),)), state)
-    if observed.kafka is not None and _is_kafka_used(observed):
+    if observed.kafka is not None and is_kafka_used(observed):
         return _stop_new_version(state, observed, at, group)
     if not only_zookeeper and (turn := _copy_back(state, observed, at, group)):
         return turn
@@ -560,6 +474,9 @@ def _start_old_version(
     if reasons := instability_reasons(observed, group):
         return CutoverTurn(Wait(reasons), state)
     if note is not None:
+        if writes := plan_canary_clean_up(observed, note):
+            text = f"Group {group.name}: {len(writes.writes)} offsets that its canary left in Kafka are ahead of ZooKeeper's."
+            return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=writes)
         return CutoverTurn(Act(Verb.NOTE, f"Group {group.name} runs as its old version again.", ROLLED_BACK), state)
     return CutoverTurn(Done(f"Group {group.name} is rolled back: {move.describe_position(observed)}."), state)
 
@@ -580,6 +497,8 @@ def describe_plan(observed: GroupSeen, group: GroupSpec, goal: Goal | None = Non
 def _describe_migration(observed: GroupSeen, group: GroupSpec) -> Iterator[str]:
     names = ", ".join(instance.name for instance in group.instances)
     if not move.has_only_kafka_consumers(observed, group):
+        if group.side_by_side:
+            yield f"{canary_of(group)} stops and runs as a Kafka consumer beside the others for {group.bake:.0f} s, and processes their records a second time"
         yield f"{names} stop at once, {len(observed.zookeeper_offsets)} offsets are copied to Kafka, and {names} start as Kafka consumers"
         yield f"a pause of their own stop and start, and of {group.quiet + _OBSERVED:.0f} s in which there may be no member"
     if observed.zk is not None and observed.zk.cutover is not None:

@@ -40,7 +40,9 @@ def _plan_stage(group: GroupSpec, text: str, goal: Goal | None) -> PlannedStage:
 def _limit_seconds(group: GroupSpec, goal: Goal | None) -> Seconds:
     """Of a group: the time that its canaries bake, and at most as long as its steps wait."""
     if group.way is GroupWay.CUTOVER:
-        return Seconds(group.quiet, group.quiet, group.quiet + 2 * group.switch_timeout)
+        bake, canaries = (group.bake, 2) if group.side_by_side and goal is None else (0.0, 0)
+        shortest = group.quiet + bake
+        return Seconds(shortest, shortest, shortest + (2 + canaries) * group.switch_timeout)
     bakes = group.bake * _SWITCHES if goal is None else 0.0
     return Seconds(bakes, bakes, bakes + _SWITCHES * len(group.instances) * group.switch_timeout)
 
@@ -66,6 +68,8 @@ def _list_stalls(groups: Mapping[str, GroupSpec], goal: Goal | None) -> Iterator
     at_once = [name for name, group in groups.items() if group.way is GroupWay.CUTOVER]
     if moved:
         yield f"{', '.join(moved)}: one instance restarts at a time, and each restart rebalances the group twice"
+    if beside := [name for name in at_once if groups[name].side_by_side and goal is None]:
+        yield f"{', '.join(beside)}: records are processed twice while the canary runs beside the old version"
     if at_once:
         yield f"{', '.join(at_once)}: no instance runs between the stop of all and their start"
     if goal is not Goal.KAFKA_MODE and moved:

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
@@ -23,13 +24,23 @@ _SHOWN = 120  # characters of a note that cannot be read
 _ROW = 2  # strings of a reason
 
 
+class CanaryPhase(StrEnum):
+    """How far the canary of a cutover is: one instance that runs the new version beside the old one."""
+
+    NONE = ""  # this cutover has none
+    RUNS = "runs"  # it starts, or is watched
+    PASSED = "passed"  # it was sound, and ends
+    OVER = "over"  # it has ended, and all instances stop
+
+
 @dataclass(frozen=True, slots=True)
 class CutoverNote:
-    """`run` began it at `began_ms`, milliseconds since the epoch; the group read `partitions` then.
+    """`run` began it at `began_ms`, milliseconds since the epoch; the group read `partitions` then. With a canary: when all began to stop.
 
     `copied`: both stores held the same offsets while the group had no member, and the new version was started or is about to be. `moved_ms`:
     when each partition had made progress; 0: not yet. `failed`: why it is rolled back, as rows of code and text; empty: it is not. `written_at`: in
-    seconds since the epoch, by ZooKeeper's clock; 0 for a note that was not read.
+    seconds since the epoch, by ZooKeeper's clock; 0 for a note that was not read. While `canary` and not `copied`, Kafka's offsets are the
+    canary's, and ZooKeeper's alone count.
     """
 
     run: str
@@ -39,6 +50,7 @@ class CutoverNote:
     moved_ms: int = 0
     failed: tuple[tuple[str, str], ...] = ()
     written_at: float = 0.0
+    canary: CanaryPhase = CanaryPhase.NONE
 
     @property
     def pause_s(self) -> float:
@@ -59,7 +71,9 @@ def write_cutover(note: CutoverNote) -> bytes:
     for topic_partition in sorted(note.partitions):
         topics[topic_partition.topic].append(topic_partition.partition)
     values = {"run": note.run, "began_ms": note.began_ms, "topics": topics, "copied": note.copied}
-    return json.dumps({"version": _VERSION, **values, "moved_ms": note.moved_ms, "failed": note.failed}).encode()
+    return json.dumps(
+        {"version": _VERSION, **values, "moved_ms": note.moved_ms, "failed": note.failed, "canary": note.canary}
+    ).encode()
 
 
 def read_cutover(data: bytes, written_at: float = 0.0) -> CutoverNote | UnreadableNote:
@@ -76,6 +90,7 @@ def read_cutover(data: bytes, written_at: float = 0.0) -> CutoverNote | Unreadab
             _checked(values["moved_ms"], int),
             tuple(_read_row(row) for row in values["failed"]),
             written_at,
+            CanaryPhase(values.get("canary", CanaryPhase.NONE)),  # a former version writes none
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _unreadable(data)
