@@ -124,6 +124,11 @@ def test_it_begins_at_zookeepers_offsets_even_if_kafkas_are_ahead() -> None:
     assert {write.where: write.offset for write in turn.writes.writes} == {T0: 10, T1: 10, third: 0}
 
 
+def test_offsets_that_no_canary_can_begin_at_turn_it_back() -> None:
+    beyond = replace(beside(committed=BEHIND), ends={T0: 9, T1: 20})
+    assert say(take(CutoverState(), beyond)) == f"{BACK} K42"
+
+
 def test_offsets_of_the_canary_never_decide_where_the_new_version_begins() -> None:
     alone = changed(group("", "", kafka=KafkaGroup("Empty"), committed={T0: 15, T1: 3}, ends={T0: 20, T1: 20}), cutover=OVER)
     state = CutoverState()
