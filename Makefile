@@ -23,7 +23,7 @@ LONGEST := --durations 25 --durations-min 5
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel interceptor cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark setup-kerberos lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel interceptor cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -53,6 +53,9 @@ setup: $(STAMP) ## install Airflow's environment and download Kafka's jars
 setup-spark: $(SPARK_STAMP) ## install Spark's environment with the Kafka connector's jars, for the audit
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
 	PYTHONPATH=. $(SPARK_BIN)/python -m tests.kit.spark_classes
+
+setup-kerberos: $(STAMP) ## install the packages for Kerberos, which are built here: libkrb5-dev and a compiler must be installed
+	$(BIN)/pip install -q -c constraints-3.11.txt -e '.[kerberos]'
 
 lint: $(STAMP) ## check format, lint, layers and types
 	$(BIN)/ruff format --check .

@@ -29,7 +29,11 @@ MECHANISMS: Final = (*_BY_PASSWORD, OAUTHBEARER, GSSAPI)
 _OTHERS: Final = 0o077
 
 _NO_TICKET: Final = "there is no ticket, and no keytab is named"
-_NO_KEY: Final = "the keytab has no key of kmigrate's principal"
+_NO_KEY: Final = "the keytab has no key of kmigrate's principal, or is damaged"
+_CLOCKS: Final = "the clocks of this machine and of the KDC or broker differ too much"
+_NO_COMMON_TYPE: Final = (
+    "this machine and the KDC or keytab have no encryption type in common (permitted_enctypes in krb5.conf of this machine)"
+)
 
 #: MIT Kerberos' codes (krb5_err.et) -> what is missing, and whether a later try may find it.
 _KERBEROS_ERRORS: Final[dict[int, tuple[str, type[KMigrateError]]]] = {
@@ -42,7 +46,14 @@ _KERBEROS_ERRORS: Final[dict[int, tuple[str, type[KMigrateError]]]] = {
     -1765328361: ("the key of kmigrate's principal has expired", AuthenticationFailed),
     -1765328360: ("the keytab has an old key of kmigrate's principal", AuthenticationFailed),
     -1765328353: ("the keytab has an old key of kmigrate's principal", AuthenticationFailed),
-    -1765328347: ("the clocks of this machine and of the KDC or broker differ too much", AuthenticationFailed),
+    -1765328347: (_CLOCKS, AuthenticationFailed),
+    -1765328236: (_CLOCKS, AuthenticationFailed),
+    -1765328351: (_CLOCKS, AuthenticationFailed),  # the ticket is not valid yet
+    -1765328370: (_NO_COMMON_TYPE, AuthenticationFailed),
+    -1765328234: (_NO_COMMON_TYPE, AuthenticationFailed),
+    -1765328147: (_NO_COMMON_TYPE, AuthenticationFailed),
+    -1765328249: ("krb5.conf of this machine cannot be read", AuthenticationFailed),
+    -1765328248: ("krb5.conf of this machine is malformed", AuthenticationFailed),
     -1765328230: (
         "no KDC is known for the realm; is it the right one, and does krb5.conf of this machine name it?",
         AuthenticationFailed,

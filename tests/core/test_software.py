@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Software
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ProcessState, Software
 from airflow_provider_kmigrate.core.migration import recovery, roll, rollback
 from airflow_provider_kmigrate.core.migration.controllers import decide_finalize
-from airflow_provider_kmigrate.core.migration.gates import describe_software_changes, describe_unknown_software
+from airflow_provider_kmigrate.core.migration.gates import (
+    describe_mixed_releases,
+    describe_software_changes,
+    describe_unknown_software,
+)
 from airflow_provider_kmigrate.core.migration.plan_facts import hash_inputs
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
@@ -91,6 +95,65 @@ def test_a_broker_beside_kraft_restarts_only_with_its_own_release() -> None:
     view = with_software(replace(DUAL, brokers={**DUAL.brokers, 0: replace(broker, in_zookeeper=True)}), SAME)
     assert isinstance(roll.decide_restart(readable(view), 0, MIG), Act)
     assert "R15" in str(reasons(roll.decide_restart(readable(with_software(view, NEWER)), 0, MIG)))
+
+
+def upgrade(view: ClusterView, broker_id: int, release: str) -> ClusterView:
+    """Somebody has upgraded this broker and started it again: it runs what its disk has."""
+    broker = view.brokers[broker_id]
+    upgraded = replace(broker, process=replace(broker.process, software=Software(release, JAVA, release, JAVA, "17.0.12")))
+    return replace(view, brokers={**view.brokers, broker_id: upgraded})
+
+
+@pytest.mark.parametrize("release", ["3.9.2", "3.8.1", "4.0.0"])
+def test_a_broker_of_another_release_in_the_middle_of_a_roll_holds_the_next_restart(release: str) -> None:
+    view = upgrade(with_software(PRE, SAME), 2, release)
+    [reason] = reasons(roll.decide_restart(readable(view), 0, MIG))
+    assert "R15" in reason
+    assert f"broker 2 runs Kafka {release}" in reason
+    assert "brokers 0, 1 and controllers 3000, 3001, 3002 run Kafka 3.9.1" in reason
+    assert isinstance(roll.decide_restart(readable(upgrade(view, 2, "3.9.1")), 0, MIG), Act), (
+        "it goes on once all run one release"
+    )
+
+
+def test_no_controller_leaves_the_migration_while_nodes_run_two_releases() -> None:
+    view = upgrade(with_software(replace(DUAL, taken_at=DUAL.taken_at + 3), SAME), 1, "3.9.2")
+    [reason] = reasons(decide_finalize(readable(view), with_zk(DUAL, migration=migration(80)), 3000))
+    assert "broker 1 runs Kafka 3.9.2" in reason
+
+
+def test_a_broker_of_another_release_holds_no_rollback() -> None:
+    """The way out stays open: its own next start is of what it runs."""
+    later = with_zk(back_views.DUAL, migration=migration(60))
+    view = upgrade(with_software(replace(later, taken_at=back_views.DUAL.taken_at + 3), SAME), 2, "3.9.2")
+    assert isinstance(rollback.decide_roll_back(readable(view), back_views.DUAL, 0, MIG), Act)
+
+
+@pytest.mark.parametrize(
+    ("releases", "text"),
+    [
+        ({}, ""),
+        ({0: "3.9.1", 1: "3.9.1", 2: "3.9.1"}, ""),
+        ({0: "3.9.1", 1: "", 2: "3.9.1"}, ""),
+        ({0: "3.9.1", 1: "", 2: "3.9.2"}, "broker 0 runs Kafka 3.9.1, broker 2 runs Kafka 3.9.2"),
+        ({0: "3.9.1", 1: "3.9.2", 2: "3.9.1"}, "brokers 0, 2 run Kafka 3.9.1, broker 1 runs Kafka 3.9.2"),
+    ],
+)
+def test_releases_are_named_with_their_nodes(releases: dict[int, str], text: str) -> None:
+    view = PRE
+    for broker_id, release in releases.items():
+        view = upgrade(view, broker_id, release)
+    assert describe_mixed_releases(view.brokers.values()) == text
+    stopped = [replace(b, process=replace(b.process, state=ProcessState.STOPPED)) for b in view.brokers.values()]
+    assert describe_mixed_releases(stopped) == "", "what a stopped node ran is no matter"
+
+
+def test_preflight_blocks_a_cluster_that_runs_two_patch_levels() -> None:
+    """Brokers themselves report the line alone."""
+    view, facts = case_with(SAME, SAME)
+    found = [finding for finding in run_checks(upgrade(view, 1, "3.9.2"), facts) if finding.code == "R15"]
+    assert [str(finding.severity) for finding in found] == ["block"]
+    assert "broker 1 runs Kafka 3.9.2" in found[0].reason.text
 
 
 def test_what_changed_is_said_in_whole_words() -> None:

@@ -37,6 +37,16 @@ class TokenServer:
         """How many requests it has had."""
         return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
 
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Meanwhile every request ends without an answer, as with a proxy whose server is gone."""
+        mark = self.asked.with_name("away")
+        mark.touch()
+        try:
+            yield
+        finally:
+            mark.unlink()
+
 
 @contextlib.contextmanager
 def running(folder: Path, clients: dict[str, str], lifetime: float = 300.0) -> Iterator[TokenServer]:
@@ -63,6 +73,9 @@ def serve(folder: Path, clients: dict[str, str], lifetime: float) -> None:
             body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             with (folder / "asked").open("a") as log:
                 log.write("asked\n")
+            if (folder / "away").exists():
+                self.close_connection = True
+                return
             name, _, secret = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode().partition(":")
             if clients.get(name) != secret:
                 self._answer(401, {"error": "invalid_client"})

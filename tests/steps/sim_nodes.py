@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     NodeFiles,
     Process,
     ProcessState,
+    Software,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
@@ -65,6 +66,7 @@ class SimNode:
     copied: bool = False  # a controller's log holds a cluster's metadata
     cluster_id: str | None = CLUSTER_ID  # in its meta.properties; None: that cannot be read
     free: int | None = 1 << 30  # bytes, where a rollback writes
+    release: str = ""  # of Kafka, that it runs and has on its disk; empty: not known
     starts: int = 0
     stops: int = 0
 
@@ -109,7 +111,8 @@ def node_of(role: NodeRole, node: int) -> NodeSpec:
 
 
 def process_of(node: SimNode) -> Process:
-    return UP if node.running is not None else DOWN
+    process = UP if node.running is not None else DOWN
+    return replace(process, software=Software(node.release, "", node.release)) if node.release else process
 
 
 def files_of(node: SimNode) -> NodeFiles:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from airflow_provider_kmigrate.clients.sasl import is_kerberos_installed
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.spec import load
@@ -36,6 +39,8 @@ from tests.kit.logins import (
 )
 from tests.system import evidence
 from tests.waiting import wait_until
+
+_TOKEN_S, _AWAY_S = 15.0, 60.0
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(900)]
 
@@ -68,13 +73,44 @@ def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pyte
         migrate_there_and_back_and_there(cluster, kerberos_client(bootstrap_of(cluster.plan), realm.add("kmigrate")))
 
 
+def test_a_token_endpoint_that_is_away_for_a_minute_in_a_roll_holds_it_and_loses_nothing(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tokens end long before it is back; a broker that starts meanwhile gets none, and ends."""
+    with token_server.running(tmp_path, SECRETS, lifetime=_TOKEN_S) as server:
+        restart_with_sole_listener(cluster.plan, "OAUTHBEARER", oauth_keys(server), 1)
+        properties = oauth_client(bootstrap_of(cluster.plan), server)
+        spec, connections = named_nodes(cluster, properties)
+        with direct.context(cluster, "there", spec=spec, connections=connections) as here, ThreadPoolExecutor(1) as pool:
+            direct.until(here, "first_roll")
+            direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
+            absence = pool.submit(be_away, server)
+            direct.roll(here, BrokerMode.MIGRATION)
+            assert absence.result() > 0, "somebody wanted a token meanwhile"
+            direct.copy(here)
+        with Wire(NAME, spec.brokers[0].port, security_from_kafka(KafkaSettings(properties)), timeout=10.0) as wire:
+            assert len(wire.topics()["orders"].partitions) == 6
+            assert has_all_replicas(wire)
+    reported = capsys.readouterr()
+    assert "the token endpoint http://127.0.0.1" in reported.out
+    assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}"]
+
+
+def be_away(server: token_server.TokenServer) -> int:
+    """For a minute; returns how often a token was asked for in it."""
+    before = server.times_asked()
+    with server.away():
+        time.sleep(_AWAY_S)
+        return server.times_asked() - before
+
+
 def has_all_replicas(wire: Wire) -> bool:
     rows = [row.partition for row in wire.partitions()]
     return bool(rows) and all(set(row.isr) == set(row.replicas) for row in rows)
 
 
-def migrate_there_and_back_and_there(cluster: LocalCluster, properties: Mapping[str, str]) -> None:
-    """With a broker in each of the three modes on the way."""
+def named_nodes(cluster: LocalCluster, properties: Mapping[str, str]) -> tuple[ClusterSpec, dict[str, dict[str, Any]]]:
+    """The cluster file with each node by the name in its principal, and the connections; once all replicas are in sync."""
     document = yaml.safe_load(cluster.spec_path.read_text())
     document["quorum"] = {"security_protocol": "SASL_PLAINTEXT"}
     for node in (*document["brokers"], *document["controllers"]):
@@ -86,9 +122,16 @@ def migrate_there_and_back_and_there(cluster: LocalCluster, properties: Mapping[
         "logins_kafka": {"conn_type": "kafka", "extra": dict(properties)},
     }
     security = security_from_kafka(KafkaSettings(properties))
-    for node in spec.brokers:
-        with Wire(node.host, node.port, security, timeout=10.0) as wire:
+    for broker in spec.brokers:
+        with Wire(broker.host, broker.port, security, timeout=10.0) as wire:
             wait_until(partial(has_all_replicas, wire), "all replicas are in sync", despite=(Unavailable,))
+    return spec, connections
+
+
+def migrate_there_and_back_and_there(cluster: LocalCluster, properties: Mapping[str, str]) -> None:
+    """With a broker in each of the three modes on the way."""
+    spec, connections = named_nodes(cluster, properties)
+    security = security_from_kafka(KafkaSettings(properties))
     with direct.context(cluster, "there", spec=spec, connections=connections) as here:
         direct.to_copied(here)
         direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)

@@ -369,6 +369,7 @@ def _all_nodes_ready(view: ClusterView, controller: Controller) -> gates.Gate:
         (
             gates.process_known(controller),
             gates.software_unchanged(controller),
+            gates.one_release_runs(view),
             gates.all_brokers_in_kraft(view),
             gates.controllers_answer(view),
             gates.files_in_stage(view, but=_written_by_finalization(view, controller)),

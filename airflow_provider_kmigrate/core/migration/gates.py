@@ -6,7 +6,7 @@ could not be read answers "not yet". Right before every act, of every kind, `fin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from math import isfinite
@@ -226,6 +226,29 @@ def software_unchanged(node: Broker | Controller, *, with_java: bool = True) -> 
     changes = [] if software is None else describe_software_changes(software, with_java=with_java)
     name = f"{'broker' if isinstance(node, Broker) else 'controller'} {node.id}"
     return not_yet_if(changes, Reason("R15", f"A restart of {name} would start {' and '.join(changes)}.", node=name))
+
+
+def one_release_runs(view: ClusterView) -> Gate:
+    """R15: all nodes run one release: whoever upgrades one in the middle of a roll mixes two. What is not known does not hold it."""
+    text = describe_mixed_releases((*view.brokers.values(), *view.controllers.values()))
+    return not_yet_if(bool(text), Reason("R15", f"{text}."))
+
+
+def describe_mixed_releases(nodes: Iterable[Broker | Controller]) -> str:
+    """Which releases run, each with its nodes: `broker 0 runs Kafka 3.9.1, brokers 1, 2 run Kafka 3.9.2`; empty unless several do."""
+    by_release: dict[str, dict[str, list[int]]] = {}
+    for node in nodes:
+        if node.process.state is ProcessState.RUNNING and node.process.software and node.process.software.release:
+            role = "broker" if isinstance(node, Broker) else "controller"
+            by_release.setdefault(node.process.software.release, {}).setdefault(role, []).append(node.id)
+    return (
+        ", ".join(_describe_release(release, ids) for release, ids in sorted(by_release.items())) if len(by_release) > 1 else ""
+    )
+
+
+def _describe_release(release: str, ids: Mapping[str, list[int]]) -> str:
+    names = [f"{role}{'s' if len(found) > 1 else ''} {join_ids(sorted(found))}" for role, found in ids.items()]
+    return f"{' and '.join(names)} {'run' if sum(map(len, ids.values())) > 1 else 'runs'} Kafka {release}"
 
 
 def describe_software_changes(software: Software, *, with_java: bool = True) -> list[str]:

@@ -328,7 +328,7 @@ def _decide_running_broker(view: ClusterView, broker: Broker, target: BrokerMode
             may_stop_unhealthy(view, broker.id, *_unresponsive_left_behind(view, phase))
             if phase in _ISOLATED
             else may_stop(view, (broker.id,)),
-            *(() if phase in _ISOLATED else (gates.latency_recovered(view),)),
+            *(() if phase in _ISOLATED else (gates.one_release_runs(view), gates.latency_recovered(view))),
         )
     )
     # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ProcessState, ServiceUnit
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec, normalize_host
-from airflow_provider_kmigrate.core.migration.gates import describe_software_changes, describe_unknown_software
+from airflow_provider_kmigrate.core.migration.gates import (
+    describe_mixed_releases,
+    describe_software_changes,
+    describe_unknown_software,
+)
 from airflow_provider_kmigrate.core.node_files.service_unit import (
     find_dependents,
     find_missing_stop,
@@ -90,6 +94,8 @@ def _check_software(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     ]
     if changed:
         yield blocks("R15", f"the next start of these nodes is of other software: {summarize(changed)}")
+    if mixed := describe_mixed_releases((*view.brokers.values(), *view.controllers.values())):
+        yield blocks("R15", f"nodes run different releases: {mixed}")
     unknown_parts = [
         f"{node.name} ({parts})"
         for node, process in nodes

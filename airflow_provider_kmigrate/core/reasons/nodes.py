@@ -227,11 +227,12 @@ do: Result `core-dump`: read the end of its log and its `hs_err` file.
 never: SIGKILL it while it recovers its logs.
 source: measured on machines: a broker that systemd killed in the middle of a roll
 
-R15 A restart would start another release or another Java
-means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node was started. A restart in a migration would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
+R15 A restart would start another release or another Java, or nodes run different releases
+means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node was started. Or a node was upgraded and already runs another release than the rest. A restart in a migration would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
 meanwhile: Yes, until that node starts again; a reboot is enough.
 do: Stop what updates these machines until the migration is over: `apt-mark hold`, `dnf versionlock`, unattended upgrades, playbooks.
 do: Another release: install the one that runs again. The step continues by itself.
+do: Nodes run different releases: install the release of the rest on the node that was upgraded, and restart it by hand, once no partition is under-replicated. No rollback waits for this. The step continues by itself.
 do: Another Java that you want: restart that node by hand, one node at a time, once no partition is under-replicated. The step continues by itself.
 do: Before a migration: one release and one Java on all machines, each node restarted, then preflight.
 never: Restart nodes of another release by hand in the middle of a migration.
