@@ -167,11 +167,6 @@ KNOWN: Final[tuple[Known, ...]] = (
         r"(?:first_roll|to_migration|to_zookeeper)\.(?:registered|leaders|broker\S*):? (?:TimedOut|Failed).*(?:\[R03\]|without effect)|second_roll\.broker\S*: TimedOut.*\[(?:R05|S02)\]",
         "a broker that is isolated or left behind is waited for by steps that come before the one that brings it back",
     ),
-    Known(
-        "unflagged before the copy",
-        r"copied: TimedOut: .*\[P11\]",
-        "a copy that cannot go on, because the leader has no flag, is not named as such",
-    ),
     Known("file in the middle", r"\[O06\]", "O06 names what wrote the file, and not the run that writes it again"),
     Known(
         "one retry",

@@ -243,7 +243,9 @@ def decide_copied(view: ClusterView, since: ClusterView) -> Decision:
     if allowed is PhasePermit.REFUSE:
         return Refuse(refusal_reasons(position, Intent.COPY))
     if allowed is PhasePermit.WAIT:
-        return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
+        # A leader without the flag never ends the copy: the flag is named first.
+        unflagged = gates.all_controllers_flagged(view).reasons
+        return Wait((*unflagged, Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     gate = gates.dual_write_moves(view, since)
     return _decide_leaders_after_copy(view) if gate.met else refuse_or_wait(gate)
 
