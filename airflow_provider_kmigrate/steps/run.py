@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ClusterView,
     Controller,
     Fields,
+    NoProbe,
     ProbeFigures,
     Reason,
     could_not_read,
@@ -179,7 +180,7 @@ class StepContext:
     run: str = ""  # as the fence and the journal name it
     journals: Path | None = None  # the folder of the journals of all runs on this cluster; None: not known here
     groups: GroupStore = field(default_factory=NothingKept)
-    probe: Callable[[], ProbeFigures | None] = lambda: None  # what the probe has measured; None: the cluster file has none
+    probe: Callable[[], ProbeFigures | NoProbe] = NoProbe  # what the probe has measured
     export: Callable[[Iterable[Gauge]], None] = lambda _: None  # sends each observation's figures to where dashboards read them
     offer_status: OfferStatus = lambda _headline, _make: None
     at_once: Callable[[Sequence[Callable[[], object]]], list[KMigrateError | None]] = run_at_once

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.airflow_releases import find_stored_variables, se
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead, seal
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.core.cluster_state.model import Fields, ProbeFigures, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Fields, NoProbe, ProbeFigures, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.waits import needs_rollback_prerequisites
 from airflow_provider_kmigrate.core.monitoring.gauges import Gauge
@@ -227,9 +227,9 @@ def _make_context(
     )
 
 
-def _probe_figures_reader(spec: ClusterSpec, clock: StepClock) -> Callable[[], ProbeFigures | None]:
+def _probe_figures_reader(spec: ClusterSpec, clock: StepClock) -> Callable[[], ProbeFigures | NoProbe]:
     if not spec.probe_folder:
-        return lambda: None
+        return NoProbe
     from airflow_provider_kmigrate.probe.latency import read_figures  # noqa: PLC0415  # most cluster files have no probe
 
     return partial(read_figures, Path(spec.probe_folder), clock.now)

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Quorum,
     ZkController,
 )
-from airflow_provider_kmigrate.core.migration import coordinator, gates
+from airflow_provider_kmigrate.core.migration import gates
 from airflow_provider_kmigrate.core.migration.gates import GateState
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.node_files.kafka_keys import HIDDEN
@@ -223,25 +223,6 @@ OTHER_CODES = {
 )
 def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
     assert {reason.code for reason in gate.reasons} == {OTHER_CODES.get(name) or name.split()[0]}
-
-
-@pytest.mark.parametrize(
-    "gate",
-    [
-        gates.fresh_migration(BLIND),
-        gates.empty_controllers(BLIND, (3000,)),
-        gates.quorum_healthy(BLIND),
-        gates.all_in_migration_mode(BLIND),
-        gates.dual_write_alive(BLIND, None),
-        gates.lag_below(BLIND, 10),
-        gates.no_client_metrics(BLIND),
-        gates.no_leaderless_partition(BLIND),
-        gates.no_group_on_zookeeper(BLIND),
-        coordinator.brokers_agree(BLIND),
-    ],
-)
-def test_nothing_opens_on_an_unknown(gate):
-    assert gate.state is GateState.NOT_YET
 
 
 def test_a_controller_whose_directory_was_not_read_is_not_empty():

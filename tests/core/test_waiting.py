@@ -114,7 +114,10 @@ def outcome(decision):
         (waits.decide_copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
         (waits.decide_copied(aged(DUAL_ZK, 0.0), DUAL_ZK), (Wait, ["G07"])),  # the leader's first write is no dual-write yet
         (waits.decide_copied(cluster([MIG, MIG, MIG], FLAGGED, -1), DUAL_ZK_EARLIER), (Wait, ["P11"])),
-        (waits.decide_copied(cluster([MIG, MIG, MIG], (False, True, True), -1), DUAL_ZK_EARLIER), (Wait, ["G05", "P11"])),  # it never ends
+        (
+            waits.decide_copied(cluster([MIG, MIG, MIG], (False, True, True), -1), DUAL_ZK_EARLIER),
+            (Wait, ["G05", "P11"]),
+        ),  # it never ends
         (waits.decide_copied(PRE, PRE), (Refuse, ["P01"])),
         (waits.decide_copied(replace(DUAL_ZK, partitions=LEADERLESS), DUAL_ZK_EARLIER), (Act, [])),
         (waits.decide_copied(replace(DUAL_ZK, partitions=None), DUAL_ZK_EARLIER), (Wait, ["G00"])),

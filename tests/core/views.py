@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     CoordinatorFacts,
     Migration,
     NodeFiles,
+    NoProbe,
     Partition,
     Process,
     ProcessState,
@@ -88,6 +89,7 @@ def cluster(
         partitions=shrunk(partitions(list(ids)), running),
         min_insync={"t": 2 if len(modes) > 2 else 1},
         client_metrics=(),
+        probe=NoProbe(),
     )
     return replace(view, **changes)  # type: ignore[arg-type]
 

@@ -630,6 +630,11 @@ class ProduceLatency:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProbe:
+    """The cluster file has no probe: nothing is measured, and nothing is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFigures:
     """What the probe has measured of its own records, by partition. `age`: seconds since it wrote that; infinite: nothing can be read.
 
@@ -697,7 +702,7 @@ class ClusterView:
     ensemble: tuple[ZooKeeperServer, ...] | None = None
     backup: BackupFacts | None = None  # None: this process did not read it
     group_progress: GroupSweep | None = None
-    probe: ProbeFigures | None = None  # None: the cluster file has no probe, or it was not asked for
+    probe: ProbeFigures | NoProbe | None = None  # None: it was not asked for
     unknowns: tuple[Reason, ...] = ()
 
     @property

@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
     ClusterView,
     Controller,
+    ProbeFigures,
     ProcessState,
     Reason,
     could_not_read,
@@ -324,7 +325,8 @@ def producers_settled(view: ClusterView, began: float) -> gates.Gate:
     A controller's failover stalls no producer (measured). Its start does on a machine without spare processor time, and the starts of all
     controllers, a few seconds apart, add up. A probe that has ended shows nothing later either. `began`: time of the step's first observation.
     """
-    if view.taken_at - began > SETTLES_WITHIN or view.probe is None or view.probe.age > gates.PROBE_GONE:
+    has_ended = isinstance(view.probe, ProbeFigures) and view.probe.age > gates.PROBE_GONE
+    if has_ended or view.taken_at - began > SETTLES_WITHIN:
         return gates.MET
     return gates.latency_recovered(view)
 

@@ -391,7 +391,9 @@ def counts_noted(view: ClusterView) -> Gate:
     A migration that an older release began has no note. It goes on if the answers prove what all brokers use: nothing is hidden then, and
     the next restart notes it.
     """
-    missing = view.zk is not None and view.zk.partition_counts is None
+    if view.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
+    missing = view.zk.partition_counts is None
     if missing and view.coordinators is None:
         return not_yet(NOT_ASKED)
     missing = missing and not _all_proven(view)

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Malformed,
     Migration,
     NodeFiles,
+    NoProbe,
     Partition,
     ProcessState,
     ProduceLatency,
@@ -49,7 +50,9 @@ from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 
 def all_brokers_named(view: ClusterView) -> Gate:
-    """G36, G39: the cluster file names every broker of the cluster."""
+    """G36, G39: the cluster file names every broker of the cluster, as ZooKeeper or a broker lists them."""
+    if view.zk is None and all(broker.listed_by is None for broker in view.brokers.values()):
+        return not_yet(could_not_read("which brokers the cluster has"))
     reasons = unnamed_broker_reasons(view)
     return not_yet_if(reasons, *reasons)
 
@@ -369,7 +372,15 @@ def describe_edits(name: str, changes: Collection[PropertyChange]) -> str:
 
 
 def controllers_start_at_boot(view: ClusterView) -> Gate:
-    """O07: every controller's machine starts it when it boots. Without a majority of them a cluster in KRaft mode has no controller."""
+    """O07: every controller's machine starts it when it boots. Without a majority of them a cluster in KRaft mode has no controller.
+
+    U04 for a machine that did not answer. One that answers, and cannot say it (no service manager, a static unit), holds nothing.
+    """
+    unread = sorted(c.id for c in view.controllers.values() if c.process.state is ProcessState.UNKNOWN)
+    if unread:
+        return not_yet(
+            Reason("U04", f"The machines of controllers {join_ids(unread)} do not say whether they start them at boot.")
+        )
     off = sorted(c.id for c in view.controllers.values() if c.process.at_boot is False)
     return not_yet_if(off, Reason("O07", f"The units of controllers {join_ids(off)} are not enabled at boot."))
 
@@ -546,11 +557,18 @@ def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     return not_yet_if(not all_read, could_not_read("the controller epochs"))
 
 
-def leaders_can_move(view: ClusterView) -> Gate:
-    """G02: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
+def leaders_can_move(view: ClusterView, *, states: bool = True) -> Gate:
+    """G02: leaders can move. Metadata looks healthy even if they cannot; the epochs show it. `states`: as in `epochs_known`."""
+    if has_epoch_ahead(view):
+        epoch = view.zk.controller_epoch if view.zk else None
+        return never(Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))
+    return epochs_known(view, states=states)
+
+
+def has_epoch_ahead(view: ClusterView) -> bool:
+    """Whether a partition's state was seen with an epoch above /controller_epoch: no controller can move its leader."""
     epoch = view.zk.controller_epoch if view.zk else None
-    ahead = view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
-    return never_if(ahead, Reason("G02", f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."))
+    return view.state_epoch is not None and epoch is not None and view.state_epoch > epoch
 
 
 def no_leaderless_partition(view: ClusterView) -> Gate:
@@ -613,13 +631,20 @@ def advise_after_rollback(view: ClusterView) -> str:
 
 def all_brokers_in_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
+    if not (answers := brokers_answer_in_kraft(view)).met:
+        return answers
+    if view.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
+    registered = view.zk.broker_ids
+    return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
+
+
+def brokers_answer_in_kraft(view: ClusterView) -> Gate:
+    """G22, G36, G39: the cluster file names every broker, and each answers in KRaft mode, whether or not ZooKeeper can be read."""
     others = [broker for broker in view.in_mode(BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, None) if view.brokers[broker].named]
     if others:
         return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {join_ids(others)}."))
-    if not (naming_gate := all_brokers_named(view)).met:
-        return naming_gate
-    registered = view.zk.broker_ids if view.zk else ()
-    return not_yet_if(registered, Reason("G22", f"Brokers still registered in ZooKeeper: {join_ids(registered)}."))
+    return all_brokers_named(view)
 
 
 def leaders_moved_by_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
@@ -649,6 +674,8 @@ def latency_recovered(view: ClusterView) -> Gate:
     """
     probe = view.probe
     if probe is None:
+        return not_yet(could_not_read("what the probe measures"))
+    if isinstance(probe, NoProbe):
         return MET
     if probe.age > PROBE_GONE:
         return not_yet(_probe_gone_reason(probe.age))

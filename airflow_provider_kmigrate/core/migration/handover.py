@@ -65,6 +65,8 @@ MAX_RETURNS = 3  # times in one run, each of which costs a start of the controll
 
 def no_unseen_finalization(view: ClusterView) -> Gate:
     """R12: after a copy no stopped controller has final properties: if it led with them it has finalized, and no other node could report it."""
+    if view.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
     controllers = (
         [] if still_open(view) or not kraft_owns(view) else [controller for _, controller in sorted(view.controllers.items())]
     )
@@ -76,7 +78,12 @@ def no_unseen_finalization(view: ClusterView) -> Gate:
 
 
 def flags_kept(view: ClusterView) -> Gate:
-    """G05: no controller has final properties, while there is a quorum: its flag can be restored now, and not once all are stopped (R12)."""
+    """G05: no controller has final properties, while there is a quorum: its flag can be restored now, and not once all are stopped (R12).
+
+    Files that were not read hold no stop: a machine may be dead for good. `no_unseen_finalization` asks for them before the handover.
+    """
+    if view.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
     final = [c.id for _, c in sorted(view.controllers.items()) if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
     text = f"The files of controllers {join_ids(final)} have no migration flag."
     return never_if(final and kraft_owns(view), unflagged_reason(view, text))
@@ -211,8 +218,10 @@ def _decide_handover_step(view: ClusterView, progress: HandoverProgress, terms: 
     if next_to_stop := controllers_to_stop(view):
         return _decide_controller_stop(view, next_to_stop, progress.before, terms, brokers)
     # 3. Handed over already. A controller whose machine does not answer has no part in it any more.
-    if not kraft_owns(view) and view.migration is None and gates.leaders_can_move(view).met:
-        return as_decision(gates.epochs_known(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    if not kraft_owns(view) and view.migration is None and not gates.has_epoch_ahead(view):
+        return as_decision(
+            gates.leaders_can_move(view), "ZooKeeper owns the cluster, and no trace of the migration is left in it."
+        )
     # 4. The transaction, once every controller is known to be stopped.
     first = progress.all_down or view
     dispensable = _no_broker_needs_controllers(view, brokers)

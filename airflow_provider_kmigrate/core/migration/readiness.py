@@ -447,8 +447,7 @@ def _sides_equal(view: ClusterView, ask: ReadinessAsk) -> Gate:
 
 def _epochs_usable(view: ClusterView, ask: ReadinessAsk) -> Gate:
     states = RollbackPart.EQUALITY in ask.parts
-    reach = MET if kraft_may_hold_more(view) else gates.leaders_can_move(view)
-    return combine_gates((gates.epochs_known(view, states=states), reach))
+    return gates.epochs_known(view, states=states) if kraft_may_hold_more(view) else gates.leaders_can_move(view, states=states)
 
 
 def ensemble_spares_one(ensemble: tuple[ZooKeeperServer, ...] | None) -> Gate:

@@ -500,7 +500,7 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
     """A ZooKeeper broker is controller, every broker names it, and every partition has a leader that it can move."""
     if (refusal := refuse_if_irreversible(view)) is not None:
         return refusal
-    gate = combine_gates((brokers_name_controller(view), gates.epochs_known(view), gates.leaders_can_move(view)))
+    gate = combine_gates((brokers_name_controller(view), gates.leaders_can_move(view)))
     if not gate.met:
         return refuse_or_wait(gate)
     if view.partitions is None:
@@ -571,7 +571,6 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             not_yet_if(unread, could_not_read(f"the directories of controllers {join_ids(unread)}")),
             not_yet_if(used, Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")),
             brokers_name_controller(view),
-            gates.epochs_known(view),
             gates.leaders_can_move(view),
             roll.may_stop(view, ()),
         )
@@ -606,7 +605,7 @@ def plan(view: ClusterView) -> tuple[str, ...]:
         (up, f"stop controllers {join_ids(up)}, the active one last{_describe_controller_gap(view)}"),
         (owned or migration_znode_exists(view), f"hand the cluster over to ZooKeeper: {_describe_transaction(view)}"),
         (
-            not owned and not gates.leaders_can_move(view).met,
+            not owned and gates.has_epoch_ahead(view),
             f"elect a controller that can move every leader: {_describe_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_describe_used_directories, used))}"),
@@ -673,7 +672,7 @@ def _describe_used_directories(controller: Controller) -> str:
 
 
 def _describe_transaction(view: ClusterView) -> str:
-    if not kraft_owns(view) and gates.leaders_can_move(view).met:
+    if not kraft_owns(view) and not gates.has_epoch_ahead(view):
         return "delete /migration"
     gone = "/migration and /controller" if migration_znode_exists(view) else "/controller"
     return f"raise /controller_epoch, delete {gone}, in one transaction"

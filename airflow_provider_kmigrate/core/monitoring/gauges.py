@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Refuse, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, ProbeFigures, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, NoProbe, ProbeFigures, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
 from airflow_provider_kmigrate.core.member.group_seen import GroupSweep
 from airflow_provider_kmigrate.core.migration import readiness
@@ -86,9 +86,9 @@ def position_gauges(view: ClusterView) -> tuple[Gauge, ...]:
     return (Gauge("phase", float(PHASES[position_of(view).phase])), *brokers, *lags, *probe_gauges(view.probe))
 
 
-def probe_gauges(figures: ProbeFigures | None) -> tuple[Gauge, ...]:
+def probe_gauges(figures: ProbeFigures | NoProbe | None) -> tuple[Gauge, ...]:
     """How long the probe's own records wait for their acknowledgement: the slowest partition's p95. None if its figures are old."""
-    if figures is None or figures.age > PROBE_FRESH or not figures.now:
+    if not isinstance(figures, ProbeFigures) or figures.age > PROBE_FRESH or not figures.now:
         return ()
     return (Gauge("probe_ack_seconds", max(latency.p95 for latency in figures.now.values())),)
 

@@ -111,7 +111,7 @@ def find_debounced_alarms(view: ClusterView, acts: KnownActs) -> tuple[Reason, .
     node: only edits that decide whether it comes back count.
     """
     compared = gates.with_decisive_edits(view) if migration_has_ended(view) else view
-    files = gates.files_in_stage(compared).reasons if gates.all_brokers_in_kraft(view).met else ()
+    files = gates.files_in_stage(compared).reasons if gates.brokers_answer_in_kraft(view).met else ()
     files = (*files, *coordinator.brokers_agree(view, but=view.in_mode(None)).reasons)
     nodes = (*failing_node_reasons(view, acts), *unnamed_broker_reasons(view))
     if position_of(view).phase in _QUIET:
@@ -120,7 +120,8 @@ def find_debounced_alarms(view: ClusterView, acts: KnownActs) -> tuple[Reason, .
         reason for reason in find_alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view)
     )
     unknown = (*position_of(view).reasons, *view.unknowns) if position_of(view).phase is Phase.UNKNOWN else ()
-    return (*nodes, *flags, *files, *coordinator.counts_noted(view).reasons) or unknown
+    counts = coordinator.counts_noted(view).reasons if view.zk else ()
+    return (*nodes, *flags, *files, *counts) or unknown
 
 
 def unread_reasons(view: ClusterView) -> tuple[Reason, ...]:

@@ -147,9 +147,9 @@ never: Restart members, change the mode or delete owners to end it: their holder
 source: Kafka 3.9: GroupState; Kafka 1.1.1: ZookeeperConsumerConnector
 
 K55 An instance has no member
-means: No member of this instance is in the group, or the group has none at all. A move starts no stopped application. A killed process stays in ZooKeeper until its session is over.
+means: No member of this instance is in the group, or the group has none at all. kmigrate starts no application that was stopped before. A killed process stays in ZooKeeper until its session is over.
 meanwhile: Yes, with less capacity.
-do: Start it. Does it run? Its `consumer.id` and `client.id` must be, or begin with, the name in the file; its mode must be the one it was given.
+do: If it is stopped, start it. If it runs, check two things: its `consumer.id` and `client.id` are, or begin with, its name in the cluster file; its mode is the one it was given.
 do: Clear the task: an instance that is absent for 45 s is restarted once more.
 do: Its machine is gone for good: take it out of the cluster file, clear the task.
 never: Take it out of the file while it runs. Run its command by hand at the same time.

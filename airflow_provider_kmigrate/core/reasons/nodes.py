@@ -302,11 +302,11 @@ never: Create the chroot or the id: a controller would wait in an empty tree for
 source: ZkData.scala, createChrootIfNecessary; KafkaZkClient.scala
 
 Z05 ZooKeeper has no server to spare
-means: Not enough servers of the ensemble report that they serve, so that one more failure would cost its majority. A rollback puts the whole cluster back on ZooKeeper, and until the finalization KRaft writes to it.
+means: Too few servers of the ensemble answer that they serve. If one more fails, ZooKeeper loses its majority and stops. A rollback puts the whole cluster back on ZooKeeper, and until the finalization KRaft writes to it.
 meanwhile: Yes, while a majority is up. One more failure stops the dual-write, and every broker in a ZooKeeper mode loses its controller.
 do: `echo srvr | nc <server> 2181` for each server that the text names. Start it, or fix its disk, network and clock.
-do: It answers that `srvr` is not in its whitelist: add `4lw.commands.whitelist=srvr` to its file and restart it, one server at a time.
-do: It was replaced: correct the servers of the ZooKeeper connection and of the brokers.
+do: If it answers that `srvr` is not in its whitelist, add `4lw.commands.whitelist=srvr` to its file and restart it, one server at a time.
+do: If it was replaced, correct the servers of the ZooKeeper connection and of the brokers.
 never: Restart two servers of the ensemble at a time.
 ask: Let every ZooKeeper server answer `srvr`, and name all of them in the ZooKeeper connection.
 
