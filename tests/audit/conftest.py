@@ -43,3 +43,9 @@ def duck() -> Iterator[Any]:
 @pytest.fixture(params=["duck", "spark"])
 def engine(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["duck", pytest.param("spark", marks=pytest.mark.long)])
+def duck_or_nightly_spark(request: pytest.FixtureRequest) -> Any:
+    """For another case of a query that some test runs on Spark in continuous integration: Spark takes ten seconds for each."""
+    return request.getfixturevalue(request.param)

@@ -75,8 +75,8 @@ def causes(verdict: CanaryVerdict) -> list[AuditCause]:
     return sorted(finding.reason.cause for finding in verdict.findings if isinstance(finding.reason.cause, AuditCause))
 
 
-def test_a_canary_that_is_as_good_as_the_others_passes(engine: Engine) -> None:
-    verdict = judged(group(), engine)
+def test_a_canary_that_is_as_good_as_the_others_passes(duck_or_nightly_spark: Engine) -> None:
+    verdict = judged(group(), duck_or_nightly_spark)
     assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.PASS, [AuditCause.CANARY_WITHIN], 60)
     assert (verdict.baseline, verdict.metric) == (4, "delivery latency p95 ms")
     assert verdict.estimate == pytest.approx(1.0, abs=0.1)
@@ -88,13 +88,13 @@ def test_three_times_as_late(engine: Engine) -> None:
     assert verdict.estimate == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_hole_in_its_events_leaves_it_unjudged(engine: Engine) -> None:
-    verdict = judged(group(slower=3.0, hole=True), engine)
+def test_a_hole_in_its_events_leaves_it_unjudged(duck_or_nightly_spark: Engine) -> None:
+    verdict = judged(group(slower=3.0, hole=True), duck_or_nightly_spark)
     assert (verdict.outcome, AuditCause.MEMBER_EVENTS_LOST in causes(verdict)) == (AuditOutcome.INCONCLUSIVE, True)
 
 
-def test_a_canary_without_earlier_events(engine: Engine) -> None:
-    verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], engine)
+def test_a_canary_without_earlier_events(duck_or_nightly_spark: Engine) -> None:
+    verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], duck_or_nightly_spark)
     assert (verdict.outcome, causes(verdict)) == (AuditOutcome.INCONCLUSIVE, [AuditCause.CANARY_UNSEEN])
 
 
@@ -103,7 +103,7 @@ def test_a_canary_is_inconclusive_before_its_window_is_over(engine: Engine) -> N
     assert (verdict.outcome, causes(verdict), verdict.measured) == (AuditOutcome.INCONCLUSIVE, [AuditCause.WINDOW_OPEN], 5)
 
 
-def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
+def test_two_owners_decide_whatever_the_latencies_say(duck_or_nightly_spark: Engine) -> None:
     """Of a partition of the canary; of one of the others it is the audit's finding, not the canary's."""
     at = SWITCHED + 4 * S
     for partition, owners, found in (
@@ -114,4 +114,4 @@ def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
         for position, writer in enumerate(owners):
             stamp = Stamp(writer, sum(event.stamp.writer == writer for event in events), at + position * S)
             events.append(Ownership(stamp, "g", writer, 1, OwnershipChange.ACQUIRED, (TopicPartition("t", partition),), position))
-        assert causes(judged(events, engine)) == found
+        assert causes(judged(events, duck_or_nightly_spark)) == found

@@ -55,7 +55,7 @@ def test_any_skew(duck: Engine, skew_ms: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, *long_runs(0.2, 0.9)])
-def test_clients_that_run_on(engine: Engine, share: float) -> None:
+def test_clients_that_run_on(duck_or_nightly_spark: Engine, share: float) -> None:
     """Everything up to a moment; who was heard of shortly before it runs on."""
     events = sorted(packed(100, 21), key=lambda event: event.stamp.t_ms)
     seen = events[: int(len(events) * share)]
@@ -63,11 +63,11 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
         policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000, required_evidence=Demand(since))
         facts = reported_by_ledger(seen, policy)
         assert facts != reported_by_ledger(seen), "no client runs on"
-        assert differences(of_polls(seen, engine, policy), facts) == {}
+        assert differences(of_polls(seen, duck_or_nightly_spark, policy), facts) == {}
 
 
 @pytest.mark.parametrize("seed", [24, *long_runs(25)])
-def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> None:
+def test_files_that_were_read_at_different_times(duck_or_nightly_spark: Engine, seed: int) -> None:
     """Of each writer what it had written by a time of its own; some run on, some were killed before the step."""
     events = sorted(packed(100, seed), key=lambda event: event.stamp.t_ms)
     draw = random.Random(seed)  # noqa: S311  # no secrets
@@ -81,7 +81,7 @@ def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> N
         policy = replace(ALL, alive_since=alive, required_evidence=Demand(since))
         facts = reported_by_ledger(seen, policy)
         found |= {reason.partition(" ")[0] for reason in facts["reasons"]}
-        assert differences(of_polls(seen, engine, policy), facts) == {}
+        assert differences(of_polls(seen, duck_or_nightly_spark, policy), facts) == {}
     assert found >= {AuditCause.NO_STOP, AuditCause.IN_UNREAD_EVENTS}, "this pack does not ask enough"
 
 

@@ -138,7 +138,7 @@ def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) ->
 
 
 @pytest.mark.parametrize(("begun", "first"), [(0, 30), (1, 50)])
-def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun: int, first: int) -> None:
+def test_what_was_not_owned_before_the_step_is_shown_alone(duck_or_nightly_spark: Engine, begun: int, first: int) -> None:
     """Twice it delivered what was not its own: once before the second step, once in it."""
     history, begins = calm(), [calm().now]
     for at in (30, 50):
@@ -149,9 +149,9 @@ def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun
         history.own("g", "m", OwnershipChange.ACQUIRED)
         history.ack("p", 0, at + 10, at + 10, 10)
         history.deliver("g", "m", 0, at + 10, 10, at + 10)
-    result = concluded(history.end(), engine, AuditPolicy(required_evidence=Demand(begins[begun])))
+    result = concluded(history.end(), duck_or_nightly_spark, AuditPolicy(required_evidence=Demand(begins[begun])))
     assert findings(result)[AuditCause.NOT_OWNED].examples[0].first == first
-    late = concluded(history.end(), engine, AuditPolicy(required_evidence=Demand(begins[2])))
+    late = concluded(history.end(), duck_or_nightly_spark, AuditPolicy(required_evidence=Demand(begins[2])))
     assert (late.verdict.outcome, findings(late, AuditOutcome.PASS)[AuditCause.NOT_OWNED].count) == (AuditOutcome.PASS, 20)
 
 
@@ -219,15 +219,15 @@ def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> N
     assert findings(result, AuditOutcome.PASS)[AuditCause.REDELIVERED].count == 5
 
 
-def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
+def test_a_canary_among_members_that_write_no_events(duck_or_nightly_spark: Engine) -> None:
     events = tuple(with_a_canary().end())
     source = Source(Level.CONSUMER, events=events)
-    result = audit_sources([source], AuditPolicy(required_evidence=Demand(mixed=("g",))), engine)
+    result = audit_sources([source], AuditPolicy(required_evidence=Demand(mixed=("g",))), duck_or_nightly_spark)
     shown = findings(result, AuditOutcome.PASS)[AuditCause.OWNER_WITHOUT_EVENTS]
     assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, 1)
     assert "t-1 of g" in shown.reason.text
     assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
-    assert audit_sources([source], AuditPolicy(), engine).verdict.outcome is AuditOutcome.INCONCLUSIVE
+    assert audit_sources([source], AuditPolicy(), duck_or_nightly_spark).verdict.outcome is AuditOutcome.INCONCLUSIVE
 
 
 def running(seconds: int) -> History:
@@ -259,17 +259,17 @@ def test_clients_that_run_on_make_no_partition_suspect(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("skipped", [1, 5])
-def test_what_a_group_passed_over_without_a_word_of_any_producer_is_shown(engine: Engine, skipped: int) -> None:
+def test_what_a_group_passed_over_without_a_word_of_any_producer_is_shown(duck_or_nightly_spark: Engine, skipped: int) -> None:
     """Records of a producer that is not wrapped, or a transaction's markers: the counts of deliveries are unbroken either way."""
     history = calm()
     history.ack("p", 0, 30 + skipped, 30, 10)
     history.deliver("g", "m", 0, 30 + skipped, 10, 30)
-    result = concluded(history.end(), engine)
+    result = concluded(history.end(), duck_or_nightly_spark)
     shown = findings(result, AuditOutcome.PASS)[AuditCause.SKIPPED]
     assert (result.verdict.outcome, shown.count) == (AuditOutcome.PASS, skipped)
     assert [(case.group, case.first, case.last) for case in shown.examples] == [("g", 30, 29 + skipped)]
     assert result.sources[0].facts == balance(history.events)
-    assert AuditCause.SKIPPED not in findings(concluded(calm().end(), engine), AuditOutcome.PASS)
+    assert AuditCause.SKIPPED not in findings(concluded(calm().end(), duck_or_nightly_spark), AuditOutcome.PASS)
 
 
 def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:

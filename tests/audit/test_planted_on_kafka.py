@@ -221,11 +221,11 @@ def played(brokers: Brokers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.plant.__name__)
-def test_what_really_happens_is_named(played: dict[str, Path], engine: Engine, planted: Planted) -> None:
+def test_what_really_happens_is_named(played: dict[str, Path], duck_or_nightly_spark: Engine, planted: Planted) -> None:
     folder = played.get(planted.plant.__name__)
     if folder is None:
         pytest.skip("mock brokers delete no records")
-    verdict = job.audit_sources([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), engine).verdict
+    verdict = job.audit_sources([Source(Level.PRODUCER, lines=(str(folder),))], AuditPolicy(), duck_or_nightly_spark).verdict
     found: dict[object, AuditFinding] = {finding.reason.cause: finding for finding in verdict.findings}
     bad = {cause for cause, finding in found.items() if finding.outcome is not AuditOutcome.PASS}
     assert verdict.outcome is planted.outcome, verdict.headline
