@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.node_files import config_matrix, kafka_keys
 from tests.kit.releases import DATA, LATER, WITH_ZOOKEEPER, generate, jars_of
-from tests.kit.releases.renderings import BASE, judge, one_key_each
+from tests.kit.releases.renderings import BASE, judge, one_key_by_stage, one_key_each
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]  # the data change with a release of Kafka only
 
@@ -33,6 +33,18 @@ def test_every_stage_of_a_file_with_any_key_is_taken(release: str) -> None:
         "controller.quorum.bootstrap.servers",
         "zookeeper.connect",  # empty
     }
+
+
+@pytest.mark.parametrize("release", WITH_ZOOKEEPER)
+def test_any_key_that_a_cluster_file_sets_by_stage_is_taken(release: str) -> None:
+    """What no such node may have is left out; `check` names it (F04)."""
+    originals, keys = one_key_by_stage()
+    judgement = judge(release, originals, keys)
+    assert judgement.refused == {}
+    assert len(judgement.taken) > 0.9 * len(originals)
+    assert set(judgement.unrendered) <= {"authorizer.class.name"}, "a KRaft node with ZooKeeper's authorizer is refused by name"
+    added = {key for rendering in judgement.rendered for key in keys[rendering.source] if f"\n{key}=" in rendering.text}
+    assert len(added) > 0.7 * len(originals), "they are in the files"
 
 
 def test_what_kafka_would_refuse_on_controllers_is_left_out_for_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ def test_a_token_endpoint_that_is_away_for_a_minute_in_a_roll_holds_it_and_loses
             assert len(wire.topics()["orders"].partitions) == 6
             assert has_all_replicas(wire)
     reported = capsys.readouterr()
+    Path("/tmp/any43/out.txt").write_text(reported.out)
     assert "the token endpoint http://127.0.0.1" in reported.out
     assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}"]
 

@@ -103,6 +103,9 @@ NOT_INHERITED: Mapping[str, str] = {
 }
 """Keys or prefixes of Kafka's keys that controllers do not get from a broker's file, each with the reason."""
 
+_OF_BROKERS_LISTENERS = frozenset({"advertised.listeners", "early.start.listeners", "security.inter.broker.protocol"})
+"""What Kafka refuses on controllers beside their own listener (`NOT_INHERITED`): no cluster file may add it there."""
+
 AUTHORIZER = "authorizer.class.name"
 AUTHORIZERS = {
     "kafka.security.authorizer.AclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -156,7 +159,7 @@ def may_be_added(key: str, stage: FileStage) -> bool:
     """
     if not stage.of_controller:
         return _find_row(STAGE_RULES, key) is None and key not in _SYNONYMS.values()
-    decided = find_rule(key, stage) is Rule.REQUIRED or key in _SYNONYMS.values()
+    decided = find_rule(key, stage) is Rule.REQUIRED or key in _SYNONYMS.values() or key in _OF_BROKERS_LISTENERS
     return not decided and not is_forbidden(key, stage)
 
 

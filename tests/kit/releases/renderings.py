@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, inter_broker_listener, read_setting
+from airflow_provider_kmigrate.core.node_files.config_matrix import STAGE_SECTIONS, FileStage, inter_broker_listener, read_setting
 from airflow_provider_kmigrate.core.node_files.kafka_keys import DYNAMIC_ONLY, KafkaKey, kafka_rules
 from airflow_provider_kmigrate.core.node_files.properties import (
     RenderFacts,
@@ -48,15 +48,19 @@ class Judgement:
     refused: Mapping[Rendering, str]
 
 
-def judge(release: str, originals: Mapping[str, str]) -> Judgement:
-    """Render every stage of each original (name -> text) that this release takes, and ask it what it refuses."""
-    readable = {name: parse_properties(text) for name, text in originals.items()}
+def judge(release: str, originals: Mapping[str, str], by_stage: Mapping[str, Mapping[str, str]] | None = None) -> Judgement:
+    """Render every stage of each original (name -> text) that this release takes, and ask it what it refuses.
+
+    `by_stage`: the original's name -> keys that its cluster file sets below `stage_properties`, the same for every stage; the release must
+    take the original with them.
+    """
+    readable = {name: parse_properties(text) | dict((by_stage or {}).get(name, {})) for name, text in originals.items()}
     answers = dict(zip(readable, refusals(release, readable.values()), strict=True))
     taken = [name for name, refusal in answers.items() if not refusal]
     rendered, unrendered = list[Rendering](), dict[str, str]()
     for name in taken:
         try:
-            rendered += _render(name, originals[name], release)
+            rendered += _render(name, originals[name], release, (by_stage or {}).get(name, {}))
         except Refused as error:
             unrendered[name] = str(error)
     said = refusals(release, (parse_properties(rendering.text) for rendering in rendered))
@@ -64,12 +68,13 @@ def judge(release: str, originals: Mapping[str, str]) -> Judgement:
     return Judgement(release, tuple(taken), tuple(rendered), unrendered, refused)
 
 
-def _render(name: str, original: str, release: str) -> Iterator[Rendering]:
+def _render(name: str, original: str, release: str, stage_keys: Mapping[str, str]) -> Iterator[Rendering]:
     properties = parse_properties(original)
     version = read_setting(properties, "inter.broker.protocol.version") or METADATA_VERSIONS[release.rpartition(".")[0]]
     securities = sorted({"PLAINTEXT", security_of(properties, inter_broker_listener(properties))})
     for security in securities:
-        facts = RenderFacts("3000@ctl0:9093", version, controller_security=security)
+        by_stage = dict.fromkeys(STAGE_SECTIONS.values(), stage_keys)
+        facts = RenderFacts("3000@ctl0:9093", version, controller_security=security, stage_properties=by_stage)
         for stage in FileStage:
             text = (
                 render_controller_file(original, _CONTROLLER, stage, facts)
@@ -85,6 +90,14 @@ def one_key_each() -> dict[str, str]:
     keys = [key for key in rules.keys.values() if key.mode != DYNAMIC_ONLY and not key.releases.isdisjoint(rules.with_zookeeper)]
     rows = {(key.name, value) for key in keys for value in (_choose_value(key), key.default or "")}
     return {f"{name} {value}": edit_properties(BASE, {name: value, **_BESIDE.get(name, {})}) for name, value in sorted(rows)}
+
+
+def one_key_by_stage() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """As `one_key_each`, but the key is in the cluster file for every stage, over an original with the default: originals, keys by stage."""
+    rules = kafka_rules()
+    names = [key for key in rules.keys.values() if key.mode != DYNAMIC_ONLY and not key.releases.isdisjoint(rules.with_zookeeper)]
+    keys = {key.name: {key.name: _choose_value(key), **_BESIDE.get(key.name, {})} for key in names}
+    return dict.fromkeys(keys, BASE), keys
 
 
 def _choose_value(key: KafkaKey) -> str:
