@@ -170,6 +170,15 @@ def test_a_commit_succeeded_if_the_modes_own_store_took_it(
     assert raised.value.args[0].code() == code
 
 
+def test_the_callback_gets_the_whole_groups_assignment(zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:
+    told: list[object] = []
+    with MigratingConsumer({**properties, "consumer.id": "m"}, connect=zookeeper.connect) as consumer:
+        assert consumer.global_assignment() is None, "it has not joined"
+        consumer.subscribe(["t"], on_assign=lambda member, _: told.append(member.global_assignment()))
+        wait_until(lambda: consumer.poll(0.1) or told, "partitions are assigned")
+    assert told[0] == {"t": dict.fromkeys(range(4), "g_m-0")}
+
+
 @pytest.fixture
 def pair(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any], tmp_path: Path

@@ -54,6 +54,13 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
 
 
+def test_only_a_settled_group_that_answers_has_members_now() -> None:
+    answers = Mock(side_effect=[TimedOut("no answer"), messages("PreparingRebalance", 1), messages("Stable", 1)])
+    poller = GroupPoller(answers, lambda: True, lambda: None, bool, float("inf"))
+    assert [poller.ask_stable_members() for _ in range(3)] == [None, None, messages("Stable", 1).members]
+    assert poller.members == (), "the poller's own answers stay"
+
+
 def test_an_error_that_no_one_expects_does_not_end_the_poller() -> None:
     answers, found = Mock(side_effect=[RuntimeError("unexpected"), messages("Stable", 1)]), threading.Event()
     poller = GroupPoller(answers, lambda: True, found.set, bool, float("inf"))

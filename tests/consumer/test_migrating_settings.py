@@ -61,7 +61,6 @@ def test_settings_are_taken_apart() -> None:
         {"zookeeper.session.timeout": "4000"},
         {"zookeeper.session.timeout.ms": "4s"},
         {"session.timeout.ms": "4s"},
-        {"coordination.migration.poll.interval.ms": ""},
     ],
 )
 def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
@@ -111,6 +110,7 @@ OLD = {
     "offsets.commit.max.retries": "5",
     "offsets.storage": "zookeeper",
     "dual.commit.enabled": "false",
+    "coordination.migration.poll.interval.ms": "500",
     "auto.offset.reset": "smallest",
     "consumer.timeout.ms": "-1",
     "exclude.internal.topics": "true",
@@ -127,7 +127,7 @@ def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptur
         "num.consumer.fetchers queued.max.message.chunks refresh.leader.backoff.ms rebalance.max.retries rebalance.backoff.ms"
     )
     offsets = "offsets.commit.max.retries offsets.channel.backoff.ms offsets.channel.socket.timeout.ms dual.commit.enabled"
-    zookeeper = "zookeeper.connection.timeout.ms zookeeper.sync.time.ms"
+    zookeeper = "zookeeper.connection.timeout.ms zookeeper.sync.time.ms coordination.migration.poll.interval.ms"
     assert {one.rpartition(": ")[0].rpartition(" ")[2] for one in message.split("; ")} == {
         *settings.split(),
         *offsets.split(),

@@ -11,10 +11,10 @@
         message = consumer.poll(1.0)
 
 Properties: librdkafka's; the ZooKeeper consumer's (`settings`), whose `partition.assignment.strategy` is ZooKeeper's;
-`coordination.migration.enabled`, `.poll.interval.ms`, and any of the embedded Kafka consumer's behind that prefix.
+`coordination.migration.enabled`, and any of the embedded Kafka consumer's behind that prefix.
 
 * Records are returned, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
-  (as with cooperative rebalancing).
+  (as with cooperative rebalancing). `global_assignment` has the whole group's, in `on_assign` as the legacy listener had it.
 * A record counts as consumed when the next `poll` or `consume` asks for more, or when `close` is called; an automatic commit is
   the offset after it. With `enable.auto.commit` off only `commit` commits.
 * After `on_revoke` no record of the partition is returned; it is freed only when its last commit is done. An application that
@@ -33,6 +33,7 @@ The other properties stay: those of a migrating consumer are left out once they 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -72,11 +73,13 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.member import messages
+from airflow_provider_kmigrate.core.member.global_assignment import UnknownAssignment
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.member.state import stores_of_mode
 from airflow_provider_kmigrate.exceptions import Refused
 
+_log = logging.getLogger(__name__)
 _GROUPS: Final = "The group assigns its partitions, in both modes."
 _NOTED: Final = "An operator's reset moves a partition: /consumers/<group>/migration/reset/<topic>/<partition>."
 _ABSENT: Final = {
@@ -389,6 +392,21 @@ class MigratingConsumer:
             else KafkaPartition(*topic_partition)
             for topic_partition in topic_partitions
         ]
+
+    def global_assignment(self) -> dict[str, dict[int, str]] | None:
+        """The assignment of the whole group, topic -> partition -> thread id, as the legacy consumer gives it to a rebalance listener.
+
+        For `on_assign`, and any later call. Kafka consumers have no threads: their client.id stands for one. While Kafka coordinates the
+        coordinator is asked, for seconds at most. None: it is not known for certain; a log line has the reason.
+        """
+        owners = self._runner.read_global_assignment() if self._runner else UnknownAssignment.NOT_OBSERVED
+        if isinstance(owners, UnknownAssignment):
+            _log.info("%s: the group's assignment is not known: %s", self.consumer_id, owners)
+            return None
+        assignment: dict[str, dict[int, str]] = {}
+        for topic_partition, thread in sorted(owners.items()):
+            assignment.setdefault(topic_partition.topic, {})[topic_partition.partition] = thread
+        return assignment
 
     def metrics(self) -> dict[str, int]:
         """KIP-125's metrics: whether Kafka coordinates by this member's last observation, and how many partitions Kafka assigned."""

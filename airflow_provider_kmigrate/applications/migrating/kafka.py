@@ -97,7 +97,7 @@ class EmbeddedConsumer:
         self._mark = _MARK + client_id
         self._report = report
         self._freed = freed
-        self._poll_every, self._poll_limit = settings.poll_every, settings.poll_limit
+        self._poll_limit = settings.poll_limit
         self._topics: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self.joined = False  # it has been given its share, even an empty one, and has not been asked to give it up since
@@ -177,7 +177,7 @@ class EmbeddedConsumer:
     def _poll_until_leave(self) -> None:
         while not self._ending.is_set():
             self._subscribe()
-            self._serve_calls(min(self._poll_every, _POLL_S))
+            self._serve_calls(_POLL_S)
             message = self._consumer.poll(0)
             self._report(Polled())
             if message is not None:

@@ -41,7 +41,8 @@ from airflow_provider_kmigrate.clients.identity import supports_identity
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.assignors import KafkaMember
+from airflow_provider_kmigrate.core.member.assignors import KafkaMember, Owners
+from airflow_provider_kmigrate.core.member.global_assignment import UnknownAssignment, compute_global_assignment
 from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup, Store
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.registration import Mode, Registration
@@ -280,6 +281,15 @@ class GroupPoller(threading.Thread):
     def _record_reached(self, at: float) -> None:
         self._reached, self._spoken = at, True
 
+    def ask_stable_members(self) -> Answer | None:
+        """The members of the stable group, asked now; None if it is not stable or does not answer. Any thread."""
+        try:
+            group = self._ask()
+        except KMigrateError as error:
+            _log.info("%s", error)
+            return None
+        return group.members if group.state == _STABLE else None
+
     def poll(self) -> bool:
         """Poll once; true if there was an answer."""
         began = time.monotonic()
@@ -384,6 +394,13 @@ class MemberRunner:
         self._thread.join(5.0)
         self._executors.close(5.0)
         self._zk.close()
+
+    def read_global_assignment(self) -> Owners | UnknownAssignment:
+        """The assignment of the whole group. Any thread; while Kafka coordinates its coordinator is asked, for seconds at most."""
+        member, members = self.member, None
+        if member.mode is Mode.KAFKA and self._poller is not None:
+            members = self._poller.ask_stable_members()
+        return compute_global_assignment(member.settings, member.view, member.kafka, members)
 
     @property
     def members_age(self) -> float:

@@ -167,6 +167,7 @@ NO_EFFECT: Final = {
     "offsets.channel.backoff.ms": _RDKAFKA,
     "offsets.channel.socket.timeout.ms": _RDKAFKA,
     "offsets.commit.max.retries": "a failed commit is retried while the partition is owned",
+    "coordination.migration.poll.interval.ms": "the embedded consumer is polled every 20 ms, since each poll also sends commits",
     "dual.commit.enabled": "the stage decides which stores are written",
 }
 """Name -> why it has no effect."""
@@ -263,7 +264,6 @@ class MigratingSettings:
     migrates: bool
     auto_commit: bool
     commit_every: float
-    poll_every: float  # the embedded consumer, at least
     poll_limit: float
     data: Mapping[str, Any] = field(repr=False)  # properties of the consumer that fetches
     embedded: Mapping[str, Any] = field(repr=False)  # and of the one that is a member
@@ -304,7 +304,6 @@ def parse_settings(properties: Mapping[str, Any]) -> MigratingSettings:
         migrates=migrates,
         auto_commit=parse_boolean(client_properties.get("enable.auto.commit", True)),
         commit_every=_read_seconds(client_properties, "auto.commit.interval.ms", 5000),
-        poll_every=_read_seconds(own_settings, f"{MIGRATION}poll.interval.ms", 1000),
         poll_limit=_POLL_MARGIN * _read_seconds(embedded, "max.poll.interval.ms", 300_000),
         data={
             "fetch.queue.backoff.ms": _BACKOFF_MS,

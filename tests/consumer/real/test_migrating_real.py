@@ -111,6 +111,18 @@ def _commit_in_a_transaction(servers: dict[str, str], offset: KafkaPartition) ->
     producer.commit_transaction(30)
 
 
+def both_say_who_owns_what(pair: tuple[Member, Member], topic: str) -> bool:
+    """True if both members say the same of the whole group, and it is what each of them owns."""
+    one, two = (member.consumer.global_assignment() for member in pair)
+    if one is None or one != two:
+        return False
+    return all(
+        {partition for partition, thread in one[topic].items() if thread == f"{member.consumer.consumer_id}-0"}
+        == {where.partition for where in member.owned}
+        for member in pair
+    )
+
+
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
 def test_the_toggle_goes_there_and_back_under_load(  # noqa: PLR0917  # fixtures
     cluster: LocalCluster,
@@ -132,6 +144,7 @@ def test_the_toggle_goes_there_and_back_under_load(  # noqa: PLR0917  # fixtures
             wait_until(lambda count=count: metric(pair, "ActiveKafkaCoordinationCount") == [count] * 2, "both follow")
             wait_until(lambda: sum(len(member.owned) for member in pair) == PARTITIONS, "all is owned")
             wait_until(lambda before=before: delivered(tmp_path) > before + 500, "records come")
+            wait_until(lambda: both_say_who_owns_what(pair, group), "both know the whole group's assignment")
         settle(pair, load, tmp_path)
     found = facts(tmp_path)
     assert found.complete, found.reasons
