@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, GroupWay, InstanceSpec
 from tests.old_consumer import jvm_instance
-from tests.old_consumer.old_consumers import LATEST, java_program
+from tests.old_consumer.old_consumers import BEFORE_LISTENERS, LATEST, java_program
 
 Record = tuple[str, int, int]  # topic, partition, offset
 
@@ -66,7 +66,7 @@ class JvmApplication:
             self.group,
             "{instance}",
             self.new_topics or self.topic,
-            version=self.version,
+            version=LATEST if self.version == BEFORE_LISTENERS else self.version,  # 0.8 has no KafkaConsumer
             heap="96m",
         )
         old.insert(1, "-Dtell.commits=true")

@@ -17,6 +17,7 @@ from tests.kit.localcluster.jars import java
 
 LATEST = "1.1.1"  # the last release that has it
 BEFORE_1_0 = "0.10.2.2"  # the other key format of round-robin
+BEFORE_LISTENERS = "0.8.2.2"  # no rebalance listener: its program is another one
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-Djava.net.preferIPv4Stack=true")
@@ -31,7 +32,9 @@ def class_path(version: str = LATEST) -> str:
 def _programs(version: str) -> Path:
     """The folder of our Java programs, compiled against a release, once for each state of their sources."""
     return compiled(
-        sorted(_HERE.glob("*.java")), Path(class_path(version)).parent.glob("*.jar"), f"old-consumer-programs-{version}"
+        sorted((_HERE / "v0_8" if version == BEFORE_LISTENERS else _HERE).glob("*.java")),
+        Path(class_path(version)).parent.glob("*.jar"),
+        f"old-consumer-programs-{version}",
     )
 
 

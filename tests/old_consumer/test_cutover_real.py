@@ -29,7 +29,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer import jvm_instance
 from tests.old_consumer.jvm_application import Account, JvmApplication, Load, Record
-from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST
+from tests.old_consumer.old_consumers import BEFORE_1_0, BEFORE_LISTENERS, LATEST
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45), pytest.mark.timeout(300)]
@@ -135,6 +135,18 @@ def test_there_and_back_under_load(running: Callable[..., Running], version: str
     account = there.settle()
     check_nothing_lost(account)
     assert account.repeated == 0, "every instance ended in order, with everything committed"
+
+
+@pytest.mark.long
+def test_an_application_of_kafka_0_8_is_cut_over_and_back(running: Callable[..., Running]) -> None:
+    """Its consumer commits in a rebalance while the application reads on: what it took meanwhile comes again, and nothing is skipped."""
+    there = running("ancient", BEFORE_LISTENERS)
+    there.cut_over()
+    there.roll_back()
+    assert there.kinds() == [OLD, OLD]
+    account = there.settle()
+    assert account.acked > 0
+    assert (account.lost, account.skipped) == (0, 0), account
 
 
 @pytest.mark.long
