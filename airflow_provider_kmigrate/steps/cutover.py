@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
 from airflow_provider_kmigrate.clients import group_writes
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
@@ -30,10 +30,14 @@ from airflow_provider_kmigrate.steps.run import Step, StepContext
 _VERSIONS: dict[str, str] = {MemberKind.KAFKA: "new", MemberKind.ZOOKEEPER: "old"}
 
 
+_INTERVAL: Final = 0.5  # seconds between observations while instances start, which need the processor
+_QUIET_INTERVAL: Final = 0.1  # while there is no member: each second of it is one of the pause
+
+
 class _CutoverStep(GroupStep):
     """A step of a cutover: it decides by turns, and acts on all instances at once."""
 
-    interval = 0.5
+    interval = _INTERVAL
     acts_again = (Unavailable, Changed)
 
     def __init__(self, group: GroupSpec) -> None:
@@ -53,6 +57,7 @@ class _CutoverStep(GroupStep):
         decide = decide_cutover_rollback if back else decide_cutover
         self._turn = decide(self._state, self._observed, view.taken_at, self.group)
         self._state = self._turn.state
+        self.interval = _QUIET_INTERVAL if self._state.is_quiet else _INTERVAL
         return self._turn
 
     def _decide_rollback(self, view: ClusterView) -> Decision:

@@ -55,6 +55,22 @@ def test_all_instances_stop_and_start_once_and_the_pause_is_told() -> None:
     assert pause <= group.spec.quiet + 3.0 + 10.0, "the simulated start takes 3 s"
 
 
+def test_it_observes_more_often_while_there_is_no_member_and_nothing_starts() -> None:
+    group = make_group()
+    step, seen, intervals = CutOver(group.spec), group.seen, set[tuple[int, bool, float]]()
+
+    def note_interval() -> object:
+        started = any(one.starts for one in group.instances.values())
+        intervals.add((len(group.kinds()), started, step.interval))
+        return seen()
+
+    group.seen = note_interval  # type: ignore[assignment]
+    run_step(step, group.context())
+    assert (0, False, 0.1) in intervals
+    assert (0, True, 0.5) in intervals, "a new version that starts needs the processor"
+    assert {interval for kinds, _, interval in intervals if kinds} == {0.5}
+
+
 class ByHand(SimGroup):
     """No command: a person reads the log, and does what it says some seconds later, if at all."""
 

@@ -122,6 +122,12 @@ class CutoverState:
             at - max(started_at, *(request.at for request in self.requests.values()), started_at) >= SHARE * group.switch_timeout
         )
 
+    @property
+    def is_quiet(self) -> bool:
+        """True while no member was seen and nothing was asked to start: then observations take no processor from any start."""
+        only_stopped = all(request.kind == STOPPED for request in self.requests.values())
+        return only_stopped and bool(self.quiet.reads or self.quiet_in_kafka.reads)
+
     def is_due(self, instance: str, kind: str, at: float) -> bool:
         """True if the instance must be asked for this kind: it was not, or it refused, a while ago."""
         request = self.asked(instance, kind)
