@@ -145,8 +145,23 @@ def test_in_a_rollback_what_the_canary_left_is_set_back_before_the_note_is_delet
     turn = take(CutoverState(), replace(stable, ends={T0: 20, T1: 20}), back=True)
     assert {write.where: write.offset for write in turn.writes.writes} == {T0: 10}
     assert verdict(take(CutoverState(), beside("z"), back=True).decision) == Verb.NOTE
-    unread = replace(beside("z", committed=None), kafka=None)
-    assert verdict(take(CutoverState(), unread, back=True).decision) == Verb.NOTE, "ZooKeeper alone decides"
+
+
+@pytest.mark.parametrize(
+    ("observed", "note", "expected"),
+    [
+        ("", RUNS, "wait K30"),
+        ("", PASSED, "wait K30"),
+        ("", OVER, Verb.START_INSTANCES),
+        ("z", OVER, "wait K30"),
+        ("z", replace(OVER, canary=CanaryPhase.NONE), Verb.NOTE),
+    ],
+)
+def test_without_kafka_a_rollback_starts_nothing_beside_a_canary_and_keeps_the_note(
+    observed: str, note: CutoverNote, expected: str
+) -> None:
+    unread = replace(beside(observed, note=note, committed=None), kafka=None)
+    assert verdict(take(CutoverState(), unread, back=True).decision) == expected
 
 
 def test_a_rollback_stops_the_canary_and_starts_its_old_version() -> None:

@@ -265,9 +265,10 @@ def test_a_coordinator_that_is_lost_beside_the_canary_waits_until_it_is_back_to_
         found = seen()
         if not group.has_canary or len(reads) > 300:
             return found
-        reads.append(1)
+        reads.append(group.canary.starts)
         return replace(found, kafka=None, committed=None, ends=None)
 
     group.seen = lose_kafka  # type: ignore[method-assign]
     assert refusal_codes(group) == ["K69", "K30"]
+    assert set(reads) == {1}, "it was not started as the old version while it may have run as the new one"
     check_old(group)

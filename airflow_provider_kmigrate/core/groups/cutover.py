@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.groups.cutover_canary import (
     decide_canary,
     decide_canary_end,
     plan_canary_clean_up,
+    unread_canary_reasons,
 )
 from airflow_provider_kmigrate.core.groups.cutover_state import (
     SHARE,
@@ -408,14 +409,16 @@ def returned_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reason, ...
 def decide_cutover_rollback(state: CutoverState, observed: GroupSeen | None, at: float, group: GroupSpec) -> CutoverTurn:
     """Decides the next move of the rollback, from wherever the group is. Acts: as `decide_cutover`'s, "note" about `ROLLED_BACK`.
 
-    While offsets were not copied, ZooKeeper alone decides: the old version starts even if Kafka does not answer.
+    While offsets were not copied, ZooKeeper alone decides: the old version starts even if Kafka does not answer. Beside a canary the old
+    version runs: what waits for Kafka then is the canary's instance alone, and the note, until Kafka has none of its offsets.
     """
     state = state.add(observed, at, group)
     note = _read_note(observed)
     if isinstance(note, UnreadableNote):
         return CutoverTurn(Refuse((_unreadable_note_reason(group, note),)), state)
     only_zookeeper = note is not None and not note.copied
-    missing = unread_reasons(observed, group.name, offsets=not only_zookeeper, kafka=not only_zookeeper)
+    may_run = note is not None and note.canary in {CanaryPhase.RUNS, CanaryPhase.PASSED}  # the canary, which must stop first
+    missing = unread_reasons(observed, group.name, offsets=not only_zookeeper, kafka=may_run or not only_zookeeper)
     if missing or observed is None or observed.zk is None:
         return CutoverTurn(Wait(missing), state)
     if migrating := sorted(observed.zk.progress):
@@ -460,7 +463,7 @@ def _start_old_version(
     state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec, note: CutoverNote | None
 ) -> CutoverTurn:
     kind = MemberKind.ZOOKEEPER
-    observed = replace(observed, kafka=_NOT_ASKED) if observed.kafka is None else observed
+    observed = replace(observed, kafka=_NOT_ASKED, committed=None) if observed.kafka is None else observed
     instance_map = map_instances(observed.members or (), group)
     absent = tuple(name for name, found in instance_map.instances.items() if not found)
     due = tuple(name for name in absent if state.is_due(name, kind, at))
@@ -473,12 +476,18 @@ def _start_old_version(
         return CutoverTurn(Wait((Reason("K55", text),)), state)
     if reasons := instability_reasons(observed, group):
         return CutoverTurn(Wait(reasons), state)
-    if note is not None:
-        if writes := plan_canary_clean_up(observed, note):
-            text = f"Group {group.name}: {len(writes.writes)} offsets that its canary left in Kafka are ahead of ZooKeeper's."
-            return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=writes)
-        return CutoverTurn(Act(Verb.NOTE, f"Group {group.name} runs as its old version again.", ROLLED_BACK), state)
-    return CutoverTurn(Done(f"Group {group.name} is rolled back: {move.describe_position(observed)}."), state)
+    done = Done(f"Group {group.name} is rolled back: {move.describe_position(observed)}.")
+    return CutoverTurn(done, state) if note is None else _end_rollback(state, observed, group, note)
+
+
+def _end_rollback(state: CutoverState, observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> CutoverTurn:
+    """The old version runs: the note goes, once Kafka holds nothing of a canary that is ahead."""
+    if left_reasons := unread_canary_reasons(observed, note):
+        return CutoverTurn(Wait(left_reasons), state)
+    if writes := plan_canary_clean_up(observed, note):
+        text = f"Group {group.name}: {len(writes.writes)} offsets that its canary left in Kafka are ahead of ZooKeeper's."
+        return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=writes)
+    return CutoverTurn(Act(Verb.NOTE, f"Group {group.name} runs as its old version again.", ROLLED_BACK), state)
 
 
 # In words.

@@ -221,10 +221,17 @@ def decide_canary_end(state: CutoverState, observed: GroupSeen, at: float, group
     return CutoverTurn(Wait(reasons), state)
 
 
-def plan_canary_clean_up(observed: GroupSeen, note: CutoverNote) -> CopyPlan | None:
-    """In a rollback: what sets offsets that a canary left in Kafka back to ZooKeeper's; None: nothing, or Kafka was not read.
+def unread_canary_reasons(observed: GroupSeen, note: CutoverNote) -> tuple[Reason, ...]:
+    """K30 in a rollback if it is unknown what a canary left in Kafka: the note must stay, or its offsets would be taken for the group's."""
+    if note.canary is CanaryPhase.NONE or note.copied or observed.committed is not None:
+        return ()
+    return (Reason("K30", f"Group {observed.name}: the offsets that its canary left in Kafka could not be read."),)
 
-    Without it the next cutover would be refused (K64), since they are ahead.
+
+def plan_canary_clean_up(observed: GroupSeen, note: CutoverNote) -> CopyPlan | None:
+    """In a rollback: what sets offsets that a canary left in Kafka back to ZooKeeper's; None: nothing.
+
+    Without it the next cutover would be refused (K64), and the next rollback would take them for the group's.
     """
     if note.canary is CanaryPhase.NONE or note.copied or observed.committed is None or is_kafka_used(observed):
         return None
