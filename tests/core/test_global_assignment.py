@@ -6,10 +6,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember, Strategy, assign
-from airflow_provider_kmigrate.core.member.global_assignment import UnknownAssignment, compute_global_assignment
 from airflow_provider_kmigrate.core.member.messages import GroupView
 from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.core.member.state import Settings
+from airflow_provider_kmigrate.core.member.state import Settings, UnknownAssignment, compute_global_assignment
 
 ONE, TWO = Registration("static", {"t": 1}), Registration("static", {"t": 2})
 T = [TopicPartition("t", number) for number in range(6)]

@@ -73,10 +73,9 @@ from airflow_provider_kmigrate.applications.migrating.settings import (
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.global_assignment import UnknownAssignment
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.registration import Mode
-from airflow_provider_kmigrate.core.member.state import stores_of_mode
+from airflow_provider_kmigrate.core.member.state import UnknownAssignment, stores_of_mode
 from airflow_provider_kmigrate.exceptions import Refused
 
 _log = logging.getLogger(__name__)

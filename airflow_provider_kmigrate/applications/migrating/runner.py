@@ -42,14 +42,15 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember, Owners
-from airflow_provider_kmigrate.core.member.global_assignment import UnknownAssignment, compute_global_assignment
 from airflow_provider_kmigrate.core.member.group_seen import KafkaGroup, Store
 from airflow_provider_kmigrate.core.member.membership import step
 from airflow_provider_kmigrate.core.member.registration import Mode, Registration
 from airflow_provider_kmigrate.core.member.state import (
     Member,
     Settings,
+    UnknownAssignment,
     blocks_revocation,
+    compute_global_assignment,
     due_commits,
     is_current_generation,
     subscribed_topics,

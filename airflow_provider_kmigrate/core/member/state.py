@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,7 +10,16 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
-from airflow_provider_kmigrate.core.member.assignors import Frozen, Owners, Strategy, assign, assign_streams, topics_of
+from airflow_provider_kmigrate.core.member.assignors import (
+    Frozen,
+    KafkaMember,
+    Owners,
+    Strategy,
+    assign,
+    assign_streams,
+    non_migrating_members,
+    topics_of,
+)
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
 from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, Unreadable, thread_id
@@ -31,6 +41,18 @@ class PartitionStage(StrEnum):
 
 
 LEAVING: Final = frozenset({PartitionStage.STOPPING, PartitionStage.COMMITTING, PartitionStage.RELEASING})
+
+
+class UnknownAssignment(StrEnum):
+    """Why the assignment of the whole group is not known. It is what the legacy consumer's rebalance listener gets (KIP-125)."""
+
+    NOT_OBSERVED = "this member has not observed its group yet"
+    FROZEN = "a registration in ZooKeeper cannot be read"
+    TIES = "partitions of different topics have one hash, and their order is known to Scala's hash map alone"
+    FOREIGN = "Kafka consumers hold partitions although ZooKeeper coordinates"
+    NO_ANSWER = "the coordinator did not report the members of a stable group"
+    OLDER = "the coordinator reports another share of this member than it was assigned: a rebalance is under way"
+    MEMBER_MISSING = "a migrating consumer is registered in ZooKeeper and is no member in Kafka, or the other way round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +203,56 @@ def compute_target(settings: Settings, view: GroupView, kafka: Collection[TopicP
         for partition, thread in assignment.owners.items()
         if thread in threads and partition not in view.foreign
     }
+
+
+def compute_global_assignment(
+    settings: Settings, view: GroupView | None, kafka: Collection[TopicPartition], members: Collection[KafkaMember] | None
+) -> Owners | UnknownAssignment:
+    """Partition -> thread of every member, by this member's last observation. A wrong one would be worse than none.
+
+    While Kafka coordinates: each member's share by the coordinator, split over its threads by its registration in ZooKeeper, as KIP-125 says.
+
+    `kafka`: what this member's embedded consumer was assigned; `members`: of the stable Kafka group, None if it did not answer. A Kafka
+    consumer has no threads: its partitions go to its client.id.
+    """
+    if view is None or settings.consumer not in view.registrations:
+        return UnknownAssignment.NOT_OBSERVED
+    if view.mode is Mode.KAFKA:
+        return _split_kafka_assignment(settings, view, kafka, members)
+    if view.foreign:
+        return UnknownAssignment.FOREIGN
+    assigned = assign(settings.strategy, view.registrations, view.topics, internal=settings.internal_too)
+    if isinstance(assigned, Frozen):
+        return UnknownAssignment.FROZEN
+    return UnknownAssignment.TIES if assigned.ties else assigned.owners
+
+
+def _split_kafka_assignment(
+    settings: Settings, view: GroupView, kafka: Collection[TopicPartition], members: Collection[KafkaMember] | None
+) -> Owners | UnknownAssignment:
+    if members is None:
+        return UnknownAssignment.NO_ANSWER
+    consumers = non_migrating_members(members, view.migrating)
+    shares: dict[str, set[TopicPartition]] = defaultdict(set)  # a member that changes its assignors is in the group twice
+    for member in members:
+        if member not in consumers:
+            shares[member.client_id] |= member.partitions
+    if shares.keys() != view.registrations.keys():
+        return UnknownAssignment.MEMBER_MISSING
+    if shares[settings.consumer] != set(kafka):
+        return UnknownAssignment.OLDER
+    owners = {partition: member.client_id for member in consumers for partition in member.partitions}
+    for name, share in shares.items():
+        registration = view.registrations[name]
+        topics = (
+            registration
+            if isinstance(registration, Unreadable)
+            else topics_of(registration, view.topics, internal=settings.internal_too)
+        )
+        if isinstance(topics, Unreadable):
+            return UnknownAssignment.FROZEN
+        owners |= assign_streams(name, topics, share)
+    return owners
 
 
 def subscribed_partitions(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
