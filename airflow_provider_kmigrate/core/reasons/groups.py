@@ -278,7 +278,7 @@ do: Run `kmigrate_offsets_repair__<cluster>` again with the decision in its conf
 never: Take the larger offset because it is larger.
 
 K91 An instance does not stop, or starts again by itself
-means: In a cutover the old version and the new one must never run at once: both would read every partition. One canary may, with `side_by_side`. A command that ends well proves nothing; members do.
+means: In a cutover the old version and the new one must never run at once: both would read every partition. A command that ends well proves nothing; members do.
 meanwhile: Yes: before the new version starts nothing is lost or read twice, only lag grows. A failed cutover starts the old version again.
 do: What starts it: systemd (`Restart=`, a timer), Kubernetes (`replicas`, an operator), a supervisor, a second machine? Let the stop command turn that off, and the start command turn it on.
 do: Its process hangs or sleeps: end it. Its session in ZooKeeper lasts some seconds longer, its place in Kafka up to `session.timeout.ms`.
