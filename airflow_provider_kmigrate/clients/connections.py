@@ -492,6 +492,10 @@ def _group_connections(spec: ClusterSpec) -> list[str]:
     return sorted({group.conn_id for group in spec.groups} - {""})
 
 
+def _job_connections(spec: ClusterSpec) -> list[str]:
+    return sorted({job.command_conn_id for job in spec.spark_jobs} - {""})
+
+
 def _webhook_connections(spec: ClusterSpec) -> list[str]:
     return sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""})
 
@@ -521,6 +525,7 @@ def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     in_file = f"in {spec.path}" if spec.path else "in the cluster file"
     types_and_places = dict.fromkeys(_webhook_connections(spec), (HTTP, f"a webhook {in_file}"))
     types_and_places |= dict.fromkeys(_group_connections(spec), (HOST, f"a group's conn_id {in_file}"))
+    types_and_places |= dict.fromkeys(_job_connections(spec), (HOST, f"a job's command_conn_id {in_file}"))
     types_and_places |= dict.fromkeys(host_connections(spec), (HOST, f"hosts.conn_id {in_file}"))
     types_and_places |= dict.fromkeys(ssh_connections(spec), (SSH, f"hosts.ssh_conn_id {in_file}"))
     if signing := _signing_connection(spec):

@@ -31,7 +31,7 @@ def hold_tasks(spec: ClusterSpec, step: str, **arguments: Any) -> list[TaskGroup
 
 def progress_tasks(spec: ClusterSpec, step: str) -> list[TaskGroup]:
     """Tasks in which each job that is not held shows progress; jobs that cannot be observed are left out."""
-    observable_jobs = [job.name for job in spec.spark_jobs if job.checkpoint]
+    observable_jobs = [job.name for job in spec.spark_jobs if job.checkpoint or job.group]
     return _make_job_tasks(f"progress_after_{step}", observable_jobs, partial(SparkJobProgressOperator, cluster_file=spec.path))
 
 

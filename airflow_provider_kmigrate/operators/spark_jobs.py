@@ -67,7 +67,7 @@ class SparkJobOperator(BaseOperator):
 class HoldSparkJobOperator(SparkJobOperator):
     """Hold a job of the cluster file between two batches, if its policy asks for it. The hold belongs to the DAG run.
 
-    The job must run under `spark_hold.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
+    The job must run under `spark_hold.keep_running`, or have commands that hold and release it. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
     held in time. Refuses while the kill switch is on (H05). Outside the maintenance windows, where the roll could not begin, the task is
     deferred until one opens; a rollback's is not (`approved_by`). Safe to be killed and run again.
 

@@ -558,7 +558,9 @@ def _check_spark_jobs(data: object) -> Iterator[Problem]:
     for key in ("name", "checkpoint", "hold_folder"):
         yield from _check_unique_key(jobs, key, "remove it, or give it the values of another query")
     for loc, job in jobs:
-        if job.get("checkpoint") is None and job.get("hold") != "never":
+        yield from _check_job_commands(loc, job)
+        shows_itself = bool(job.get("hold_command") and job.get("group") and job.get("hold_folder"))
+        if job.get("checkpoint") is None and job.get("hold") != "never" and not shows_itself:
             yield Problem(
                 "F04",
                 (*loc, "checkpoint"),
@@ -566,6 +568,14 @@ def _check_spark_jobs(data: object) -> Iterator[Problem]:
                 expected="the checkpoint of a job that may be held: it shows whether a batch is unfinished",
                 fix="add for example `checkpoint: /lake/checkpoints/orders`, the one that the query writes, or write `hold: never`",
             )
+
+
+def _check_job_commands(loc: Loc, job: Mapping[str, Any]) -> Iterator[Problem]:
+    """A job that could be held and not released, or the other way round; and a group that no command belongs to."""
+    for name, other in (("hold_command", "release_command"), ("release_command", "hold_command"), ("group", "hold_command")):
+        if job.get(name) and not job.get(other):
+            fix = f"add `{other}: jobctl {'resume' if other == 'release_command' else 'pause'} {{job}}`, or remove `{name}`"
+            yield Problem("F04", (*loc, other), "nothing", f"the command that belongs to `{name}`", fix)
 
 
 def _check_audit_sources(data: object) -> Iterator[Problem]:

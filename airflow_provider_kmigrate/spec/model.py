@@ -52,7 +52,12 @@ _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?Z$"
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day, month, day of the week
 PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
-_PLACEHOLDERS = {"connect": ("id", "host", "properties"), "switch": ("group", "instance", "host", "kind")}
+_PLACEHOLDERS = {
+    "connect": ("id", "host", "properties"),
+    "switch": ("group", "instance", "host", "kind"),
+    "hold_command": ("job",),
+    "release_command": ("job",),
+}
 
 
 def parse_seconds(value: object) -> object:
@@ -285,6 +290,27 @@ class SparkJob(Section):
     )
     conn_id: ConnectionId | None = key(
         "the id of an Airflow connection that reaches the checkpoint's file system", "lake", default=None
+    )
+    hold_command: Command = key(
+        "a command that stops a job of another kind from reading, and exits with 0 once it has stopped; it may run again",
+        "jobctl pause {job}",
+        default=(),
+    )
+    release_command: Command = key(
+        "the command that lets it read again, from where it stopped; it may run again", "jobctl resume {job}", default=()
+    )
+    command_conn_id: ConnectionId | None = key(
+        "the id of an Airflow connection with the environment of both commands", "prod_jobs", default=None
+    )
+    group: str = key(
+        "the consumer group whose committed offsets show where such a job stands; default: its checkpoint does",
+        "connect-orders",
+        default="",
+    )
+    quiet: Interval = key(
+        "how long it must stand still to count as held, longer than between two commits, above 0, as seconds or 60s",
+        "60s",
+        default=_JOB.quiet,
     )
 
 

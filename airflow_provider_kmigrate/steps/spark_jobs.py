@@ -6,7 +6,7 @@ Both may be killed at any instant and run again: their state is in the hold fold
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -174,6 +174,119 @@ class JobControl:
 
     def _now_ms(self) -> int:
         return round(1000 * self.clock.now())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandedJobControl(JobControl):
+    """A job of any kind that its hold and release commands control; what counts is where it stands, not what they say.
+
+    `call` runs a command, and raises ours. `committed`: the offsets of its group; None: its checkpoint shows where it stands.
+    `logs`: of its topics.
+    """
+
+    call: Callable[[Sequence[str]], None]
+    committed: Callable[[], Mapping[TopicPartition, int]] | None
+    logs: Logs
+
+    def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
+        """Run the hold command, and wait until the job stands still. As `JobControl.hold`, but for this:
+
+        Whatever fails before the hold is in effect, the release command is run. The request stays if that fails too, so that whoever
+        resumes the job runs it again. Not `needed`: continue without a job that could not be held.
+        """
+        hold, record = self._request_hold(by, why), self._read_record()
+        is_held = record is not None and record.hold == hold.id
+        try:
+            if is_held:
+                self.call(self.job.hold_command)
+                return "The job is held."
+            checkpoint = self._stop_reading()
+            topic_ids = _read_topic_ids(checkpoint, logs or self.logs)
+            record = HeldRecord(hold.id, self._now_ms(), JobState.HELD, checkpoint, topic_ids)
+            self.files.write(self._file_path(HELD), spark_hold.held_text(record))
+            is_held = True
+            return self._describe_proof(checkpoint)
+        except KMigrateError as error:
+            if needed:
+                raise
+            return f"Continuing without the job, which could not be held: {error}"
+        finally:
+            if not is_held:
+                self._release_after_failure()
+
+    def _stop_reading(self) -> Checkpoint:
+        """Run the command; returns where the job stands since."""
+        if not self._read_position().offsets:
+            where = f"Group {self.job.group}" if self.committed else f"The checkpoint {self.job.checkpoint}"
+            raise Refused.because(Reason("J05", f"{where} has no offset: nothing would show whether the job reads."))
+        self.call(self.job.hold_command)
+        said_ms, still = self._now_ms(), spark_hold.Stillness(self._read_position(), self._now_ms())
+
+        def decide() -> Decision:
+            nonlocal still
+            still = still.observe(self._read_position(), self._now_ms())
+            return spark_hold.decide_still(still, said_ms, self._now_ms(), round(1000 * self.job.quiet))
+
+        self._wait_until_done(decide)
+        quiescence = spark_hold.decide_quiescent(still.checkpoint, None, idempotent_sink=self.job.idempotent_sink)
+        if isinstance(quiescence, Refuse):
+            raise Refused.because(*quiescence.reasons)
+        return still.checkpoint
+
+    def _describe_proof(self, checkpoint: Checkpoint) -> str:
+        with suppress(KMigrateError):
+            marks = self.logs({topic_partition.topic for topic_partition in checkpoint.offsets})
+            if waiting := spark_hold.count_waiting(checkpoint.offsets, marks):
+                return f"The job is held: {waiting} records wait, and it moved in none of {len(checkpoint.offsets)} partitions."
+        return "The job stands still. No record is known to wait for it, so this rests on its command."
+
+    def _release_after_failure(self) -> None:
+        try:
+            self.call(self.job.release_command)
+            self.files.delete(self._file_path(HOLD))
+        except KMigrateError as error:
+            self.say(f"Job {self.job.name} could not be released again: {error} Its resume task tries it once more.")
+
+    def resume(self, by: str, logs: Logs) -> str:
+        """Run the release command unless the job or its logs moved meanwhile, and wait until it reads. As `JobControl.resume`."""
+        hold, record = self._read_own_hold(by), self._read_record()
+        if hold and (record is None or hold.id != record.hold):
+            self.call(self.job.release_command)
+            self.files.delete(self._file_path(HOLD))
+            return "The hold was not in effect; the release command was run."
+        if record is None:
+            return "The job was not held."
+        if hold:
+            self.say(self._wait_until_done(lambda: self._decide_resume(record, logs)))
+            self.call(self.job.release_command)
+            self.files.delete(self._file_path(HOLD))
+        outcome = self._wait_until_moved(record.checkpoint.offsets)
+        self.files.delete(self._file_path(HELD))
+        return outcome
+
+    def _decide_resume(self, record: HeldRecord, logs: Logs) -> Decision:
+        now = self._read_position()
+        marks = logs({topic_partition.topic for topic_partition in now.offsets})
+        return spark_hold.may_resume(record.checkpoint, now, marks, record.topic_ids)
+
+    def wait_for_progress(self) -> str:
+        """As `JobControl.wait_for_progress`, by where the job stands."""
+        if self.files.read(self._file_path(HOLD)) is not None:
+            return "The job is held; its progress is checked when it resumes."
+        return self._wait_until_moved(self._read_position().offsets)
+
+    def _wait_until_moved(self, before: Mapping[TopicPartition, int]) -> str:
+        def decide() -> Decision:
+            now = self._read_position().offsets
+            marks = self.logs({topic_partition.topic for topic_partition in now})
+            return spark_hold.decide_reads_again(before, now, marks)
+
+        return self._wait_until_done(decide)
+
+    def _read_position(self) -> Checkpoint:
+        if self.committed is None:
+            return read_checkpoint(self.files, self.job.checkpoint)
+        return Checkpoint(None, None, None, self.committed())
 
 
 def _read_topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:

@@ -5,22 +5,26 @@ Airflow's object storage is asked with a limit: some of the libraries behind it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_kmigrate.applications.spark_hold import Files, LocalFiles
-from airflow_provider_kmigrate.clients.admin import read_marks
+from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, read_marks
+from airflow_provider_kmigrate.clients.commands import command_environment, fill_placeholders, run_command
+from airflow_provider_kmigrate.clients.group_reads import describe_groups
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, SparkJobSpec
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.hooks.connections import ClusterHooks
-from airflow_provider_kmigrate.steps.spark_jobs import JobControl, Logs
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
+from airflow_provider_kmigrate.hooks.connections import BrokerHostHook, ClusterHooks
+from airflow_provider_kmigrate.steps.spark_jobs import CommandedJobControl, JobControl, Logs
 
 LIMIT = 60.0  # seconds for one call: they read and write files of a few kB
 
@@ -73,7 +77,29 @@ def make_job_control(
         names = ", ".join(spark_job.name for spark_job in spec.spark_jobs) or "none"
         text = f"{spec.path} has no Spark job {job!r}; it has {names}."
         raise Refused.because(Reason("F09", text)) from None
-    return JobControl(job_spec, select_file_system(job_spec), say, over=over, killed=killed)
+    files = select_file_system(job_spec)
+    if not job_spec.hold_command:
+        return JobControl(job_spec, files, say, over=over, killed=killed)
+    committed = partial(_read_committed, spec, job_spec.group) if job_spec.group else None
+    call, logs = partial(_run_job_command, spec, job_spec), make_log_reader(spec)
+    return CommandedJobControl(job_spec, files, say, over=over, killed=killed, call=call, committed=committed, logs=logs)
+
+
+def _read_committed(spec: ClusterSpec, group: str) -> Mapping[TopicPartition, int]:
+    """The group's committed offsets; none if no group of the cluster ever committed. Raises `Unavailable` if its coordinator gives none."""
+    for answer in describe_groups(ClusterHooks(spec).kafka.settings.properties, REQUEST_TIMEOUT, [group]):
+        if answer.committed is None:
+            raise Unavailable(f"the offsets of group {group} could not be read")
+        return answer.committed
+    return {}
+
+
+def _run_job_command(spec: ClusterSpec, job: SparkJobSpec, argv: Sequence[str]) -> None:
+    """Run a job's command within `hold_timeout`. Raises `Failed`, and `TimedOut` if what it did is unknown."""
+    extra = BrokerHostHook(job.command_conn_id, named_in=spec.path).get_conn().environment if job.command_conn_id else None
+    code, stderr = run_command(fill_placeholders(argv, {"job": job.name}), command_environment(extra), job.hold_timeout)
+    if code:
+        raise Failed(f"job {job.name}: its command {argv[0]} ended with exit code {code}: {stderr}")
 
 
 def select_file_system(job: SparkJobSpec) -> Files:

@@ -141,6 +141,18 @@ spark_jobs:
         assert watched == SparkJobSpec("watched", hold=HoldPolicy.NEVER)
         assert spec.loads(GOOD + section).spark_job("watched") is not None
 
+    def test_a_job_of_another_kind_has_two_commands_and_what_shows_where_it_stands(self) -> None:
+        commands = "hold_command: orders-job pause, release_command: [orders-job, resume]"
+        section = (
+            f"spark_jobs: [{{name: sink, {commands}, group: connect-sink, hold_folder: /h, quiet: 2m, command_conn_id: c}}]\n"
+        )
+        assert spec.loads(GOOD + section).spark_jobs == (
+            SparkJobSpec(
+                "sink", hold_folder="/h", hold_command=("orders-job", "pause"), release_command=("orders-job", "resume"),
+                command_conn_id="c", group="connect-sink", quiet=120.0,
+            ),
+        )  # fmt: skip
+
     def test_every_finding_of_a_ledger_may_be_tolerated(self) -> None:
         assert set(get_args(model.Finding)) == VIOLATIONS.keys()
 
@@ -346,6 +358,22 @@ WRONG = [
     ("min_soak: 24h", "stable_samples: 0", [("F04", 18, "policy.stable_samples")]),
     ("fast_failover: true", "fast_failover: yes", [("F04", 18, "policy.fast_failover")]),
     ("policy:", "spark_jobs: [{name: g}]\npolicy:", [("F04", 18, "spark_jobs[0].checkpoint")]),
+    (
+        "policy:",
+        "spark_jobs: [{name: g, checkpoint: /c, hold_command: pause}]\npolicy:",
+        [("F04", 18, "spark_jobs[0].release_command")],
+    ),
+    (
+        "policy:",
+        "spark_jobs: [{name: g, checkpoint: /c, release_command: resume}]\npolicy:",
+        [("F04", 18, "spark_jobs[0].hold_command")],
+    ),
+    ("policy:", "spark_jobs: [{name: g, checkpoint: /c, group: g}]\npolicy:", [("F04", 18, "spark_jobs[0].hold_command")]),
+    (
+        "policy:",
+        "spark_jobs: [{name: g, hold_command: p, release_command: r, group: g}]\npolicy:",
+        [("F04", 18, "spark_jobs[0].checkpoint")],
+    ),
     ("policy:", "spark_jobs: [{name: g h, hold: never}]\npolicy:", [("F04", 18, "spark_jobs[0].name")]),
     ("policy:", "spark_jobs: [{name: g, checkpoint: c}]\npolicy:", [("F04", 18, "spark_jobs[0].checkpoint")]),
     ("policy:", "spark_jobs: [{name: g, hold: sometimes, checkpoint: /c}]\npolicy:", [("F04", 18, "spark_jobs[0].hold")]),

@@ -21,12 +21,13 @@ from airflow.sdk import DAG, BaseOperator, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.group_reads import GroupAnswer
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict, combine
 from airflow_provider_kmigrate.core.cluster_state.spec import SparkJobSpec
 from airflow_provider_kmigrate.core.migration.phase import ClusterPosition, Phase
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import JobReport, JobState, SparkHold
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.operators import spark_audit as module
 from airflow_provider_kmigrate.operators import spark_jobs as operators
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
@@ -160,6 +161,47 @@ class TestHolding:
     def test_a_job_that_the_file_does_not_name(self, job_file: Path) -> None:
         with pytest.raises(AirflowFailException, match="orders, watched, gone"):
             executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="other")
+
+    @pytest.mark.parametrize("says", [0, 3])
+    def test_a_job_of_another_kind_is_held_by_its_command_with_a_secret_by_reference(
+        self, tmp_path: Path, connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch, says: int
+    ) -> None:
+        connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
+        connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
+        connection("jobs", "kmigrate_host", extra={"secret_environment": {"JOB_TOKEN": "CANARY-7f31"}})
+        monkeypatch.setattr(spark_jobs, "read_marks", lambda *_: {})
+        for log in ("offsets", "commits"):
+            (tmp_path / "flink" / log).mkdir(parents=True)
+            (tmp_path / "flink" / log / "0").write_text('v1\n{}\n{"t":{"0":5}}')
+        script = tmp_path / "jobctl"
+        script.write_text(f'#!/bin/sh\ntest -n "$JOB_TOKEN" && echo "$@" >> {tmp_path}/calls\nexit {says}\n')
+        script.chmod(0o755)
+        words = {"hold_command": f"{script} pause {{job}}", "release_command": f"{script} resume {{job}}"}
+        job = {"name": "flink", "checkpoint": str(tmp_path / "flink"), **words, "command_conn_id": "jobs", "quiet": "1s"}
+        path = tmp_path / "sim.yaml"
+        path.write_text(yaml.safe_dump({**document(SimCluster()), "spark_jobs": [job]}))
+        if says:
+            with pytest.raises(Failed, match="exit code 3") as raised:
+                executed(HoldSparkJobOperator, cluster_file=str(path), job="flink", risky=True)
+            assert "CANARY" not in str(raised.value)
+            assert (tmp_path / "calls").read_text() == "pause flink\nresume flink\n"
+        else:
+            assert "rests on its command" in executed(HoldSparkJobOperator, cluster_file=str(path), job="flink", risky=True)
+            assert (tmp_path / "calls").read_text() == "pause flink\n"
+
+    def test_offsets_that_a_coordinator_does_not_give_are_not_none(
+        self, job_file: Path, connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
+        words = {"hold_command": "true", "release_command": "true", "group": "g", "hold_folder": str(job_file.parent / "hold")}
+        data = yaml.safe_load(job_file.read_text())
+        job_file.write_text(yaml.safe_dump(data | {"spark_jobs": [{"name": "sink", **words}]}))
+        monkeypatch.setattr(spark_jobs, "describe_groups", lambda *_: iter([GroupAnswer("g", None, None)]))
+        with pytest.raises(Unavailable, match="offsets of group g could not be read"):
+            executed(HoldSparkJobOperator, cluster_file=str(job_file), job="sink", risky=True)
+        monkeypatch.setattr(spark_jobs, "describe_groups", lambda *_: iter(()))
+        with pytest.raises(AirflowFailException, match="J05"):
+            executed(HoldSparkJobOperator, cluster_file=str(job_file), job="sink", risky=True)
 
     def test_a_job_that_was_not_held_is_left_alone(self, job_file: Path) -> None:
         assert executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="gone")

@@ -121,7 +121,11 @@ class HoldPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SparkJobSpec:
-    """One streaming query of a Spark job that reads the cluster; `hold_folder` is empty for `_kmigrate` in its checkpoint."""
+    """One streaming query of a Spark job that reads the cluster; `hold_folder` is empty for `_kmigrate` in its checkpoint.
+
+    With `hold_command` and `release_command` it is a job of any kind, which these commands hold and release; `group` is the consumer
+    group whose committed offsets show where it stands, empty: its checkpoint does. `quiet` in seconds.
+    """
 
     name: str
     checkpoint: str = ""
@@ -132,6 +136,11 @@ class SparkJobSpec:
     hold_timeout: float = 900.0
     idempotent_sink: bool = False
     conn_id: str = ""
+    hold_command: tuple[str, ...] = ()
+    release_command: tuple[str, ...] = ()
+    command_conn_id: str = ""
+    group: str = ""
+    quiet: float = 60.0
 
 
 class GroupWay(StrEnum):

@@ -328,7 +328,7 @@ ask: Let kmigrate's user DESCRIBE_CONFIGS the cluster, or read `offsets.retentio
 J users' Spark jobs
 about: users' Spark jobs: what could hurt them, and holding them
 when: around risky steps
-intro: J01 to J13: a user's Spark job is held, should be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
+intro: J01 to J14: a user's Spark job is held, should be held, or makes no progress. J20 to J24: a roll could hurt it; `spark_job_risks` reports these before anything is changed, fails if a job must not be rolled like this, and otherwise warns. The cluster is not concerned.
 
 J01 The job still runs
 means: The hold is set; the job stops as soon as the batch under way is committed.
@@ -394,6 +394,13 @@ means: Only the run that holds it releases it; that run does not know of this on
 meanwhile: Yes.
 do: Wait for that run, or end it: the next run takes over what an ended run holds.
 never: Remove the marker of another run's hold.
+
+J14 The job reads on after its hold command
+means: The command said that the job has stopped, and its committed offsets moved after that. It was released again.
+meanwhile: Yes. It continues reading.
+do: Run the command by hand, and see what still reads: `kafka-consumer-groups.sh --describe --group GROUP`.
+do: It ends with 0 before the job has stopped: let it wait. The job commits less often than `quiet`: raise `quiet`.
+never: Roll as if it were held.
 
 J20 Options that hurt the job in a roll
 means: It skips truncated records silently, gives up early, learns of partitions late, or shares a group with another job.

@@ -6,6 +6,8 @@
     <hold folder>/state.json   written by the job: running, held, ended or failed; its last commit; a heartbeat
     <hold folder>/held.json    written by the requester once the job is held: its checkpoint's positions
 
+Of a job that two commands hold there is no state.json: that it stands still is seen by its positions alone.
+
 A job is held when its query has stopped with no batch half done: every planned batch (`offsets/` in the checkpoint) is committed
 (`commits/`), or the last planned one had not begun when the hold was requested. Spark then continues from the checkpoint. The job
 may resume if the query did not run meanwhile, and its logs lost no records: neither read ones (a log that ends before the job's
@@ -313,6 +315,54 @@ def decide_progress(before: Signs, now: Signs) -> Decision:
     return Wait((Reason("J11", text),))
 
 
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    """Where a job that commands hold was seen at last, and since when it stands there (ms since the epoch)."""
+
+    checkpoint: Checkpoint
+    since_ms: int
+
+    def observe(self, checkpoint: Checkpoint, now_ms: int) -> Stillness:
+        """Seen again."""
+        return self if checkpoint == self.checkpoint else Stillness(checkpoint, now_ms)
+
+
+def decide_still(still: Stillness, said_ms: int, now_ms: int, quiet_ms: int) -> Decision:
+    """Decides whether a job stands still whose hold command ended with 0 at `said_ms`. Its last commits may come until `quiet_ms` later."""
+    if still.since_ms > said_ms + quiet_ms:
+        late_s = (still.since_ms - said_ms) / 1000
+        return Refuse((Reason("J14", f"The hold command ended with 0, and {late_s:.0f} s later the job still moved."),))
+    if now_ms - still.since_ms >= quiet_ms:
+        return Done(f"The job has stood still for {quiet_ms / 1000:g} s.")
+    return Wait((Reason("J01", f"The hold command ended with 0; the job must stand still for {quiet_ms / 1000:g} s."),))
+
+
+def decide_reads_again(before: Offsets, now: Offsets, logs: Logs) -> Decision:
+    """Decides whether a job that stood at `before` reads again; a job for which no record waits need not."""
+    lower = [topic_partition for topic_partition, offset in now.items() if offset < before.get(topic_partition, offset)]
+    if lower:
+        return Refuse(
+            (Reason("J12", f"The job went back in {summarize(topic_partition.name for topic_partition in sorted(lower))}."),)
+        )
+    if _moved_partitions(before, now):
+        return Done("The job reads on from where it stopped.")
+    if count_waiting(now, logs) == 0:
+        return Done("The job is released. No record waits for it, so nothing shows yet that it reads.")
+    return Wait((Reason("J11", "The job has committed nothing yet, and records wait for it."),))
+
+
+def count_waiting(offsets: Offsets, logs: Logs) -> int | None:
+    """How many records wait for a job that stands at these offsets; None: not all logs could be read."""
+    if any(topic_partition not in logs or logs[topic_partition].unread for topic_partition in offsets):
+        return None
+    return sum(max(0, logs[topic_partition].end - offset) for topic_partition, offset in offsets.items())
+
+
+def _moved_partitions(before: Offsets, now: Offsets) -> Offsets:
+    """Where it stands now in each partition in which it stood elsewhere before."""
+    return {topic_partition: offset for topic_partition, offset in now.items() if before.get(topic_partition) != offset}
+
+
 Logs = Mapping[TopicPartition, LogMark]
 
 
@@ -343,6 +393,11 @@ def _check_checkpoint_moved(before: Checkpoint, now: Checkpoint) -> Iterator[Rea
         yield Reason("J09", text)
     elif (before.committed, before.planned) != (now.committed, now.planned):
         text = f"The checkpoint advanced from batch {format_batch(before.committed)} to {format_batch(now.committed)} while the job was held."
+        yield Reason("J09", text)
+    elif moved := _moved_partitions(before.offsets, now.offsets):
+        text = (
+            f"The job's offsets moved while it was held: {summarize(topic_partition.name for topic_partition in sorted(moved))}."
+        )
         yield Reason("J09", text)
 
 
