@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.migration.plan import (
     split_into_stages,
     steps_after_approval,
 )
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.notifications.messages import failure_arguments
 from airflow_provider_kmigrate.operators.migration import MigrationStepOperator
 from airflow_provider_kmigrate.sensors.step import StepSensor
@@ -39,6 +40,13 @@ UNPAUSED: Final = {"is_paused_upon_creation": False}
 
 AFTER_SKIPS: Final[Mapping[str, Any]] = {"trigger_rule": TriggerRule.NONE_FAILED}
 """Arguments of a task that runs although one before it was skipped (a postponed node, an unwanted step); a failed one stops it."""
+
+_PLAN_OF: Final[Mapping[str, PlanOf]] = {
+    "preflight": PlanOf.MIGRATION,
+    "plan": PlanOf.ROLLBACK,
+    "expansion plan": PlanOf.EXPANSION,
+}
+"""The kind of the step that makes a plan -> what that is a plan of."""
 
 ASKED_WITH_PLAN: Final = "Leave it empty to see the plan and be asked before anything is changed."
 
@@ -112,7 +120,7 @@ def chain_plan(
     task_arguments: Callable[[StepRow, int | None], Arguments],
     around: Mapping[str, StageTasks],
 ) -> None:
-    """Make the tasks of a plan in the current DAG, chained.
+    """Make the tasks of a plan in the current DAG, chained. Its first task makes the plan that later ones compare with.
 
     `approve` makes the approval task, from its `task_id`. `task_arguments`: further arguments of the task of a step, and of its node. `around`:
     tasks around a stage of the plan, by the stage's name.
@@ -121,7 +129,8 @@ def chain_plan(
     def make_plan_task(step: StepRow, task_id: str, node: int | None) -> BaseOperator:
         if step.kind == APPROVE:
             return approve(task_id=task_id)
-        arguments = {**_trigger_rule_arguments(plan, step), **task_arguments(step, node)}
+        planned = {"plan_task": plan[0].full_id(), "plan_of": _PLAN_OF[plan[0].kind]} if step.follows_plan else {}
+        arguments = {**_trigger_rule_arguments(plan, step), **planned, **task_arguments(step, node)}
         deferrable = {"deferrable": True} if step.deferrable else {}
         return _make_step_task(step, node, cluster_file=spec.path, task_id=task_id, **deferrable, **arguments)
 

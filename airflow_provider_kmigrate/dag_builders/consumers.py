@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, Group
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
@@ -63,6 +64,7 @@ A run with conf `{{"wave": 1}}` moves that wave only. Groups that were moved are
 A group that was rolled back stops the later groups (K69) until the operator starts a run with `{{"release_groups": ["<group>"]}}`.
 """
 
+_PLANNED = {"plan_task": "plan", "plan_of": PlanOf.GROUPS}
 _REVIEWED = "{{ params.plan or '' }}"
 _ROLLBACK_DOC = """\
 ### {name}: roll consumer groups back
@@ -123,7 +125,7 @@ def _build_group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, Bas
             *window_sensors,
             CheckGroupOperator(task_id="check", **_group_arguments(spec, group)),
             *(_cut_over(spec, group) if group.way is GroupWay.CUTOVER else _move_instances(spec, group)),
-            GroupStepOperator(task_id="clean_up", step="clean up", deferrable=True, **_group_arguments(spec, group)),
+            GroupStepOperator(task_id="clean_up", step="clean up", deferrable=True, **_PLANNED, **_group_arguments(spec, group)),
         ]
         chain(*group_tasks)
     return group_tasks[0], group_tasks[-1]
@@ -137,6 +139,7 @@ def _move_instances(spec: ClusterSpec, group: GroupSpec) -> Iterator[BaseOperato
         groups=[group.name],
         mode=Mode.KAFKA,
         wave=group.wave,
+        **_PLANNED,
         **AFTER_SKIPS,
         **audit.start_time_arguments(spec),
     )
@@ -150,11 +153,13 @@ def _cut_over(spec: ClusterSpec, group: GroupSpec) -> list[BaseOperator]:
     """All instances at once; the step rolls itself back, the task beside it what the watch or the audit finds later."""
     arguments = {**_group_arguments(spec, group), **audit.start_time_arguments(spec)}
     tasks = _watch_and_audit(
-        spec, group, "cutover", Goal.ZOOKEEPER_CONSUMERS, CutOverGroupOperator(task_id="cutover", **arguments)
+        spec, group, "cutover", Goal.ZOOKEEPER_CONSUMERS, CutOverGroupOperator(task_id="cutover", **_PLANNED, **arguments)
     )
     if not group.by_hand:
         return tasks
-    asked = ApproveCutoverOperator(task_id="approve", group=group.name, seconds=group.switch_timeout, **approval_arguments(spec))
+    asked = ApproveCutoverOperator(
+        task_id="approve", group=group.name, seconds=group.switch_timeout, **approval_arguments(spec, "plan")
+    )
     return [asked, *tasks]  # skipped where `check` is: the group has moved, or is of another wave
 
 
@@ -186,6 +191,7 @@ def _switch_instance(
         bake=bake,
         sync_for=group.switch_timeout + 1,
         deferrable=True,
+        **_PLANNED,
         **_group_arguments(spec, group),
         **(audit.start_time_arguments(spec) if bake else {}),
     )
@@ -249,6 +255,7 @@ def build_rollback(spec: ClusterSpec) -> DAG | None:
                 task_id=f"rollback_{name}".replace(".", "_"),
                 groups=[name],
                 priority_weight=weight,
+                **_PLANNED,
                 **approved_task_arguments(),
             )
             for weight, name in enumerate(reversed(groups), 1)

@@ -232,9 +232,7 @@ def _step_arguments(spec: ClusterSpec, step: StepRow, node: int | None) -> dict[
     }
     arguments_by_kind["rollback plan"] = {"in_migration": True}
     end_arguments = _stage_end_arguments(spec, step) if node is not None or step.each is None else {}
-    # each task that writes a file and restarts a node
-    plan_arguments = {"plan_task": find_step(MIGRATION, "preflight").full_id()} if step.each else {}
-    return {**arguments_by_kind.get(step.kind, {}), **plan_arguments, **start_time, **end_arguments}
+    return {**arguments_by_kind.get(step.kind, {}), **start_time, **end_arguments}
 
 
 def _make_approval_task(spec: ClusterSpec, task_id: str) -> BaseOperator:

@@ -97,6 +97,8 @@ _CUTOVER = """\
 From your answer on, the log of the task `cutover` says when to stop all instances, and when to start the new version. Each may take {seconds:.0f} s: after that
 kmigrate turns back, and asks for the old version. Nothing may start an instance before it is asked for.
 
+{plan}
+
 * **{yes}**: begin.
 * **{no}**: this run ends and changes nothing.
 """
@@ -432,14 +434,15 @@ class ApproveCutoverOperator(_ApproveOperator):
 
     :param group: name of the group, of `way: cutover` and `by_hand`.
     :param seconds: how long people may take for the stop, and for the start.
+    :param plan: Markdown, or the template of what `GroupPlanOperator` returned; its templates are rendered.
     """
 
     given_as, yes, no = "approve_cutover", CONTINUE, END
     question, text = "Stop the application of group {group} of Kafka cluster {name} by hand?", _CUTOVER
     refused = "Not cut over: nothing was changed. Start a new run to be asked again."
 
-    def __init__(self, *, group: str, seconds: float, **kwargs: Any) -> None:
-        super().__init__(words={"group": group, "seconds": seconds}, **kwargs)  # type: ignore[dict-item]
+    def __init__(self, *, group: str, seconds: float, plan: str = "", **kwargs: Any) -> None:
+        super().__init__(words={"group": group, "seconds": seconds, "plan": plan}, **kwargs)  # type: ignore[dict-item]
 
 
 class ApproveRollbackOperator(_ApproveOperator):

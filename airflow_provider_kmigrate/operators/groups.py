@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.migration.plan import ROLL_BACK, Access, row_of
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.operators.step import ClusterOperator, PlanOperator, StepOperator
+from airflow_provider_kmigrate.operators.step import ClusterOperator, PlannedOperator, PlanOperator, StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, find_group, parse_choice
 from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup, plan_from_here
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -37,7 +37,7 @@ _NOT_WORSE = (
 )
 
 
-class _GroupMigrationOperator(ClusterOperator):
+class _GroupMigrationOperator(PlannedOperator):
     """An act that migrates groups off ZooKeeper.
 
     A run whose conf names another `wave` skips it, and so do groups that have left ZooKeeper.
@@ -87,6 +87,7 @@ class _GroupMigrationOperator(ClusterOperator):
         )
         if all(has_left_zookeeper(observed_groups.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.group_names())} has left ZooKeeper already.")
+        self.compare_with_plan(step_context)
         for group in groups:
             step_context.tools.instances.require(group)
         for group in groups if self.migrates else ():
@@ -233,7 +234,7 @@ class SetModeOperator(_GroupMigrationOperator):
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
 
-class RollbackGroupsOperator(ClusterOperator):
+class RollbackGroupsOperator(PlannedOperator):
     """Roll groups back to a goal from whatever state each is in. Killed and run again, it observes them and does the rest. Never deferred.
 
     With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30), or if the
@@ -250,6 +251,7 @@ class RollbackGroupsOperator(ClusterOperator):
 
     ui_color = "#fdf0cd"
     answer = ROLL_BACK
+    rolls_back = True
     template_fields: Sequence[str] = (*ClusterOperator.template_fields, "groups", "goal", "verdict")
 
     def __init__(
@@ -283,6 +285,7 @@ class RollbackGroupsOperator(ClusterOperator):
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """Roll back one group after another; the first failure leaves the rest as they are."""
+        self.compare_with_plan(step_context)
         steps = [
             build(step_context.spec, "roll back group", {"group": group, "goal": arguments["goal"]}) for group in self.groups
         ]

@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.migration.waits import (
 )
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.links.pages import PreflightPageLink
-from airflow_provider_kmigrate.operators.step import ClusterOperator, PlanOperator, StepOperator
+from airflow_provider_kmigrate.operators.step import ClusterOperator, PlannedOperator, PlanOperator, StepOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import (
     find_node,
@@ -54,8 +54,6 @@ from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 from airflow_provider_kmigrate.utils.step_context import JUDGED_AT, PLAN, RESTS_ON, require_rollback_possible, state_folder
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan
-    from airflow_provider_kmigrate.core.migration.progress import StepProgress
     from airflow_provider_kmigrate.core.monitoring.watch import Alarms
     from airflow_provider_kmigrate.steps.prepare import Preflight
 
@@ -73,26 +71,8 @@ _RESTARTING = "#fdf0cd"
 _FINAL = "#f4d7d7"
 
 
-class _PlanStepOperator(StepOperator):
-    """One step of a plan: on one node, or without `node` on whatever is left. The last step of a plan releases the cluster.
-
-    :param plan_task: id of the `PreflightOperator` of the same run. What has changed since its plan is logged before the step acts; if
-        the run's conf names the plan that was reviewed (`plan`), the task fails instead (H16).
-    """
-
-    _bound: BoundPlan | None = None
-
-    def __init__(self, *, plan_task: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.plan_task = plan_task
-
-    def _execute(self, context: Context, progress: StepProgress) -> Any:
-        if self.plan_task:
-            from airflow_provider_kmigrate.core.migration.plan_binding import parse_bound_plan
-
-            ti: Any = context["ti"]
-            self._bound = parse_bound_plan(context["params"].get("plan"), ti.xcom_pull(task_ids=self.plan_task, key=PLAN))
-        return super()._execute(context, progress)
+class _PlanStepOperator(PlannedOperator, StepOperator):
+    """One step of a plan: on one node, or without `node` on whatever is left. The last step of a plan releases the cluster."""
 
     def build_arguments(self, context: Context) -> dict[str, Any]:
         """The run's terms."""
@@ -100,12 +80,10 @@ class _PlanStepOperator(StepOperator):
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:
         """Run the step, skip a postponed node, or without `node` run it on whatever is left."""
-        if self._bound:
-            from airflow_provider_kmigrate.steps.plan_binding import require_same_plan
-
-            role, number = row_of(self.kind).each, arguments.get("node")
-            node = None if role is None or number is None else find_node(step_context.spec, role, number)
-            require_same_plan(step_context, self.task_id, self._bound, node)
+        role, number = row_of(self.kind).each, arguments.get("node")
+        self.compare_with_plan(
+            step_context, None if role is None or number is None else find_node(step_context.spec, role, number)
+        )
         if arguments.get("node") is None and find_postponing_row(self.kind, arguments):
             return run_remaining_nodes(step_context, self.kind, arguments)
         if why := reason_to_postpone(step_context, self.kind, arguments):

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
+from airflow.sdk.bases.xcom import BaseXCom
 
 from airflow_provider_kmigrate.airflow_releases import AirflowFailException, open_task_state
 from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.links.pages import PlanPageLink, RunbookLink, first_reason_code
@@ -21,6 +23,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, parse_progress
 from airflow_provider_kmigrate.utils.status_xcom import EVENT, StatusXCom
 from airflow_provider_kmigrate.utils.step_context import (
+    PLAN,
     acting_context,
     asking_context,
     dag_run_name,
@@ -29,7 +32,9 @@ from airflow_provider_kmigrate.utils.step_context import (
 )
 
 if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
     from airflow_provider_kmigrate.core.migration.approval import Approval
+    from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan
 
 
 class ClusterOperator(BaseOperator):
@@ -112,6 +117,40 @@ class ClusterOperator(BaseOperator):
         return getattr(result, "document", None) or getattr(result, "text", result)
 
 
+class PlannedOperator(ClusterOperator):
+    """Base of the operators that act by the plan of their run: before they act they name what has changed since.
+
+    :param plan_task: id of the task of the same run that made the plan. If the run's conf names the plan that was reviewed (`plan`), a
+        change fails the task (H16); a rollback names it and goes on. Empty: nothing is compared.
+    :param plan_of: what that plan is of: `migration`, `rollback`, `expansion` or `groups`.
+    """
+
+    rolls_back = False
+    _bound: BoundPlan | None = None
+
+    def __init__(self, *, plan_task: str = "", plan_of: PlanOf | str = PlanOf.MIGRATION, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan_task, self.plan_of = plan_task, PlanOf(plan_of)
+
+    def open_step_context(self, context: Context) -> AbstractContextManager[StepContext]:
+        """The context of the act; the run's plan is known from here on, in a resumed task too."""
+        if self.plan_task:
+            from airflow_provider_kmigrate.core.migration.plan_binding import parse_bound_plan  # noqa: PLC0415  # few tasks are bound
+
+            ti: Any = context["ti"]
+            key = PLAN if self.plan_of is PlanOf.MIGRATION else BaseXCom.XCOM_RETURN_KEY
+            self._bound = parse_bound_plan(context["params"].get("plan"), ti.xcom_pull(task_ids=self.plan_task, key=key))
+        return super().open_step_context(context)
+
+    def compare_with_plan(self, step_context: StepContext, node: NodeSpec | None = None) -> None:
+        """Name what has changed since the run's plan. Raises as `steps.plan_binding.require_same_plan`."""
+        if self._bound:
+            from airflow_provider_kmigrate.steps.plan_binding import require_same_plan  # noqa: PLC0415
+
+            is_rollback = self.rolls_back or self.plan_of is PlanOf.ROLLBACK
+            require_same_plan(step_context, self.task_id, self._bound, self.plan_of, node, is_rollback=is_rollback)
+
+
 class PlanOperator(ClusterOperator):
     """Base of the operators that plan a run; changes nothing. Returns the plan (`core.migration.plan_document`); the log names its page, if it could
     be written.
@@ -130,7 +169,7 @@ class PlanOperator(ClusterOperator):
         self.plan = plan
 
     def keep_plan(self, step_context: StepContext, plan: dict[str, Any]) -> dict[str, Any]:
-        """Write the plan's page, and return the plan. Raises `Refused` (H16) if another one was reviewed."""
+        """Write the plan's page, store it for the pages in Airflow, and return the plan. Raises `Refused` (H16) if another one was reviewed."""
         from airflow_provider_kmigrate.core.migration.plan_document import require_reviewed_plan  # noqa: PLC0415  # few tasks plan
         from airflow_provider_kmigrate.preflight.plan_page import read_plan, write_plan  # noqa: PLC0415
 
@@ -140,6 +179,7 @@ class PlanOperator(ClusterOperator):
             self.page = str(write_plan(plan, folder))
         except Failed as error:  # a full disk of a worker holds no rollback: the request shows the plan as well
             step_context.say(f"The page of the plan was not written: {error}. The plan is what this task returns.")
+        self.status.store_plan(plan)
         step_context.say(f"The plan has the fingerprint {plan['fingerprint']}. Its page: {self.page or 'none'}")
         require_reviewed_plan(plan, self.plan, reviewed)
         return plan

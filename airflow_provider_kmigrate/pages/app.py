@@ -17,7 +17,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Path, Request
 from fastapi.responses import HTMLResponse
 
-from airflow_provider_kmigrate.core.migration.plan_document import describe_drift
+from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, describe_drift
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable, prose_to_html
@@ -55,6 +55,14 @@ _MARKS: Final[Mapping[Light, str]] = {
     Light.OLD: "◷",
     Light.UNKNOWN: "○",
 }
+_PLANNERS: Final[Mapping[str, str]] = {
+    PlanOf.MIGRATION: "kmigrate_preflight",
+    PlanOf.ROLLBACK: "kmigrate_rollback",
+    PlanOf.GROUPS: "kmigrate_consumers",
+    PlanOf.EXPANSION: "kmigrate_offsets_topic",
+    PlanOf.CLEAN_UP: "kmigrate_clean_up",
+}
+"""The DAG whose first task makes a plan of this kind, without the name of the cluster."""
 _Name = Annotated[str, Path(max_length=250)]
 
 _environment = jinja2.Environment(
@@ -68,6 +76,8 @@ _environment.globals |= {
     "words": LIGHT_WORDS,
     "marks": _MARKS,
     "entries": ENTRIES,
+    "plans": TITLES,
+    "planners": _PLANNERS,
     "duration": lambda seconds: format_duration(1000 * seconds),
     "date": format_date,
     "describe_times": describe_times,
@@ -132,21 +142,22 @@ def _show_cluster(request: Request, user: Any, cluster: str) -> HTMLResponse:
 
 
 @app.get("/plan/{cluster}")
-def show_plan(request: Request, user: GetUserDep, cluster: _Name) -> HTMLResponse:
-    """The newest plan that a preflight of this cluster has stored."""
+def show_plan(request: Request, user: GetUserDep, cluster: _Name, of: PlanOf = PlanOf.MIGRATION) -> HTMLResponse:
+    """The newest plan of this kind that a task of this cluster has stored."""
     if not any(status.cluster == cluster for status in read_clusters(user)):
         raise HTTPException(403, _NO_RIGHT)
-    stored = read_plan(user, cluster)
+    stored = read_plan(user, cluster, of)
     if stored is None:
-        return _render(request, "no_plan.html", cluster=cluster, problem="")
+        return _render(request, "no_plan.html", cluster=cluster, of=of, problem="")
     try:
         plan = read_json(stored.value) if isinstance(stored.value, str) else stored.value
         describe_drift(plan, plan)
-        if plan["cluster"] != cluster:
-            return _render(request, "no_plan.html", cluster=cluster, problem="It names another cluster than its DAG.")
+        if (plan["cluster"], plan["of"]) != (cluster, of):
+            wrong = "It names another cluster than its DAG, or another kind of plan than its key."
+            return _render(request, "no_plan.html", cluster=cluster, of=of, problem=wrong)
         return HTMLResponse(render_plan_page(plan), headers=_HEADERS)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        return _render(request, "no_plan.html", cluster=cluster, problem=str(error)[:200])
+        return _render(request, "no_plan.html", cluster=cluster, of=of, problem=str(error)[:200])
 
 
 @app.get("/runbook/{code}")

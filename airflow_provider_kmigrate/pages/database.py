@@ -21,6 +21,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.pages.stored import (
     WAITING_STATES,
     ClusterStatus,
@@ -31,7 +32,7 @@ from airflow_provider_kmigrate.pages.stored import (
     cluster_of_dag,
     combine,
 )
-from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS
+from airflow_provider_kmigrate.utils.status_xcom import STATUS, plan_key
 
 _KEPT_S: Final = 5.0
 _OF_A_DAG: Final = 3  # newest statuses of each DAG
@@ -70,9 +71,9 @@ def read_clusters(user: Any) -> list[ClusterStatus]:
     return [*statuses, *(ClusterStatus(name, now_ms) for name in sorted(silent))]
 
 
-def read_plan(user: Any, cluster: str) -> StoredStatus | None:
-    """The newest plan of a cluster that a preflight has stored; None: there is none, or the user may not read its DAG."""
-    newest = _select_newest(PLAN_DOCUMENT, 1)
+def read_plan(user: Any, cluster: str, of: PlanOf) -> StoredStatus | None:
+    """The newest plan of this kind of a cluster that a task has stored; None: there is none, or the user may not read its DAG."""
+    newest = _select_newest(plan_key(of), 1)
     rows = [row for row in newest if cluster_of_dag(row.dag_id) == cluster and row.dag_id.startswith(_PREFIX)]
     permitted = _permitted(user, {row.dag_id for row in rows}, DagAccessEntity.XCOM)
     return max((row for row in rows if row.dag_id in permitted), key=lambda row: row.stored_ms, default=None)

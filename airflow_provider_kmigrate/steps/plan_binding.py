@@ -12,45 +12,66 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Wait
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan, describe_drift_since, judge_drift
-from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, hash_inputs
+from airflow_provider_kmigrate.core.migration.plan_document import OF_THE_CONF, PlanOf
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, hash_inputs, hash_own_inputs
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of, stage_on_disk
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.core.offsets_topic.expansion_plan import hash_expansion_inputs
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.steps.journal import format_reasons, read_journal_lines
 from airflow_provider_kmigrate.steps.run import StepContext
 
 _FIELDS: Final = Fields.PROCESSES | Fields.FILES
 
 
-def require_same_plan(context: StepContext, step: str, bound: BoundPlan, node: NodeSpec | None) -> None:
-    """Say and journal what has changed since the run's preflight. `step`: which is about to act; `node`: on which node, if on one.
+def require_same_plan(
+    context: StepContext, step: str, bound: BoundPlan, of: PlanOf, node: NodeSpec | None = None, *, is_rollback: bool = False
+) -> None:
+    """Say and journal what has changed since the run's plan. `step`: which is about to act; `node`: on which node, if on one.
 
-    Raises `Refused` (H16) if the run was bound to a plan, and `Unavailable` if what that plan rests on cannot be read now.
+    Raises `Refused` (H16) if the run was bound to a plan, and `Unavailable` if what that plan rests on cannot be read now. A rollback is never
+    held: also what cannot be compared is only said.
     """
-    view = context.observer.observe(_FIELDS)
-    inputs = read_inputs(context, view)
+    if not is_rollback:
+        _require_same_plan(context, step, bound, of, node)
+        return
+    try:
+        _require_same_plan(context, step, bound, of, node, is_rollback=True)
+    except (KMigrateError, OSError) as error:
+        context.say(f"The plan of this run was not compared: {error}. The rollback goes on.")
+
+
+def _require_same_plan(
+    context: StepContext, step: str, bound: BoundPlan, of: PlanOf, node: NodeSpec | None, *, is_rollback: bool = False
+) -> None:
+    view = context.observer.observe(_FIELDS) if of is not PlanOf.GROUPS else None
+    inputs = hash_own_inputs(context.spec, __version__) if view is None else read_inputs(context, view, of)
+    inputs |= {name: text for name, text in bound.inputs.items() if name in OF_THE_CONF}
     drift = describe_drift_since(bound, inputs)
     if not drift:
         return
-    text = f"Since the preflight of this run: {' '.join(drift)}"
+    text = f"Since the plan of this run was made: {' '.join(drift)}{' The rollback goes on.' * is_rollback}"
     context.say(text)
     context.journal.write("drift", step, text)
-    decision = judge_drift(bound, inputs, is_node_stopped=node is not None and _is_stopped(view, node))
+    is_stopped = node is not None and view is not None and _is_stopped(view, node)
+    decision = judge_drift(bound, inputs, is_node_stopped=is_stopped, is_rollback=is_rollback)
     if decision is None:
         return
     if isinstance(decision, Wait):
-        raise Unavailable(f"{step}: nothing was changed. {format_reasons((*decision.reasons, *view.unknowns))}")
+        unknowns = view.unknowns if view else ()
+        raise Unavailable(f"{step}: nothing was changed. {format_reasons((*decision.reasons, *unknowns))}")
     raise Refused(f"{step}: nothing was changed. {format_reasons(decision.reasons)}", decision.reasons)
 
 
-def read_inputs(context: StepContext, view: ClusterView) -> dict[str, str]:
-    """The inputs of the plan as they are now (`migration_plan.hash_inputs`).
+def read_inputs(context: StepContext, view: ClusterView, of: PlanOf = PlanOf.MIGRATION) -> dict[str, str]:
+    """The inputs of the plan as they are now, without those of the run's conf (`plan_facts.hash_inputs`).
 
     The brokers' `inter.broker.protocol.version` is the one that the backup has: the run's own backup reads it of running brokers, and later
     only their files, which are inputs, can change it.
     """
-    return hash_inputs(_make_facts(context, view, None))
+    facts = _make_facts(context, view, None)
+    return hash_expansion_inputs(facts) if of is PlanOf.EXPANSION else hash_inputs(facts)
 
 
 def _make_facts(context: StepContext, view: ClusterView, version: str | None, **more: Any) -> PlanFacts:

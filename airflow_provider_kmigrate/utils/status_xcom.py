@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.steps.run import StepContext
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 STATUS: Final = "kmigrate_status"
 """The XCom key."""
 PLAN_DOCUMENT: Final = "kmigrate_plan_document"
-"""The XCom key of the plan that a preflight has made, for its page."""
+"""The XCom key of the plan of a migration that a task has made, for its page; those of other kinds: `plan_key`."""
 PAGES: Final = "/kmigrate"
 """Where Airflow's API server serves the pages, below its own root."""
 EVENT: Final = "status"
@@ -63,6 +64,11 @@ class StatusTimer:
     def wait_after_failure(self, now: float) -> None:
         """Let nothing be due for some minutes."""
         self._due = now + _AFTER_FAILURE + _UNCHANGED
+
+
+def plan_key(of: PlanOf | str) -> str:
+    """The XCom key of a plan of this kind: the newest of each has a page."""
+    return PLAN_DOCUMENT if of == PlanOf.MIGRATION else f"{PLAN_DOCUMENT}_{of}"
 
 
 class StatusKeeper:
@@ -118,11 +124,11 @@ class StatusXCom:
             _log.warning("%s was not stored for operators: %s: %s", key, type(error).__name__, error)
 
     def store_plan(self, plan: Mapping[str, Any]) -> None:
-        """Store the plan of a migration, whole or, if it is very large, not at all."""
+        """Store a plan under the key of its kind, whole or, if it is very large, not at all."""
         if len(json.dumps(plan)) > _MOST_PLAN_BYTES:
             _log.warning("The plan is too large for Airflow's database; its page is in kmigrate's folder only.")
             return
-        self._push(PLAN_DOCUMENT, plan)
+        self._push(plan_key(plan["of"]), plan)
 
     def store_end(self, name: str, text: str, error: Exception | None = None) -> None:
         """Store how the task ended, beside what it observed last; nothing if it has judged the whole cluster, or knows no cluster."""

@@ -48,6 +48,14 @@ def test_a_node_that_an_earlier_try_has_stopped_is_started_again_whatever_has_ch
     assert judge(facts, is_node_stopped=True) is None
 
 
+@pytest.mark.parametrize("name", DRIFTS)
+def test_no_difference_holds_a_rollback_and_each_is_named(name: str) -> None:
+    facts, sentence = DRIFTS[name]
+    now = hash_inputs(facts)
+    assert judge_drift(BOUND, now, is_node_stopped=False, is_rollback=True) is None
+    assert sentence in describe_drift_since(BOUND, now)
+
+
 def test_the_same_inputs_stop_nothing() -> None:
     assert judge(BEFORE) is judge(BEFORE, UNBOUND) is None
     assert describe_drift_since(BOUND, REVIEWED) == ()

@@ -9,10 +9,12 @@ import yaml
 
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupWay
 from airflow_provider_kmigrate.core.groups.cutover_state import CutoverTurn
+from airflow_provider_kmigrate.core.migration.plan import END
 from airflow_provider_kmigrate.steps.cutover import CutOver
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.dag_tasks import names, tasks
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
+from tests.provider.person import Person
 from tests.provider.simulated_groups import GroupRehearsal
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -69,6 +71,18 @@ def test_an_operator_confirms_that_people_are_ready(made: Group, run_dag: RunDag
         one.kind = PLAIN
     states = tasks(run_dag(dag))
     assert {state for name, state in states.items() if name.startswith("billing.")} == {"skipped"}
+
+
+@pytest.mark.slow
+def test_the_request_of_a_cutover_by_hand_shows_the_plan(made: Group, run_dag: RunDag) -> None:
+    dag = dag_of(make_by_hand(made))
+    with Person(dag.dag_id, END).at_work() as person:
+        run_dag(dag)
+    assert person.asked is not None
+    body = person.asked.body or ""
+    assert "1. billing: " in body
+    assert "Fingerprint: " in body
+    assert "A rollback of groups" in body or "Groups can be rolled back at any time" in body
 
 
 def test_an_audit_judges_the_cutover(made: Group) -> None:

@@ -15,6 +15,8 @@ from airflow_provider_kmigrate.core.migration.plan import EXPAND, EXPANSION, LEA
 from airflow_provider_kmigrate.dag_builders import folder, offsets_topic
 from airflow_provider_kmigrate.operators.migration import ExpandOffsetsTopicOperator, MigrationStepOperator
 from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps import expansion
+from airflow_provider_kmigrate.utils.step_context import read_only_context
 from tests.provider.dag_tasks import names, planned, tasks
 from tests.provider.person import Person
 from tests.provider.simulated import Rehearsal, rehearsal
@@ -53,8 +55,10 @@ def test_one_chain_with_a_task_for_each_broker(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_expands_the_topic_and_releases_the_cluster(sim: Rehearsal, dag: DAG, run_dag: RunDag) -> None:
     before = stored(sim.cluster)
-    run = run_dag(dag, run_conf=CONF)
-    assert str(run.state) == "success", tasks(run)
+    with read_only_context(str(sim.path)) as context:
+        reviewed = expansion.plan_from_here(context, 20)["fingerprint"]
+    run = run_dag(dag, run_conf={**CONF, "plan": reviewed})
+    assert str(run.state) == "success", "bound to its plan, which no act of its own changes"
     check_expanded(sim.cluster, before, 20)
     assert not any(path.endswith("/owner") for path in sim.ensemble.znodes)
 

@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.dag_builders import rollback
 from airflow_provider_kmigrate.operators.migration import RollbackOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import StepContext
+from airflow_provider_kmigrate.utils.step_context import state_folder
 from tests.provider.dag_tasks import names, planned, tasks
 from tests.provider.person import Person
 from tests.provider.rollback_dag import APPROVED
@@ -72,6 +73,8 @@ class TestRuns:
         assert str(run.state) == "success", tasks(run)
         check_back(sim.cluster)
         assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task releases the cluster"
+        journals = (state_folder() / "journal" / "sim").glob("*.jsonl")
+        assert '"drift"' not in "".join(path.read_text() for path in journals), "no act of its own changes its plan"
 
     @pytest.mark.slow
     def test_a_finalized_cluster_is_refused_before_an_administrator_is_asked(

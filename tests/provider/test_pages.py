@@ -19,11 +19,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import delete
 
+from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, seal
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.pages import database
 from airflow_provider_kmigrate.pages.plugin import KMigratePlugin, serve_pages
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
-from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS
+from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS, plan_key
 from tests.pages.rules import Tags
 from tests.pages.statuses import make_document
 from tests.steps import phases
@@ -225,6 +226,34 @@ class TestThePlanPage:
         page = read(pages, "plan/sim")
         assert plan["fingerprint"] in page
         assert "Plan of sim: ZooKeeper to KRaft" in page
+
+    @pytest.mark.parametrize("of", list(PlanOf))
+    def test_each_kind_has_its_page_and_the_cluster_links_it(
+        self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any], document: dict[str, Any], of: PlanOf
+    ) -> None:
+        store(document)
+        store(seal(plan | {"of": str(of)}), "kmigrate_own__sim", plan_key(of))
+        log_in(pages)
+        assert f"Plan of sim: {TITLES[of]}" in read(pages, f"plan/sim?of={of}")
+        assert f'/plan/sim?of={of}">' in read(pages, "cluster/sim")
+        read(pages, "plan/sim?of=other", 422)
+
+    def test_a_kind_that_is_not_stored_is_said_with_the_command_that_makes_it(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document | {"cluster": "bare"}, "kmigrate_watch__bare")
+        log_in(pages)
+        for of in PlanOf:
+            page = read(pages, f"plan/bare?of={of}")
+            assert "no plan is stored" in page
+            assert f"kmigrate plan --of {of} " in page
+
+    def test_a_plan_under_the_key_of_another_kind_is_not_shown(
+        self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any]
+    ) -> None:
+        store(plan, "kmigrate_rollback__sim", plan_key(PlanOf.ROLLBACK))
+        log_in(pages)
+        assert "the stored plan is not shown" in read(pages, "plan/sim?of=rollback")
 
     @pytest.mark.parametrize(
         "change", [{"inputs": {}}, {"cluster": "prod"}, {"stages": [{"stage": HOSTILE}]}, {"kind": "status"}]

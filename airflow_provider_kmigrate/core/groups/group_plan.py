@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, GroupWay
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.migration.plan_document import PlannedStage, PlannedTask, PlanOf, PlanParts, Seconds
+from airflow_provider_kmigrate.core.migration.plan_document import (
+    CHOSEN_GROUPS,
+    PlannedStage,
+    PlannedTask,
+    PlanOf,
+    PlanParts,
+    Seconds,
+)
 from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, build_plan, describe_approval, hash_own_inputs
 
 _SWITCHES: Final = 2  # of each instance: to a migrating consumer, and to a Kafka consumer
@@ -19,7 +26,7 @@ def plan_groups(facts: PlanFacts, texts: Mapping[str, str], goal: Goal | None) -
     parts = PlanParts(
         PlanOf.GROUPS,
         tuple(_plan_stage(groups[name], text, goal) for name, text in texts.items()),
-        {**hash_own_inputs(facts), "the groups and their goal": ", ".join((*texts, str(goal or "migration")))},
+        {**hash_own_inputs(facts.spec, facts.made_by), CHOSEN_GROUPS: ", ".join((*texts, str(goal or "migration")))},
         describe_approval(facts.spec, 0 if goal is None and not any(group.by_hand for group in groups.values()) else 1),
         _describe_way_back(facts.spec, goal),
         steps=tuple(f"{name}: {text}" for name, text in texts.items()),

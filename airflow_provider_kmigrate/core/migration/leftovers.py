@@ -75,7 +75,10 @@ def plan_clean_up(facts: PlanFacts, leftovers: Sequence[Leftover]) -> dict[str, 
     parts = PlanParts(
         PlanOf.CLEAN_UP,
         (PlannedStage("clean_up", (PlannedTask("clean_up", "Removes what is left, if it is exactly what was shown."),)),),
-        {**hash_own_inputs(facts), **{f"what is left, {name}": hash_values({"fate": fate}) for name, fate in rows.items()}},
+        {
+            **hash_own_inputs(facts.spec, facts.made_by),
+            **{f"what is left, {name}": hash_values({"fate": fate}) for name, fate in rows.items()},
+        },
         describe_approval(facts.spec),
         "What is removed cannot be brought back. A clean-up that is interrupted lists what is left and asks again.",
         "clean_up",

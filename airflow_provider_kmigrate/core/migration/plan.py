@@ -91,6 +91,8 @@ class StepRow:
 
     * `kind`: its name. `step`: the class below `steps`, or the function that makes one. `takes`: its arguments in order, by their
       names in `steps.catalog`. `run`: instead of a step, a function of the context below `steps`.
+    * `follows_plan`: its task compares what the run's plan rests on before it acts. Not of what only waits, and not of what must be
+      completed once it has begun: an import of offsets that were deleted.
     * `operator`: its operator or sensor below the package; empty: `MigrationStepOperator`, or `StepSensor` if it only watches.
     * `access`. `deferrable`: false if the process that begins it must end it. It remembers what no observation shows, no time must
       pass while no controller is active, or the triggerer's machine need not have what it reads.
@@ -115,6 +117,7 @@ class StepRow:
     skip_if: str = ""
     answer: str = ""
     access: Access = Access.ACT
+    follows_plan: bool = False
     deferrable: bool = True
     estimate: Estimate | None = None
     doc: str = ""
@@ -143,7 +146,7 @@ _ROLLED = ("broker", "target", "policy", "group_progress")
 # One row has its facts first, then its page: the formatter would give each of them a line.
 # fmt: off
 _ROLL = StepRow("first_roll", "broker", "roll",
-    step="brokers.RollBroker", takes=_ROLLED, each=NodeRole.BROKER, target=BrokerMode.MIGRATION,
+    step="brokers.RollBroker", takes=_ROLLED, each=NodeRole.BROKER, target=BrokerMode.MIGRATION, follows_plan=True,
     operator="operators.migration.RollBrokerOperator", estimate=Estimate.MIGRATION,
     last=LastTask("postponed", doc="Restarts the brokers of this pass that were skipped.",
         stops=("S02", "T07", "R01", "R05", "G38", "G42")),
@@ -198,7 +201,7 @@ MIGRATION: Plan = (
         stops=("O01", "O05", "U04"),
     ),
     StepRow("controllers", "provision", "provision",
-        step="controllers.ProvisionController", takes=("controller", "cluster_id"), each=NodeRole.CONTROLLER,
+        step="controllers.ProvisionController", takes=("controller", "cluster_id"), each=NodeRole.CONTROLLER, follows_plan=True,
         operator="operators.migration.ProvisionControllersOperator", estimate=Estimate.MIGRATION,
         doc="Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "
             "version, and starts it with the migration flag. No broker is touched.",
@@ -257,7 +260,7 @@ MIGRATION: Plan = (
         stops=("H06", "H10", "H11"),
     ),
     StepRow("finalize", "controller", "finalize",
-        step="controllers.FinalizeController", takes=("controller", "approved_state"), each=NodeRole.CONTROLLER,
+        step="controllers.FinalizeController", takes=("controller", "approved_state"), each=NodeRole.CONTROLLER, follows_plan=True,
         operator="operators.migration.FinalizeControllerOperator", deferrable=False, estimate=Estimate.FINALIZATION,
         last=LastTask("active_last", why=why_restarted_last, stops=("G34", "R12"),
             doc="Restarts the controllers that still have the flag: the active one, if it was skipped."),
@@ -274,7 +277,7 @@ MIGRATION: Plan = (
 
 _ROLL_BACK_BROKER = StepRow("to_migration", "broker", "roll back broker",
     step="brokers.RollBackBroker", takes=(*_ROLLED, "terms"), each=NodeRole.BROKER, target=BrokerMode.MIGRATION,
-    access=Access.ACT_OVER_WAITING, estimate=Estimate.ROLLBACK,
+    follows_plan=True, access=Access.ACT_OVER_WAITING, estimate=Estimate.ROLLBACK,
     doc="Rolls this broker back from KRaft mode to migration mode, as soon as every partition can spare it. It is a ZooKeeper "
         "broker again, under the KRaft controller. Done when it is registered, known to all others and back in every ISR. A "
         "broker that is down gets its file and is started.",
@@ -296,7 +299,7 @@ ROLLBACK: Plan = (
     ),
     StepRow("controller_failover", "restore_flag", "restore flag",
         step="rollback.RestoreFlag", takes=("controller",), each=NodeRole.CONTROLLER, skip_if="skip_failover",
-        access=Access.ACT_OVER_WAITING, deferrable=False, estimate=Estimate.ROLLBACK,
+        follows_plan=True, access=Access.ACT_OVER_WAITING, deferrable=False, estimate=Estimate.ROLLBACK,
         doc="Starts this controller if it is down during a migration. Restarts it with the migration flag if a finalization "
             "removed the flag: if it were elected without the flag, it would finalize.\n\n**Skipped:** the run was started with "
             "*Do not fail the controllers over*.",
@@ -304,7 +307,7 @@ ROLLBACK: Plan = (
     ),
     StepRow("controller_failover", "failover", "controller failover",
         step="rollback.ControllerFailover", takes=("controllers",), skip_if="skip_failover",
-        access=Access.ACT_OVER_WAITING, deferrable=False, estimate=Estimate.ROLLBACK,
+        follows_plan=True, access=Access.ACT_OVER_WAITING, deferrable=False, estimate=Estimate.ROLLBACK,
         doc="Restarts the active controller once. A lost dual-write is never repeated, but a new leader writes all metadata to "
             "ZooKeeper again. Done when it has, and the dual-write makes progress.\n\n**Skipped:** the run was started with *Do "
             "not fail the controllers over*.",
@@ -321,7 +324,7 @@ ROLLBACK: Plan = (
     _ROLL_BACK_BROKER,
     StepRow("handover", "transaction", "handover",
         step="rollback.Handover", takes=("controllers", "terms"), access=Access.ACT_OVER_WAITING, deferrable=False,
-        estimate=Estimate.ROLLBACK,
+        follows_plan=True, estimate=Estimate.ROLLBACK,
         doc="Stops the controllers, once no broker needs them and one more comparison shows that ZooKeeper holds all that KRaft "
             "holds: standbys one by one, then the last ones of the quorum together, and watches `/migration` for 2 s. Then it "
             "hands the cluster over to ZooKeeper in one transaction. `/controller_epoch` rises above every epoch that KRaft "
@@ -340,7 +343,7 @@ ROLLBACK: Plan = (
     # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.
     StepRow("wipe", "controller", "wipe",
         step="rollback.WipeController", takes=("controller",), each=NodeRole.CONTROLLER, access=Access.ACT_OVER_WAITING,
-        deferrable=False, estimate=Estimate.ROLLBACK,
+        follows_plan=True, deferrable=False, estimate=Estimate.ROLLBACK,
         doc="Moves the directories of this stopped controller out of the way: an old quorum that starts again would take the "
             "cluster over and delete topics. They are renamed; a mount point keeps its name, and its content moves into a folder "
             "in it.",
@@ -377,31 +380,32 @@ EXPANSION: Plan = (
         stops=("H06", "H10", "H11"),
     ),
     StepRow("moving_groups", "stopped", "groups stopped", step="expansion.StopGroups", takes=("partitions",), skip_if="undo",
+        follows_plan=True,
         doc="Saves the brokers' original files, notes that the expansion begins, and waits until no broker has a member of a "
             "group that moves: **stop their consumers now**. The log names those that are left. All other groups continue.",
         stops=("K79", "K02"),
     ),
     StepRow("moving_groups", "export", "export offsets",
-        step="expansion.ExportOffsets", takes=("partitions",), skip_if="undo", deferrable=False,
+        step="expansion.ExportOffsets", takes=("partitions",), skip_if="undo", follows_plan=True, deferrable=False,
         doc="Saves the offsets of every group that moves, with leader epochs, metadata and commit times, in two files of the "
             "backup, each with its SHA-256. The raw log of the topic must hold the same commits as brokers report.",
         stops=("K79", "K81", "K82", "K85"),
     ),
     StepRow("moving_groups", "delete", "delete groups",
-        step="expansion.DeleteGroups", takes=("partitions",), skip_if="undo", deferrable=False,
+        step="expansion.DeleteGroups", takes=("partitions",), skip_if="undo", follows_plan=True, deferrable=False,
         doc="Deletes these groups while brokers still use the old count, so that no old commit is left in a partition where a "
             "later leader would find it. First it compares what each broker has with the export, and afterwards it reads the raw "
             "log until that holds nothing of them. From here on the export alone has their offsets.",
         stops=("K79", "K82", "K85", "O10"),
     ),
-    StepRow("", "expand", "expand", step="expansion.ExpandTopic", takes=("partitions",), skip_if="undo",
+    StepRow("", "expand", "expand", step="expansion.ExpandTopic", takes=("partitions",), skip_if="undo", follows_plan=True,
         doc="Gives the topic its new partitions, with replicas on every rack. Nothing changes for any group yet.",
         stops=("K82", "K83", "S02"),
     ),
     # From the first restart on it can only be completed.
     StepRow("restart", "broker", "restart broker",
         step="expansion.RestartBroker", takes=("broker", "partitions", "policy", "group_progress"), skip_if="undo",
-        each=NodeRole.BROKER,
+        each=NodeRole.BROKER, follows_plan=True,
         last=LastTask("postponed", why=why_broker_restarts_last,
             doc="Restarts the ZooKeeper controller, if it was skipped, and completes what a killed task has left of the others."),
         doc="Sets `offsets.topic.num.partitions` in this broker's file and restarts it in its mode, as soon as every partition "

@@ -54,6 +54,13 @@ TITLES: Final[Mapping[str, str]] = {
 }
 
 
+ACCEPTS: Final = "what the rollback accepts"
+PARTITIONS: Final = "the number of partitions"
+CHOSEN_GROUPS: Final = "the groups and their goal"
+OF_THE_CONF: Final = frozenset({ACCEPTS, PARTITIONS, CHOSEN_GROUPS})
+"""The inputs that the run's conf decides: they cannot change while it runs."""
+
+
 class Seconds(NamedTuple):
     """How long something takes: on a good day, expected, and until a step gives up."""
 

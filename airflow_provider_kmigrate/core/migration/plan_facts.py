@@ -153,15 +153,15 @@ def list_start_seconds(view: ClusterView, registered_at: Mapping[int, float], li
     return [seconds for seconds in spans if 0.0 < seconds <= limit]
 
 
-def hash_own_inputs(facts: PlanFacts) -> dict[str, str]:
-    """What decides what every run does -> its hash: kmigrate and the cluster file."""
-    return {"kmigrate": facts.made_by, "the cluster file": hash_values({**asdict(facts.spec), "path": ""})}
+def hash_own_inputs(spec: ClusterSpec, made_by: str) -> dict[str, str]:
+    """What decides what every run does -> its hash: the version of kmigrate, and the cluster file."""
+    return {"kmigrate": made_by, "the cluster file": hash_values({**asdict(spec), "path": ""})}
 
 
 def hash_inputs(facts: PlanFacts) -> dict[str, str]:
     """What decides what the migration does -> its hash. A value that may be secret is in a hash only."""
     spec, view = facts.spec, facts.view
-    inputs = {**hash_own_inputs(facts), "the inter.broker.protocol.version": facts.metadata_version or NOT_READ}
+    inputs = {**hash_own_inputs(spec, facts.made_by), "the inter.broker.protocol.version": facts.metadata_version or NOT_READ}
     for node in spec.brokers:
         inputs[f"the original file of {node.name}"] = (
             hash_values(facts.originals[node.id]) if node.id in facts.originals else NOT_READ

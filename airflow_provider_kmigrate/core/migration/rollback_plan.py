@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.migration.gates import leaders_can_move
 from airflow_provider_kmigrate.core.migration.phase import kraft_owns
 from airflow_provider_kmigrate.core.migration.plan import ROLLBACK, StepRow, list_step_tasks, split_into_stages
 from airflow_provider_kmigrate.core.migration.plan_document import (
+    ACCEPTS,
     PlannedStage,
     PlannedTask,
     PlanOf,
@@ -55,7 +56,7 @@ def plan_rollback(
     parts = PlanParts(
         PlanOf.ROLLBACK,
         tuple(_plan_stage(facts, name, rows, terms) for name, rows in split_into_stages(ROLLBACK)),
-        {**hash_inputs(facts), "what the rollback accepts": _describe_terms(terms)},
+        {**hash_inputs(facts), ACCEPTS: _describe_terms(terms)},
         describe_approval(spec),
         way_back,
         _LAST,

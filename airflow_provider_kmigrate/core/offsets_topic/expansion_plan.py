@@ -10,7 +10,14 @@ from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration import readiness
 from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
 from airflow_provider_kmigrate.core.migration.plan import EXPANSION, StepRow, list_step_tasks, split_into_stages
-from airflow_provider_kmigrate.core.migration.plan_document import PlannedStage, PlannedTask, PlanOf, PlanParts, SpaceNeed
+from airflow_provider_kmigrate.core.migration.plan_document import (
+    PARTITIONS,
+    PlannedStage,
+    PlannedTask,
+    PlanOf,
+    PlanParts,
+    SpaceNeed,
+)
 from airflow_provider_kmigrate.core.migration.plan_facts import (
     PlanFacts,
     build_plan,
@@ -30,7 +37,7 @@ def plan_expansion(facts: PlanFacts, expansion: Expansion, *, undo: bool) -> dic
     parts = PlanParts(
         PlanOf.EXPANSION,
         tuple(_plan_stage(facts, name, rows, expansion, undo=undo) for name, rows in split_into_stages(EXPANSION)),
-        {**hash_inputs(facts), "the number of partitions": f"{expansion.new}{', undone' * undo}"},
+        {**hash_expansion_inputs(facts), PARTITIONS: f"{expansion.new}{', undone' * undo}"},
         describe_approval(facts.spec),
         "Until the first broker restarts it can be undone (`undo`). From the first restart on it can only be completed.",
         "" if undo else f"restart.broker_{facts.spec.brokers[0].id}",
@@ -54,6 +61,14 @@ def plan_expansion(facts: PlanFacts, expansion: Expansion, *, undo: bool) -> dic
         ),
     )
     return build_plan(facts, parts)
+
+
+def hash_expansion_inputs(facts: PlanFacts) -> dict[str, str]:
+    """What decides what an expansion does -> its hash. It writes its own setting into each original, which is no change of another."""
+    originals = {
+        broker: {key: value for key, value in keys.items() if key != OFFSETS.setting} for broker, keys in facts.originals.items()
+    }
+    return hash_inputs(replace(facts, originals=originals))
 
 
 def _plan_stage(facts: PlanFacts, name: str, rows: tuple[StepRow, ...], expansion: Expansion, *, undo: bool) -> PlannedStage:

@@ -427,9 +427,9 @@ do: Its data is gone: by hand. The log of the task `leftovers` lists what a clea
 never: Begin an empty ZooKeeper in its place: no run takes one for this cluster (I01).
 
 H16 The plan is not the one that was reviewed
-means: The run is bound to a plan (`plan` of its conf). Something that decides what the migration does has changed since: the cluster file, a broker's file, a unit, the brokers' version or kmigrate. It is compared in preflight, and again before each node is restarted.
+means: The run is bound to a plan (`plan` of its conf). Something that decides what the run does has changed since: the cluster file, a broker's file, a unit, the brokers' version or kmigrate. The first task compares it, and so does each later one before it acts. A rollback is refused by its first task only.
 meanwhile: Yes, as safe as before. This task changed nothing. A node that an earlier try had stopped is started again in any case.
-do: The reason names what has changed. Also: `kmigrate plan CLUSTER.yaml --compare SAVED`, with the plan that was reviewed. Without it, review the new one in `<folder>/preflight/<cluster>/plan.html`.
+do: The reason names what has changed. Also: `kmigrate plan CLUSTER.yaml --compare SAVED`, with the plan that was reviewed; of another run than the migration with `--of rollback`, `groups`, `expansion` or `clean-up`. Without it, review the new one: without `--compare`.
 do: The change is meant: have the new plan reviewed, and start a run with its fingerprint.
 do: It is not meant: undo it, and start the run again. A node that did not answer is a difference, too.
 never: Start the run without the fingerprint to get past this.
