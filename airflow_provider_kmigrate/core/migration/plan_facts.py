@@ -36,6 +36,8 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 _QUICK_RESTART: Final = 5.0
 """Seconds that a broker with small logs took in local migrations, until it was back in every ISR."""
+BROKERS_VERSION: Final = "the inter.broker.protocol.version"
+"""The input that the brokers' version is."""
 QUICK_ACT: Final = 3.0
 """Seconds of the quickest failover with its comparison (`readiness.FAILOVER`); the start of a controller is taken to be as quick."""
 _RESTART_PER_START: Final = 2.0
@@ -161,7 +163,7 @@ def hash_own_inputs(spec: ClusterSpec, made_by: str) -> dict[str, str]:
 def hash_inputs(facts: PlanFacts) -> dict[str, str]:
     """What decides what the migration does -> its hash. A value that may be secret is in a hash only."""
     spec, view = facts.spec, facts.view
-    inputs = {**hash_own_inputs(spec, facts.made_by), "the inter.broker.protocol.version": facts.metadata_version or NOT_READ}
+    inputs = {**hash_own_inputs(spec, facts.made_by), BROKERS_VERSION: facts.metadata_version or NOT_READ}
     for node in spec.brokers:
         inputs[f"the original file of {node.name}"] = (
             hash_values(facts.originals[node.id]) if node.id in facts.originals else NOT_READ

@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
     SpaceNeed,
 )
 from airflow_provider_kmigrate.core.migration.plan_facts import (
+    BROKERS_VERSION,
     PlanFacts,
     build_plan,
     describe_approval,
@@ -64,11 +65,17 @@ def plan_expansion(facts: PlanFacts, expansion: Expansion, *, undo: bool) -> dic
 
 
 def hash_expansion_inputs(facts: PlanFacts) -> dict[str, str]:
-    """What decides what an expansion does -> its hash. It writes its own setting into each original, which is no change of another."""
+    """What decides what an expansion does -> its hash.
+
+    Its own setting in the originals is no change: it writes it there. It writes no version of the brokers, and its first task saves the backup
+    that has that.
+    """
     originals = {
         broker: {key: value for key, value in keys.items() if key != OFFSETS.setting} for broker, keys in facts.originals.items()
     }
-    return hash_inputs(replace(facts, originals=originals))
+    inputs = hash_inputs(replace(facts, originals=originals))
+    del inputs[BROKERS_VERSION]
+    return inputs
 
 
 def _plan_stage(facts: PlanFacts, name: str, rows: tuple[StepRow, ...], expansion: Expansion, *, undo: bool) -> PlannedStage:
