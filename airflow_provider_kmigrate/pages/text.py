@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines
 from airflow_provider_kmigrate.core.shared.text import format_duration, printable
 from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, StepStatus, describe_row
 
@@ -63,8 +64,7 @@ def render_cluster(status: ClusterStatus) -> str:
         lines += [describe_problem(status), ""]
     for request in status.requests:
         lines += [f"Waits for an answer: {request.subject} ({request.dag_id}, run {request.run_id}, task {request.task_id})", ""]
-    for alarm in (judged.alarms or ()) if judged else ():
-        lines += [f"[{alarm.code}] {alarm.text}", f"  Why it matters: {alarm.means}"] + [f"  Next: {alarm.do}"] * bool(alarm.do)
+    lines += list_reason_lines([alarm.model_dump() for alarm in judged.alarms or ()]) if judged else []
     lines += [f"Not known: {text}" for text in (judged.unread or ())] if judged else []
     if judged and judged.rollback and status.judged:
         lines += [f"Rollback   {judged.rollback.text}", f"           judged by {status.describe_age(status.judged)}"]

@@ -81,7 +81,7 @@ def test_what_an_operator_must_do_comes_first_and_is_1(command: Command) -> None
     code, shown, _ = command.run("one.yaml")
     assert code == 1
     assert shown.index("[R01] Broker 1 does not answer") < shown.index("Rollback")
-    assert "Next: " in shown
+    assert "If it does not pass: " in shown
     assert "! broker 1" in shown
     assert "Progress   7 of 12" in shown, "its file shows that it had left the first roll"
     (line,) = command.run("one.yaml", "-o", "json")[1].splitlines()

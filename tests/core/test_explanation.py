@@ -14,7 +14,7 @@ from tests.core.preflight_views import healthy
 WAIT = Wait((Reason("S02", "2 partitions are under-replicated."),))
 REFUSE = Refuse((Reason("G02", "It must not."),))
 ACT = Act(Verb.RESTART, "restart it")
-ALARM = {"code": "R01", "text": "Broker 1 does not answer.", "means": "One replica fewer.", "do": "Start it."}
+ALARM = {"code": "R01", "text": "Broker 1 does not answer.", "means": "One replica fewer.", "do": "Start it.", "is_certain": True}
 OWNER = {"run": "dag/run", "is_alive": True}
 BUSY = [{"node": "broker 1", "text": "restart, step 'broker 1 to kraft': for 4.0 s. Usual: 6.0 s. An alarm after 2 min."}]
 
@@ -71,6 +71,13 @@ def test_a_usual_wait_has_its_condition_its_usual_time_and_its_alarm_time() -> N
     assert "[S02] 2 partitions are under-replicated." in shown
     assert "Usually: 34.0 s." in shown
     assert "It becomes an alarm after 10 min" in shown
+
+
+@pytest.mark.parametrize("is_certain", [False, True])
+def test_an_operator_must_act_only_on_what_does_not_pass_by_itself(is_certain: bool) -> None:
+    shown = render_explanation(explain_hold(status(alarms=[ALARM | {"is_certain": is_certain}]), next_step(WAIT), has_begun=True))
+    assert ("An operator must act." in shown) is is_certain
+    assert ("may pass by itself. Look again in two minutes" in shown) is not is_certain
 
 
 def test_the_soak_waits_for_a_person_too() -> None:

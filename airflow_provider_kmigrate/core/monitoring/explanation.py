@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole
 from airflow_provider_kmigrate.core.migration.phase import Phase
 from airflow_provider_kmigrate.core.migration.plan import MIGRATION, StepRow, list_step_tasks
+from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines, name_cluster
 from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable
 
 DOCUMENT_KIND: Final = "why"
@@ -102,8 +103,8 @@ def explain_hold(status: Mapping[str, Any], step: NextStep | None, *, has_begun:
     """The answer as JSON values.
 
     `status`: as `status.describe_status`; `step`: None if nothing is left, or it could not be computed. `has_begun`: a migration is under way, or nobody knows.
-    `{"kind", "version", "cluster", "cluster_id", "at_ms", "phase", "state", "step", "conditions": [{"code", "text", "means", "do"}], "usual_seconds",
-    "alarm_seconds", "under_way": [{"node", "text"}], "owner"}`. `do` is empty unless an operator must act.
+    `{"kind", "version", "cluster", "cluster_id", "at_ms", "phase", "state", "step", "may_pass", "conditions": [{"code", "text", "means", "do"}], "usual_seconds",
+    "alarm_seconds", "under_way": [{"node", "text"}], "owner"}`. `do` is empty unless an operator must act. `may_pass`: each alarm may pass by itself.
     """
     state = _judge_state(status, step, has_begun=has_begun)
     return {
@@ -112,6 +113,7 @@ def explain_hold(status: Mapping[str, Any], step: NextStep | None, *, has_begun:
         **{name: status[name] for name in ("cluster", "cluster_id", "at_ms", "phase")},
         "state": str(state),
         "step": None if step is None else {"id": step.id, "does": step.does},
+        "may_pass": state is HoldState.ALARM and not any(alarm["is_certain"] for alarm in status["alarms"]),
         "conditions": _list_conditions(status, step, state),
         "usual_seconds": step.usual if step is not None and step.usual else None,
         "alarm_seconds": step.alarm if step is not None and step.alarm else None,
@@ -139,9 +141,9 @@ def _judge_state(status: Mapping[str, Any], step: NextStep | None, *, has_begun:
     return next((state for is_so, state in cases if is_so), HoldState.READY)
 
 
-def _list_conditions(status: Mapping[str, Any], step: NextStep | None, state: HoldState) -> list[dict[str, str]]:
+def _list_conditions(status: Mapping[str, Any], step: NextStep | None, state: HoldState) -> list[dict[str, Any]]:
     if state is HoldState.ALARM:
-        return [{name: str(alarm[name]) for name in ("code", "text", "means", "do")} for alarm in status["alarms"]]
+        return [{name: alarm[name] for name in ("code", "text", "means", "do", "is_certain")} for alarm in status["alarms"]]
     if state is HoldState.UNKNOWN:
         return [{"code": "", "text": text, "means": "", "do": ""} for text in status["unread"]]
     reasons: Sequence[Reason] = ()
@@ -152,7 +154,7 @@ def _list_conditions(status: Mapping[str, Any], step: NextStep | None, state: Ho
             "code": reason.code,
             "text": reason.text,
             "means": reason.meaning,
-            "do": reason.next_step if state is HoldState.REFUSED else "",
+            "do": name_cluster(reason.next_step, status["cluster"]) if state is HoldState.REFUSED else "",
         }
         for reason in dict.fromkeys(reasons)
     ]
@@ -174,6 +176,7 @@ _HEADLINES: Final = {
     HoldState.ALARM: "An operator must act.",
     HoldState.UNKNOWN: "Not everything was read, so what holds it is not known.",
 }
+_UNCERTAIN: Final = "Something is wrong that may pass by itself. Look again in two minutes: if it is still so, act."
 _DO: Final = {
     HoldState.STOPPED: "Start a run of kmigrate_zk_to_kraft__{cluster} to continue, or of kmigrate_rollback__{cluster} to roll back.",
     HoldState.UNKNOWN: "Run the command again; then find out why this does not answer.",
@@ -186,15 +189,14 @@ def render_explanation(document: Mapping[str, Any]) -> str:
     lines = [
         f"{printable(document['cluster'])} ({document['cluster_id']}), {format_date(document['at_ms'])}, phase '{document['phase']}'",
         "",
-        _HEADLINES[state],
+        _UNCERTAIN if document["may_pass"] else _HEADLINES[state],
     ]
     lines += [f"  Now: {act['node']}: {act['text']}" for act in document["under_way"]]
-    lines += [f"  Next step: {step['id']}. {step['does']}"] if step else []
-    for condition in document["conditions"]:
-        code = f"[{condition['code']}] " if condition["code"] else ""
-        lines.append(f"  {code}{printable(condition['text'])}")
-        lines += [f"    Why it matters: {condition['means']}"] if condition["means"] else []
-        lines += [f"    Next: {condition['do']}"] if condition["do"] else []
+    conditions = [f"  {line}" for line in list_reason_lines(document["conditions"])]
+    next_step = [f"  Next step: {step['id']}. {step['does']}"] if step else []
+    lines += (
+        [*conditions, *next_step] if state is HoldState.ALARM else [*next_step, *conditions]
+    )  # at 3 a.m. what is wrong comes first
     if not state.is_alarm:
         lines += _describe_times(document)
     lines += [f"  Next: {_DO[state].format(cluster=printable(document['cluster']))}"] if state in _DO else []

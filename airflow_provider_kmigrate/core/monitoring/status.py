@@ -97,7 +97,7 @@ def describe_status(facts: StatusFacts) -> dict[str, Any]:
                 "code": reason.code,
                 "text": reason.text,
                 "means": reason.meaning,
-                "do": reason.next_step,
+                "do": name_cluster(reason.next_step, facts.spec.name),
                 "is_certain": reason.certain,
             }
             for reason in facts.alarms
@@ -303,12 +303,36 @@ def _render_alarms(alarms: Sequence[Mapping[str, Any]], unread: Sequence[str]) -
             "  Whether an operator must act is not known either. Next: run the command again; then find out why this does not answer."
         ]
     )
-    for alarm in alarms:
-        passes = "" if alarm["is_certain"] else " It may pass by itself."
-        lines += [f"[{alarm['code']}] {alarm['text']}{passes}", f"  Why it matters: {alarm['means']}"] + [
-            f"  Next: {alarm['do']}"
-        ] * bool(alarm["do"])
-    return [*lines, ""]
+    passing = [
+        {**alarm, "text": f"{alarm['text']}{'' if alarm['is_certain'] else ' It may pass by itself.'}"} for alarm in alarms
+    ]
+    return [*lines, *list_reason_lines(passing), ""]
+
+
+def name_cluster(step: str, cluster: str) -> str:
+    """A step of the runbook with the cluster's own name, so that it can be typed as it stands."""
+    return step.replace("<cluster>", cluster)
+
+
+def list_reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was seen, line by line, each meaning and next step once: reasons `{"code", "text", "means", "do"}` of one code follow one another.
+
+    `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not.
+    """
+    groups: dict[tuple[str, str, str, bool], list[str]] = {}
+    for reason in reasons:
+        texts = groups.setdefault((reason["code"], reason["means"], reason["do"], reason.get("is_certain", True)), [])
+        code = f"[{reason['code']}] " if reason["code"] else ""
+        texts.append(f"{code}{printable(reason['text'])}")
+    lines: list[str] = []
+    for (_, means, do, is_certain), texts in groups.items():
+        label = "Next" if is_certain else "If it does not pass"
+        lines += [
+            *dict.fromkeys(texts),
+            *([f"  Why it matters: {means}"] if means else []),
+            *([f"  {label}: {do}"] if do else []),
+        ]
+    return lines
 
 
 def _describe_rest(progress: Mapping[str, Any]) -> str:

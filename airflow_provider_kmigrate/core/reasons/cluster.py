@@ -38,7 +38,7 @@ never: Write the topic, id, partition, credential or producer id block into ZooK
 
 E08 Settings, quotas, access rules or tokens differ
 means: A dynamic broker setting, a quota, an ACL or a delegation token is not the same on both sides. A tool may have written to ZooKeeper directly.
-meanwhile: Yes. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs. Check whether the difference denies or allows a client.
+meanwhile: Yes, unless the difference denies or allows a client. KRaft brokers use what KRaft has; brokers in migration mode use ZooKeeper's ACLs.
 do: Was it changed just now? Then wait a minute.
 do: Stop the tool that writes to ZooKeeper: `kafka-configs --zookeeper`, `kafka-acls --authorizer-properties`, CMAK. A change that is wanted: make it with `--bootstrap-server $B`.
 do: Tokens only in ZooKeeper: kmigrate's user may not see them. Grant it `Describe` on delegation tokens.
@@ -82,7 +82,7 @@ source: measured
 G05 A controller runs without the migration flag
 means: The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).
 meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
-do: Clear its `controllers.provision_N` without *Downstream*, in a rollback `controller_failover.restore_flag_N`: it restarts it with the flag, alone, once the others answer. Or start the rollback, which does that first.
+do: Type `kmigrate flag return <cluster> N --airflow-url URL`: the task `controllers.provision_N` restarts it with the flag, alone, once the others answer. In a rollback clear `controller_failover.restore_flag_N`.
 do: The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
 do: The task waits with R12: see there. By hand: install its file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
 do: It leads, and the copy is not over: nothing is finalized, and the copy goes on once the flag is back. A copy was over: the cluster **is** finalized; continue with P02.
@@ -149,7 +149,7 @@ never: Delete anything under `/consumers`, or forget them until the second roll.
 source: measured
 
 G22 Not every broker is in the mode that this step needs
-means: The next act would leave these brokers behind. In the migration KRaft takes over once the last broker is in migration mode, and isolates each broker in ZooKeeper mode: acknowledged records were lost (measured). A broker that the finalization leaves behind can never come back. A rollback is over once all are in ZooKeeper mode.
+means: The next act would leave these brokers behind. KRaft takes over once the last broker is in migration mode, and isolates each one in ZooKeeper mode: acknowledged records were lost (measured). One that the finalization leaves behind never comes back.
 meanwhile: Yes. With one broker down, as safe as your replication.
 do: Clear the task of each broker: `first_roll`, `second_roll`, or in a rollback `to_zookeeper.broker_N` with *Downstream*. A broker that is down is started, in a rollback with its original file.
 do: It does not come up: read its log (R01).
@@ -337,7 +337,7 @@ do: That run waits for an answer or soaks: a rollback takes its lock by itself. 
 do: That run is queued: unpause its DAG; it begins by itself.
 do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-continue)).
 do: That run is over for good: mark it failed in Airflow and clear this task.
-do: Airflow does not know that run any more: free the cluster ([section 13](#13-free-a-cluster)).
+do: Airflow does not know that run any more: free the cluster with `kmigrate unlock CLUSTER.yaml` ([section 13](#13-free-a-cluster)).
 never: Break the lock of a run that works, or delete its znode.
 
 H03 This process may not act
@@ -427,9 +427,9 @@ do: Its data is gone: by hand. The log of the task `leftovers` lists what a clea
 never: Begin an empty ZooKeeper in its place: no run takes one for this cluster (I01).
 
 H16 The plan is not the one that was reviewed
-means: The run is bound to a plan (`plan` of its conf). Something that decides what the run does has changed since: the cluster file, a broker's file, a unit, the brokers' version or kmigrate. The first task compares it, and so does each later one before it acts. A rollback is refused by its first task only.
+means: The run is bound to a plan (`plan` of its conf), and what decides it has changed since: the cluster file, a broker's file, a unit, the brokers' version or kmigrate. Each task compares before it acts; a rollback is refused by its first task only.
 meanwhile: Yes, as safe as before. This task changed nothing. A node that an earlier try had stopped is started again in any case.
-do: The reason names what has changed. Also: `kmigrate plan CLUSTER.yaml --compare SAVED`, with the plan that was reviewed; of another run than the migration with `--of rollback`, `groups`, `expansion` or `clean-up`. Without it, review the new one: without `--compare`.
+do: The reason names what has changed. Also: `kmigrate plan CLUSTER.yaml --compare SAVED`, with the plan that was reviewed. Not of the migration: with `--of rollback`, `groups`, `expansion` or `clean-up`.
 do: The change is meant: have the new plan reviewed, and start a run with its fingerprint.
 do: It is not meant: undo it, and start the run again. A node that did not answer is a difference, too.
 never: Start the run without the fingerprint to get past this.

@@ -311,7 +311,7 @@ K95 A group uses ZooKeeper without a registered member
 means: Its offsets in ZooKeeper move without any consumer below `/consumers/<group>/ids`: clients commit there by OffsetCommit version 0, or write the znodes themselves (Storm, Flume, old bindings). KRaft brokers do not take these commits.
 meanwhile: Yes, until the last broker leaves ZooKeeper mode. Then every commit fails, and a restarted client begins at its old offsets.
 do: Which application has this `group.id`? The brokers' request log (`kafka.request.logger`, OffsetCommit with version 0) has its address.
-do: Let it commit to Kafka: a newer client, or `offset.store.method` or `offsets.storage` of Kafka. Stop it, copy its offsets (`kmigrate groups copy-offsets --to kafka`), start the new version.
+do: Let it commit to Kafka: a newer client, or `offset.store.method` or `offsets.storage` of Kafka. Stop it, copy its offsets (`kmigrate groups copy-offsets --to kafka --group <group>`), start the new version.
 never: Finish the second roll first.
 source: Kafka 3.9: KafkaApis.handleOffsetCommitRequest
 
@@ -319,7 +319,7 @@ K96 A copy of its offsets may be removed before it runs again
 means: ZooKeeper keeps offsets for ever. Kafka removes those of a group without members after `offsets.retention.minutes` (7 days by default). This group has been without members for longer than that, or for a day while the brokers' value was not read.
 meanwhile: Yes: nothing was changed.
 do: Does its application still run, such as once a month? Start its new version soon after the copy; or raise `offsets.retention.minutes` on all brokers first.
-do: `kmigrate groups copy-offsets --to kafka --expiring` copies all the same.
+do: `kmigrate groups copy-offsets --to kafka --group <group> --expiring` copies all the same.
 do: If no team knows the group, leave it: its znodes harm nothing.
 never: Copy, and rely on the offsets weeks later: `auto.offset.reset` would decide where it starts.
 source: Kafka 3.9: GroupMetadata.removeExpiredOffsets (KIP-211)

@@ -67,8 +67,8 @@ source: systemd.service, Restart=
 M09 What answers on a node's machine is no kmigrate-node
 means: The program behind the node's connection said something that `kmigrate-node` never says: another form, a number beyond any, or more than 8 MiB. It is another program (a login's banner, a proxy), a damaged agent, or a machine in other hands. Nothing of the answer is used.
 meanwhile: Yes: nothing is decided by such an answer. A restart that has begun continues on its machine.
-do: Ask the agent by hand, as Airflow's user, on the worker, as U04 says. Before its answer, which is one line, nothing may be printed: neither a banner nor what a profile of the shell prints.
-do: Put the agent there again: `python -m airflow_provider_kmigrate.node install CLUSTER.yaml`. Then `node check` tries every node.
+do: Ask the agent by hand, as Airflow's user, on the worker, as U04 says. Its answer is one line: no banner and no shell's profile may print before it.
+do: Put the agent there again: `kmigrate node install CLUSTER.yaml`. Then `node check` tries every node.
 do: It stays so: treat the machine as one that an attacker controls, until its administrator knows why.
 never: Continue by hand with what the machine says of itself.
 
@@ -160,7 +160,7 @@ intro: A broker's new file is written before it is stopped. So "stopped, with th
 R01 A broker is down or does not respond
 means: It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.
 meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
-do: Is its process down? Find out why (its log, its disk, `Out of memory` in the kernel's log), and start it. Is it up? Read its log, and check the network between Airflow's workers and it.
+do: Is its process down? Find out why (its log, its disk, `Out of memory` in the kernel's log), and start it. Is it up? Read its log, and check the network from Airflow's workers.
 do: After an unclean stop it reads its logs for minutes (`Recovering`): wait.
 do: It exits again and again: the last lines say why. Put the previous file ([section 9](#9-where-the-evidence-is)) back only if the new one is the cause.
 do: With G07 in the text: a broker in migration mode waits for the dual-write. The task restarts that after 20 s.
@@ -209,7 +209,7 @@ never: Give the flag back without those logs: a finalized controller ignores it.
 R13 A node starts with another file than kmigrate wrote
 means: The unit names another file, or the file is another one than kmigrate installed just before the start: a container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
-do: Its unit or process names another file: write that one as `properties` into the cluster file and run `kmigrate node install`, if nothing rewrites it. A controller's unit that starts the broker's file: `systemctl edit --full`, write the controller's own file into `ExecStart=`, then `systemctl daemon-reload`.
+do: Its unit or process names another file: write that one as `properties` into the cluster file and run `kmigrate node install CLUSTER.yaml`, if nothing rewrites it. A controller's unit that starts the broker's file: `systemctl edit --full`, write the controller's own file into `ExecStart=`, then `systemctl daemon-reload`.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.

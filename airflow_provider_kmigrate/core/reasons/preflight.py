@@ -123,9 +123,9 @@ never: Rely on `listener.name.controller.*` keys in the brokers' files: without 
 source: KIP-595; rendered by core/node_files/properties.py
 
 B9f Host names or clients that are not verified, or passwords without TLS
-means: Without verified names any certificate of the same CA passes for a broker; without a login or certificate any client writes metadata; PLAIN without TLS shows passwords. What kmigrate would add blocks: a controllers' listener weaker than that between brokers, a connection of its own that accepts any name. What brokers have, which stays as it is, and what the cluster file confirms, is a warning.
+means: Without verified names any certificate of the same CA passes for a broker; without a login any client writes metadata; PLAIN without TLS shows passwords. *block*: what kmigrate would add, a controllers' listener weaker than that between brokers, or a connection that accepts any name. *warn*: what brokers have already, or the cluster file confirms.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: The controllers' listener: `quorum.security_protocol: SASL_SSL`, or SSL with `ssl.client.auth: required` under `quorum.properties`; take an empty `ssl.endpoint.identification.algorithm` of that listener out of the files.
+do: The controllers' listener: `quorum.security_protocol: SASL_SSL`, or SSL with `ssl.client.auth: required` under `quorum.properties`; no empty `ssl.endpoint.identification.algorithm` of that listener in the files.
 do: It is meant so: write the key in the text, with its value, under `quorum.properties`.
 do: A connection: let it verify names (`verify_hostname` true; Kafka: no `ssl.endpoint.identification.algorithm`), or write `verify_hostname: false` into its section of the cluster file.
 do: Brokers' files: correct them as a change of its own.
@@ -150,9 +150,9 @@ source: ZooKeeper administrator's guide
 ask: Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.
 
 B10c Switches of Java that brokers have and controllers lack
-means: Brokers have settings from their command line (`-D`, in KAFKA_OPTS) that no properties file has: TLS and logins towards ZooKeeper, the limit of its answers, Kerberos. A controller without them may not reach ZooKeeper, and the copy never begins. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
+means: Brokers have settings in their command line (`-D`, KAFKA_OPTS) that no file has: TLS and logins towards ZooKeeper, the limit of its answers, Kerberos. A controller without them may not reach ZooKeeper. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and with that machine's paths. A controller that runs: restart it.
+do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and that machine's paths. Restart a controller that runs.
 do: TLS alone: write `zookeeper.ssl.client.enable`, `zookeeper.clientCnxnSocket` and the stores (`zookeeper.ssl.truststore.location`, ...) under `quorum.properties` in the cluster file instead.
 do: Brokers that differ: give all of them the same KAFKA_OPTS first, as a change of its own.
 never: Take the switches from the brokers to make them equal.
@@ -231,7 +231,7 @@ never: Move the broker whose values you like to the front of the cluster file. C
 source: KIP-866; KIP-895; core.node_files.properties; GroupCoordinator startup
 
 B19 A unit's stop ends more than its own node, or less
-means: *block*: a stop leaves Kafka running; `kafka-server-stop.sh` or `pkill -f kafka` ends every broker and controller of its machine, or systemd stops another node's unit with this one: each restart of one would end the other, outside of every gate. *warn*: other services stop with it. *not known*: a script does not show whom it ends.
+means: *block*: a stop leaves Kafka running, or ends another node of the machine as well (`kafka-server-stop.sh`, `pkill -f kafka`, units that systemd stops together), outside of every gate. *warn*: other services stop with it. *not known*: a script does not show whom it ends.
 meanwhile: Yes, until a node of that machine is stopped for any reason.
 do: `kmigrate node install CLUSTER.yaml --drop-in write` shows, asks, and writes an empty `ExecStop=`: systemd's own SIGTERM stops Kafka as well. Kafka is not restarted.
 do: By hand: `systemctl edit kafka.service`: `[Service]`, below it `ExecStop=` (or the setting of the text) and the lines that must stay; then `systemctl daemon-reload`.
