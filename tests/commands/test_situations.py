@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.monitoring.explanation import explain_hold, 
 from airflow_provider_kmigrate.core.monitoring.status import render_status
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.steps.run import StepContext
-from tests.core.test_next_move import WORDS, count_words_to_next_move
+from tests.core.next_moves import WORDS, count_words_to_next_move
 from tests.steps import phases
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, original_of

@@ -9,28 +9,14 @@ import pytest
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.monitoring.explanation import NextStep, explain_hold, list_steps_before, render_explanation
+from tests.core.next_moves import status
 from tests.core.preflight_views import healthy
 
 WAIT = Wait((Reason("S02", "2 partitions are under-replicated."),))
 REFUSE = Refuse((Reason("G02", "It must not."),))
 ACT = Act(Verb.RESTART, "restart it")
 ALARM = {"code": "R01", "text": "Broker 1 does not answer.", "means": "One replica fewer.", "do": "Start it.", "is_certain": True}
-OWNER = {"run": "dag/run", "is_alive": True}
 BUSY = [{"node": "broker 1", "text": "restart, step 'broker 1 to kraft': for 4.0 s. Usual: 6.0 s. An alarm after 2 min."}]
-
-
-def status(**changes: Any) -> dict[str, Any]:
-    plain = {
-        "cluster": "prod",
-        "cluster_id": "id",
-        "at_ms": 0,
-        "phase": "hybrid",
-        "alarms": [],
-        "unread": [],
-        "under_way": [],
-        "owner": OWNER,
-    }
-    return plain | changes
 
 
 def next_step(decision: Decision, **changes: Any) -> NextStep:

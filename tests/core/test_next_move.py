@@ -21,11 +21,9 @@ from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import RunbookEntry
 from airflow_provider_kmigrate.runbook import main
-from tests.core.test_explanation import status
+from tests.core.next_moves import NEXT, WORDS, count_words_to_next_move, status
 
-WORDS = 130
 _FIRST_STEP = re.compile(r"^(?:1\. |\*\*Do\.\*\* )\S.*$", re.MULTILINE)
-_NEXT = re.compile(r"^ *(?:Next|If it does not pass): (\S.*)$", re.MULTILINE)
 _IMPERATIVE = re.compile(
     r"(?:^|[.:;!?] )(?:Start|Stop|Restart|Wait|Clear|Check|Write|Find|Ask|Fix|Pause|Compare|Run|Correct|Put|Give|Read|Add|Change|Take|Move|Set|Raise|"
     r"Make|Search|Keep|Remove|Renew|Install|Delete|Copy|Restore|Mark|Choose|Decide|Upgrade|Repair|Type|Answer|Unpause|Free|Look) ",
@@ -41,12 +39,6 @@ def explain(code: str, decision: Decision, *, is_alarm: bool = False) -> str:
     alarm = {"code": code, "text": SEEN, "means": reason.meaning, "do": reason.next_step, "is_certain": True}
     step = NextStep("second_roll.broker_1", DOES, decision, 34.0, 600.0)
     return render_explanation(explain_hold(status(alarms=[alarm] if is_alarm else []), step, has_begun=True))
-
-
-def count_words_to_next_move(text: str) -> int:
-    """The words up to the end of the first next move; all of them if there is none."""
-    step = _NEXT.search(text)
-    return len((text[: step.end()] if step else text).split())
 
 
 @pytest.mark.parametrize("code", ENTRIES)
@@ -74,7 +66,7 @@ def test_before_the_alarm_a_wait_has_its_condition_and_its_times_and_no_imperati
 def test_only_then_it_says_what_to_do_and_within_a_minute(code: str, is_alarm: bool) -> None:
     reason = Reason(code, SEEN)
     shown = explain(code, Wait((reason,)) if is_alarm else Refuse((reason,)), is_alarm=is_alarm)
-    step = _NEXT.search(shown)
+    step = NEXT.search(shown)
     assert step is not None
     assert step[1] == reason.next_step.replace("<cluster>", "prod") if not is_alarm else step[1] == reason.next_step
     assert count_words_to_next_move(shown) <= WORDS
