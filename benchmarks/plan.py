@@ -3,7 +3,7 @@
 `plan_100_brokers_s`: the plan of 100 brokers with 20,000 partitions, as JSON, as Markdown and as a page. `status_40_clusters_s`: 40 clusters
 of 30 brokers with 6,000 partitions each, judged one after another, a line each.
 
-`predictions`: real runs in build/predictions (`tests.kit.predictions`; demo, machines and proofs write them); `prediction_kinds`: of which
+`predictions`: real runs in build/predictions (`tests.kit.predictions`; demo, machines and proofs write them) and those kept in the repository; `prediction_kinds`: of which
 clusters; `within_25_percent`: the share of them whose predicted work is within a quarter of the real one, None without any;
 `within_25_percent_measured`: of those that had this cluster's own restarts to go by; `over_by_phase`: predicted over real.
 of 30 brokers with 6,000 partitions each, judged one after another, a line each. `stored_40_clusters_s`: the statuses of as many clusters, stored
@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.steps.waits import Assessment, find_causes
 from benchmarks.stored import stored_figures
 from tests.core.plan_facts import facts_of
 from tests.core.preflight_views import Case, healthy
-from tests.kit.predictions import read_predictions, summarize_predictions
+from tests.kit.predictions import read_all_predictions, summarize_predictions
 
 _PARTITIONS_EACH = 200
 _NOW = 1_800_000_000.0
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         "plan_kib": [len(text) // 1024 for text in written],
         "clusters": len(rows),
         "status_40_clusters_s": round(time.perf_counter() - begun, 2),
-        **summarize_predictions(read_predictions()),
+        **summarize_predictions(read_all_predictions()),
         **stored_figures(_describe_status(case), chosen.clusters, build),
     }
 

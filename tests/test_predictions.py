@@ -10,10 +10,12 @@ import pytest
 
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
 from tests.kit.predictions import (
+    VERSION,
     PhaseSeconds,
     compare_phases,
     is_within,
     keep_prediction,
+    read_all_predictions,
     read_predictions,
     summarize_predictions,
 )
@@ -79,6 +81,18 @@ def test_what_is_simulated_or_of_another_version_does_not_count(tmp_path: Path) 
     for name, record in {"a": {"version": 1, "is_simulated": True}, "b": {"version": 0, "is_simulated": False}, "c": {}}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(record))
     assert read_predictions(tmp_path) == []
+
+
+def test_the_records_that_are_kept_are_of_real_runs_and_say_of_which_commit(tmp_path: Path) -> None:
+    records = read_all_predictions(tmp_path)
+    assert records
+    for record in records:
+        assert (record["version"], record["is_simulated"]) == (VERSION, False)
+        assert record["commit"]
+        assert record["machine"]
+    assert len(summarize_predictions(records)["prediction_kinds"]) >= 3
+    (tmp_path / "again.json").write_text(json.dumps(records[0]))
+    assert len(read_all_predictions(tmp_path)) == len(records), "each counts once"
 
 
 @pytest.mark.parametrize(

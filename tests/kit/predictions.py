@@ -16,6 +16,8 @@ from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine,
 from airflow_provider_kmigrate.steps.journal import read_journal_lines
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "predictions"
+KEPT: Final = Path(__file__).with_name("predictions.jsonl")
+"""Records of real runs, one a line, with the `commit` that ran and the `machine`: `build` is in no clone."""
 VERSION: Final = 1
 PHASES: Final = {
     "controllers": "controllers",
@@ -92,6 +94,12 @@ def read_predictions(folder: Path = FOLDER) -> list[dict[str, Any]]:
     """Every record of a real run, by the name of its file; one of another version is left out."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     return [record for record in records if record.get("version") == VERSION and record.get("is_simulated") is False]
+
+
+def read_all_predictions(folder: Path = FOLDER, kept: Path = KEPT) -> list[dict[str, Any]]:
+    """Every record of a real run: those of this folder, and those that are kept in the repository, each once."""
+    stored = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    return list({(record["cluster_id"], record["made_ms"]): record for record in (*stored, *read_predictions(folder))}.values())
 
 
 def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
