@@ -14,7 +14,6 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow_provider_kmigrate.airflow_releases import AirflowFailException, open_task_state
 from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
-from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.links.pages import PlanPageLink, RunbookLink, first_reason_code
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
     from airflow_provider_kmigrate.core.migration.approval import Approval
     from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan
+    from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
+
+_OF_MIGRATION = "migration"  # `PlanOf.MIGRATION`; the other tasks of a roll need its module for nothing else
 
 
 class ClusterOperator(BaseOperator):
@@ -128,9 +130,9 @@ class PlannedOperator(ClusterOperator):
     rolls_back = False
     _bound: BoundPlan | None = None
 
-    def __init__(self, *, plan_task: str = "", plan_of: PlanOf | str = PlanOf.MIGRATION, **kwargs: Any) -> None:
+    def __init__(self, *, plan_task: str = "", plan_of: PlanOf | str = _OF_MIGRATION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan_task, self.plan_of = plan_task, PlanOf(plan_of)
+        self.plan_task, self.plan_of = plan_task, str(plan_of)
 
     def open_step_context(self, context: Context) -> AbstractContextManager[StepContext]:
         """The context of the act; the run's plan is known from here on, in a resumed task too."""
@@ -138,17 +140,19 @@ class PlannedOperator(ClusterOperator):
             from airflow_provider_kmigrate.core.migration.plan_binding import parse_bound_plan  # noqa: PLC0415  # few tasks are bound
 
             ti: Any = context["ti"]
-            key = PLAN if self.plan_of is PlanOf.MIGRATION else BaseXCom.XCOM_RETURN_KEY
+            key = PLAN if self.plan_of == _OF_MIGRATION else BaseXCom.XCOM_RETURN_KEY
             self._bound = parse_bound_plan(context["params"].get("plan"), ti.xcom_pull(task_ids=self.plan_task, key=key))
         return super().open_step_context(context)
 
     def compare_with_plan(self, step_context: StepContext, node: NodeSpec | None = None) -> None:
         """Name what has changed since the run's plan. Raises as `steps.plan_binding.require_same_plan`."""
         if self._bound:
+            from airflow_provider_kmigrate.core.migration.plan_document import PlanOf  # noqa: PLC0415
             from airflow_provider_kmigrate.steps.plan_binding import require_same_plan  # noqa: PLC0415
 
-            is_rollback = self.rolls_back or self.plan_of is PlanOf.ROLLBACK
-            require_same_plan(step_context, self.task_id, self._bound, self.plan_of, node, is_rollback=is_rollback)
+            of = PlanOf(self.plan_of)
+            is_rollback = self.rolls_back or of is PlanOf.ROLLBACK
+            require_same_plan(step_context, self.task_id, self._bound, of, node, is_rollback=is_rollback)
 
 
 class PlanOperator(ClusterOperator):

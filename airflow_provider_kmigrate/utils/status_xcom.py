@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
-from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.steps.run import StepContext
 
 if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
     from airflow_provider_kmigrate.steps.waits import Assessment
 
 _log = logging.getLogger(__name__)
@@ -68,6 +68,8 @@ class StatusTimer:
 
 def plan_key(of: PlanOf | str) -> str:
     """The XCom key of a plan of this kind: the newest of each has a page."""
+    from airflow_provider_kmigrate.core.migration.plan_document import PlanOf  # noqa: PLC0415  # few tasks plan
+
     return PLAN_DOCUMENT if of == PlanOf.MIGRATION else f"{PLAN_DOCUMENT}_{of}"
 
 

@@ -228,7 +228,7 @@ never: SIGKILL it while it recovers its logs.
 source: measured on machines: a broker that systemd killed in the middle of a roll
 
 R15 A restart would start another release or another Java, or nodes run different releases
-means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node was started. Or a node was upgraded and already runs another release than the rest. A restart in a migration would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
+means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node's start. Or a node already runs another release than the rest. A restart would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
 meanwhile: Yes, until that node starts again; a reboot is enough.
 do: Stop what updates these machines until the migration is over: `apt-mark hold`, `dnf versionlock`, unattended upgrades, playbooks.
 do: Another release: install the one that runs again. The step continues by itself.
