@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.preflight.first_file import (
     choose_endpoint,
     parse_registration,
 )
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.node.command import build_reach, make_lookup
 from airflow_provider_kmigrate.observe.stored import releases_of
 
@@ -72,8 +72,9 @@ def read_first_broker(
     release = read_or_doubt("Its release is", lambda: _read_release_line(tools, node))
     directories = read_or_doubt("Its directories are", lambda: describe_log_dirs(tools.wire(node)))
     properties = read_or_doubt("Its file is", lambda: _read_properties_path(agents, node)) if agents is not None else None
+    software = read_or_doubt("Its full release is", lambda: _read_release(agents, node)) if agents is not None else None
     paths = None if directories is None else tuple(directory.path for directory in directories)
-    return replace(first, release=release, log_dirs=paths, properties=properties, doubts=tuple(doubts))
+    return replace(first, release=release, log_dirs=paths, properties=properties, software=software, doubts=tuple(doubts))
 
 
 def _read_properties_path(agents: Agents, node: NodeSpec) -> str | None:
@@ -81,6 +82,15 @@ def _read_properties_path(agents: Agents, node: NodeSpec) -> str | None:
     role = agents(node, None).ask("hello").get("roles", {}).get(str(NodeRole.BROKER)) or {}
     path = role.get("properties")
     return path if isinstance(path, str) else None
+
+
+def _read_release(agents: Agents, node: NodeSpec) -> str | None:
+    """The full release that runs, as the agent reports it; None if it does not. Raises `Failed` if the disk has another one."""
+    software = agents(node, None).facts(node.name, str(NodeRole.BROKER)).get("software") or {}
+    runs, on_disk = software.get("release") or None, software.get("disk_release") or None
+    if runs and on_disk and runs != on_disk:
+        raise Failed(f"it runs {runs}, and its disk has {on_disk}")
+    return runs
 
 
 def _read_release_line(tools: Tools, node: NodeSpec) -> str | None:

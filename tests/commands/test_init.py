@@ -10,11 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from airflow_provider_kmigrate import check
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.commands import first_reading, init
+from airflow_provider_kmigrate.commands.first_reading import read_first_broker
 from airflow_provider_kmigrate.core.cluster_state.model import LogDir, Taken
+from airflow_provider_kmigrate.core.preflight.first_file import MARK, FirstBroker, FirstFacts, render_first_file
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 
 ID = "q1Sh-9_ISia_zwGINzRvyQ"
@@ -109,3 +112,54 @@ def test_without_zookeeper_nothing_is_written_and_it_ends_with_2(
     assert run() == 2
     assert not Path("prod.yaml").exists()
     assert "zk1:2181 does not answer" in capsys.readouterr().err
+
+
+class TestAgents:
+    """What `--ssh` adds: each agent's answer, as `clients.hosts.answers` lets it through."""
+
+    NODE = ("0", json.dumps({"endpoints": ["PLAINTEXT://kafka0:9092"]}).encode())
+
+    @staticmethod
+    def read(cluster: FakeCluster, hello: Any, facts: Any) -> FirstBroker:
+        def answer(value: Any) -> Any:
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+        connection = SimpleNamespace(ask=lambda _verb: answer(hello), facts=lambda *_: answer(facts))
+        agents: Any = lambda *_: connection  # noqa: E731
+        return read_first_broker(cluster, agents, "prod_ssh", [9092], TestAgents.NODE)  # type: ignore[arg-type]
+
+    def test_the_file_and_the_full_release_come_from_the_agent(self, cluster: FakeCluster) -> None:
+        hello = {"roles": {"broker": {"properties": "/etc/kafka/server.properties"}}}
+        broker = self.read(cluster, hello, {"software": {"release": "3.9.2", "disk_release": "3.9.2"}})
+        assert (broker.properties, broker.software, broker.doubts) == ("/etc/kafka/server.properties", "3.9.2", ())
+        text = render_first_file(FirstFacts("prod", ID, "zk", "kafka", [broker], "prod_ssh"))
+        data = yaml.safe_load(text)
+        assert (data["kafka_release"], data["hosts"]["properties"]) == ("3.9.2", "/etc/kafka/server.properties")
+
+    @pytest.mark.parametrize(
+        ("hello", "facts", "doubt"),
+        [
+            (Unreachable("no route"), {}, "Its file is not known: no route"),
+            (Failed("[M09] a banner\n- {id: 9}"), {}, "Its file is not known: "),
+            ({"roles": {}}, Failed("no role"), "Its full release is not known: no role"),
+            ({"roles": {}}, {"software": {"release": "3.9.2", "disk_release": "4.0.0"}}, "it runs 3.9.2, and its disk has 4.0.0"),
+        ],
+    )
+    def test_what_an_agent_does_not_say_is_a_doubt_and_a_mark(
+        self, cluster: FakeCluster, hello: Any, facts: Any, doubt: str
+    ) -> None:
+        broker = self.read(cluster, hello, facts)
+        assert doubt in broker.doubts[0]
+        data = yaml.safe_load(render_first_file(FirstFacts("prod", ID, "zk", "kafka", [broker], "prod_ssh")))
+        assert data["kafka_release"].startswith(MARK)
+        assert [one["id"] for one in data["brokers"]] == [0], "no text of others forges an entry"
+
+    @pytest.mark.parametrize("release", ["", "3.8.1", "3.9", "3.9.2\nname: other", "9" * 500, "3.9.2; rm"])
+    def test_a_release_that_is_none_or_of_another_line_is_a_mark(self, cluster: FakeCluster, release: str) -> None:
+        hello = {"roles": {"broker": {"properties": "/a\nname: other"}}}
+        broker = self.read(cluster, hello, {"software": {"release": release, "disk_release": release}})
+        data = yaml.safe_load(render_first_file(FirstFacts("prod", ID, "zk", "kafka", [broker], "prod_ssh")))
+        assert (data["name"], data["hosts"]["properties"]) == ("prod", "/a\nname: other")
+        assert data["kafka_release"].startswith(MARK)

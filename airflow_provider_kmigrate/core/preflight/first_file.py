@@ -19,6 +19,7 @@ _CONTROLLERS: Final = 3
 _FIRST_CONTROLLER: Final = 3000
 _CONTROLLER_PORT: Final = 9093
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
+_RELEASE: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
 _WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 
@@ -26,7 +27,8 @@ _WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 class FirstBroker:
     """One broker as ZooKeeper has it. `port`: of the listener by which it was reached; None: not known, as are all fields that are None.
 
-    `release`: the release line that it reports, such as 3.9; `files`: the properties file that the agent on its machine names.
+    `release`: the release line that it reports, such as 3.9; `software`: the full release that runs and is on the disk, as the agent on its
+    machine reports it, such as 3.9.2; `properties`: the file that the agent names.
     `log_dirs`: what it reports, or None. `doubts`: why something is not known, whole sentences.
     """
 
@@ -37,6 +39,7 @@ class FirstBroker:
     release: str | None = None
     log_dirs: tuple[str, ...] | None = None
     properties: str | None = None
+    software: str | None = None
     doubts: tuple[str, ...] = ()
 
 
@@ -142,9 +145,15 @@ def _choose_controller_ids(brokers: Sequence[FirstBroker]) -> list[int]:
 
 
 def _choose_release(brokers: Sequence[FirstBroker]) -> str:
-    """A mark with the release line: brokers report 3.9 of 3.9.2, and the difference decides what is blocked."""
-    lines = {broker.release for broker in brokers}
+    """The full release if every agent reports the same one, of the line that the brokers report. Else a mark with that line.
+
+    Brokers report 3.9 of 3.9.2, and the difference decides what is blocked.
+    """
+    lines, releases = {broker.release for broker in brokers}, {broker.software for broker in brokers}
     [line] = lines if len(lines) == 1 else [None]
+    [release] = releases if len(releases) == 1 else [None]
+    if line and release and _RELEASE.fullmatch(release) and release.startswith(f"{line}."):
+        return release
     return f"{MARK}_release_of_the_line_{line}" if line else f"{MARK}_release"
 
 
