@@ -84,6 +84,11 @@ class PlanFacts:
         return None if partitions is None else Counter(partition.leader for partition in partitions)
 
     @cached_property
+    def assumed_restart_seconds(self) -> float:
+        """Of one broker, from the replicas of all: counted once, and not for each task (two thirds of a status's time, measured)."""
+        return readiness.assume_restart_seconds(self.view)
+
+    @cached_property
     def alone(self) -> Counter[int] | None:
         """Broker -> its partitions without another replica; None: they were not read."""
         partitions = self.view.partitions
@@ -140,7 +145,7 @@ def restart_time(facts: PlanFacts) -> Seconds:
     elif measured := facts.restarts_elsewhere:
         low, expected = min(measured), median(measured)
     else:
-        low, expected = _QUICK_RESTART, readiness.assume_restart_seconds(facts.view)
+        low, expected = _QUICK_RESTART, facts.assumed_restart_seconds
     return Seconds(low, expected, max(expected, limit))
 
 
