@@ -38,6 +38,7 @@ GIVEN = {
 TYPED = {"Broker": UNREAD.brokers[1]}
 OPEN_ON_PURPOSE = {
     "software_unchanged": "what replaced a node's software is not known of an old agent: a restart is not held by it",
+    "one_release_runs": "what a node runs is not known of an old agent, or of a container: a restart is not held by it",
     "controllers_unresponsive": "after a handover; a controller that lives writes /migration, which is checked beside it",
     "topics_not_expanded": "`answers_agree`, beside it in `brokers_agree`, says that the answers are not known",
     "files_in_stage": "a node that does not answer has no mode to compare its file with; R01 and G23 name it",
