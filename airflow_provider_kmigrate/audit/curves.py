@@ -76,6 +76,11 @@ def measure_sources(engine: Engine, sources: Sequence[DrawnSource], book: Book, 
 def attach_drawn(engine: Engine, source: DrawnSource) -> None:
     """Make the views `events` and `readings` those of this source."""
     engine.attach("events", source.data)
+    attach_readings(engine, source)
+
+
+def attach_readings(engine: Engine, source: DrawnSource) -> None:
+    """Make the view `readings` that of this source."""
     columns = [list(values) for values in zip(*source.readings, strict=True)] or [[]] * len(_READINGS)
     engine.attach("readings", [pa.table(columns, schema=_READINGS)])
 
@@ -85,18 +90,23 @@ def lag_query(window: ReportWindow) -> str:
 
     A group reads what `readings` say.
     """
-    return f"SELECT consumer_group, slot, CAST(sum(step) AS BIGINT) AS step FROM ({lag_steps(_first_end_at_or_after(window))}) AS steps GROUP BY consumer_group, slot"
+    return f"SELECT consumer_group, slot, CAST(sum(step) AS BIGINT) AS step FROM ({lag_steps(_reached_query(_first_end_at_or_after(window)))}) AS steps GROUP BY consumer_group, slot"
 
 
-def lag_steps(slot: str) -> str:
-    """By how much the lag of each group in each topic changes in each slot. `slot`: a growing function of `t_last_ms`, as SQL."""
+def _reached_query(slot: str) -> str:
+    """How far each group, and without a group the log, came in each slot. `slot`: a growing function of `t_last_ms`, as SQL."""
     return f"""
-WITH highest AS (
-  SELECT topic, part, consumer_group, slot, max(hi) + 1 AS reached
+  SELECT topic, part, consumer_group, slot, max(hi) AS hi
   FROM (
     SELECT topic, part, consumer_group, hi, {slot} AS slot
     FROM events WHERE row_kind = 'delivery' OR (row_kind = 'ack' AND lo >= 0)) AS with_slots
-  GROUP BY topic, part, consumer_group, slot),
+  GROUP BY topic, part, consumer_group, slot"""
+
+
+def lag_steps(reached_query: str) -> str:
+    """By how much the lag of each group in each topic changes in each slot. `reached_query`: how far each came in it, up to offset `hi`."""
+    return f"""
+WITH highest AS (SELECT topic, part, consumer_group, slot, hi + 1 AS reached FROM ({reached_query}) AS so_high),
 moved AS (
   SELECT /*+ BROADCAST(readings) */ readings.consumer_group AS consumer_group, readings.topic AS topic, readings.part AS part, slot,
     min(begins) AS begins, max(CASE WHEN highest.consumer_group IS NULL THEN reached END) AS log_end,

@@ -5,6 +5,7 @@
     state.json              which parts there are, how far each file was read, and its changes of ownership, whose log decides their place
     00000001.parquet …      all other rows, sorted by kind; never changed
     settled/…               what an audit settled of some of the parts (`audit.settling`): `state.json` has its hash, and those parts
+    figures/…               what the tables need of some of the parts, summed up (`audit.figures`), in the same way
 
 `state.json` is replaced last, so that a process which ends anywhere has taken in all that is new or nothing. The store holds what the files
 hold: once a file is gone, is shorter or does not continue as it was, or a part is damaged, everything is read again. Memory is bounded by
@@ -21,7 +22,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -54,11 +55,12 @@ from airflow_provider_kmigrate.exceptions import Failed
 _VERSION: Final = 1
 _STATE: Final = "state.json"
 _SETTLED: Final = "settled"
+_FIGURES: Final = "figures"
 _LOCK_TIMEOUT: Final = 600.0  # seconds: another audit of the same events takes in what is new for both
 _STRICT_LINES: Final = 32  # a smaller batch is decoded line by line
 _GROUP_ROWS: Final = 200_000  # are sorted and written together
 _PART_ROWS: Final = 2_000_000
-_MERGED_PARTS: Final = 64  # more small ones than these are merged
+_MERGED_PARTS: Final = 64  # more small ones than these are merged after a verdict; twice as many also before one, which waits
 _KEPT: Final = 1_000  # lines of a file that are no events, each with its reason; further ones are counted
 _NEVER: Final = (1 << 63) - 1
 _SEAM_BYTES: Final = 4_096
@@ -82,12 +84,13 @@ class _FileProgress:
 
 @dataclass(slots=True)
 class _State:
-    """What is in the store. `parts`: names of files with their sizes in bytes. `settled`: as `SettledFiles`, or empty."""
+    """What is in the store. `parts`: names of files with their sizes in bytes. `settled`: as `SettledFiles`, or empty; `figures` likewise."""
 
     version: int = _VERSION
     files: dict[str, _FileProgress] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
     settled: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class EventStore:
             state.parts |= writer.finish()
             # What was read of a file that broke off is judged now, and not kept: the next audit reads it again.
             if not any(reading.broke_off for reading in readings):
-                self._merge_parts(state)
+                self._merge_parts(state, 2 * _MERGED_PARTS)
                 atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
                 self._remove_orphans(state)
         logs = [[_decode_ownership(line) for line in progress.owned] for progress in state.files.values()]
@@ -203,9 +206,7 @@ class EventStore:
 
         `state.json`, which says what belongs together, is replaced last. Raises `Failed`.
         """
-        file = BytesIO()
-        pq.write_table(open_rows, file, **_ENCODING)
-        rows = file.getvalue()
+        rows = _encode_parquet(open_rows, **_ENCODING)
         names = [Path(part).name for part in parts]
         sha256 = hashlib.sha256(document + rows).hexdigest()
         with atomic.locked(self._folder, _LOCK_TIMEOUT):
@@ -218,9 +219,45 @@ class EventStore:
             atomic.replace(folder / kept["document"], document)
             atomic.replace(folder / kept["rows"], rows)
             state.settled = {**kept, "sha256": sha256, "parts": names}
+            self._merge_parts(state, _MERGED_PARTS)
             atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
             _remove_old(path for path in folder.iterdir() if path.name not in kept.values())
         return True
+
+    def keep_figures(self, parts: Iterable[str], rows: pa.Table, release: str) -> bool:
+        """Keep what a release of kmigrate summed up of these parts, in place of earlier figures; False if the store has not all of them any more.
+
+        Raises `Failed`.
+        """
+        content = _encode_parquet(rows, compression="zstd")
+        names = [Path(part).name for part in parts]
+        sha256 = hashlib.sha256(content).hexdigest()
+        with atomic.locked(self._folder, _LOCK_TIMEOUT):
+            state = self._load_raw_state()
+            if not {*names} <= state.parts.keys():
+                return False
+            folder = self._folder / _FIGURES
+            atomic.make_folder(folder)
+            name = f"{sha256[:16]}.parquet"
+            atomic.replace(folder / name, content)
+            state.figures = {"rows": name, "sha256": sha256, "release": release, "parts": names}
+            atomic.replace(self._folder / _STATE, json.dumps(asdict(state)).encode())
+            _remove_old(path for path in folder.iterdir() if path.name != name)
+        return True
+
+    def load_figures(self, parts: Iterable[str], release: str) -> tuple[tuple[str, ...], pa.Table] | None:
+        """What is kept of some of these parts, which are named. None: nothing, or it cannot be used: of another release or other parts, or damaged."""
+        kept = self._load_raw_state().figures
+        names = {Path(part).name: part for part in parts}
+        try:
+            if kept["release"] != release or not {*kept["parts"]} <= names.keys():
+                return None
+            content = (self._folder / _FIGURES / kept["rows"]).read_bytes()
+            if hashlib.sha256(content).hexdigest() != kept["sha256"]:
+                return None
+            return tuple(names[name] for name in kept["parts"]), pq.read_table(BytesIO(content))
+        except (OSError, KeyError, TypeError, ValueError):  # what is kept only saves time
+            return None
 
     def _load_raw_state(self) -> _State:
         """The state as the last reading left it; an empty one if there is none."""
@@ -240,7 +277,7 @@ class EventStore:
                 and {*map(Path, progress)} <= {*files}
                 and all(_is_continued(Path(name), known) for name, known in progress.items())
             ):
-                return _State(files=progress, parts=state.parts, settled=state.settled)
+                return _State(files=progress, parts=state.parts, settled=state.settled, figures=state.figures)
             self._tell("The event files do not continue what was read of them: they are read from their beginning.")
         except FileNotFoundError:
             pass
@@ -250,28 +287,39 @@ class EventStore:
             )
         return _State()
 
-    def _merge_parts(self, state: _State) -> None:
-        """Write small parts again as few; large ones stay, so that what a day costs does not grow with what there is."""
-        settled = {*state.settled.get("parts", ())}
-        small = [name for name in state.parts if pq.read_metadata(self._folder / name).num_rows < _PART_ROWS // 2]
-        for of_one_side in ([name for name in small if name in settled], [name for name in small if name not in settled]):
-            if len(of_one_side) > _MERGED_PARTS:
+    def _merge_parts(self, state: _State, most: int) -> None:
+        """Write small parts again as few, if there are more than `most`; large ones stay, so that what a day costs does not grow with what there is."""
+        sides: dict[tuple[bool, ...], list[str]] = defaultdict(list)
+        for name in state.parts:
+            if pq.read_metadata(self._folder / name).num_rows < _PART_ROWS // 2:
+                sides[tuple(name in kept.get("parts", ()) for kept in (state.settled, state.figures))].append(name)
+        for of_one_side in sides.values():
+            if len(of_one_side) > most:
                 self._merge(state, of_one_side)
 
     def _merge(self, state: _State, names: Sequence[str]) -> None:
-        """Write these parts again as few. All of them are settled, or none is."""
+        """Write these parts again as few. All of them are settled, or none is; of all of them there are figures, or of none."""
         writer = _PartWriter(self._folder)
         for name in names:
             for batch in pq.ParquetFile(self._folder / name).iter_batches(_GROUP_ROWS):
                 writer.add(pa.Table.from_batches([batch]))
         merged = writer.finish()
+        for name in names:  # other audits may read them for a day from now on
+            os.utime(self._folder / name)
         state.parts = {name: size for name, size in state.parts.items() if name not in names} | merged
-        if {*names} & {*state.settled.get("parts", ())}:
-            state.settled["parts"] = [*(name for name in state.settled["parts"] if name not in names), *merged]
+        for kept in (state.settled, state.figures):
+            if {*names} & {*kept.get("parts", ())}:
+                kept["parts"] = [*(name for name in kept["parts"] if name not in names), *merged]
 
     def _remove_orphans(self, state: _State) -> None:
         """Remove files that no audit reads any more, and what ended processes left."""
         _remove_old(path for path in self._folder.glob("*.parquet") if path.name not in state.parts)
+
+
+def _encode_parquet(rows: pa.Table, **options: Any) -> bytes:
+    file = BytesIO()
+    pq.write_table(rows, file, **options)
+    return file.getvalue()
 
 
 def _remove_old(paths: Iterable[Path]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.curves import DrawnSource, join_books, measure_sources
 from airflow_provider_kmigrate.audit.event_store import read_source
+from airflow_provider_kmigrate.audit.figures import Figures, carry_figures
 from airflow_provider_kmigrate.audit.judge import ControlEvents, Judged, judge_source
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import (
@@ -236,12 +237,20 @@ def run_audit(audit_request: Request, engine: Engine, folder: Path) -> Concluded
         keep_snapshot()
     write_result(result, folder)
     wanted = audit_request.report
+    collect = cache(partial(list_audited, result, engine))
     return Concluded(
         result.verdict.headline,
-        partial(write_report, wanted, result, engine, offsets) if wanted else None,
-        partial(write_audit_tables, wanted, result, engine) if wanted and wanted.tables else None,
-        partial(settle_sources, engine, result, settled_key(audit_request)),
+        partial(write_report, wanted, result, engine, collect, offsets=offsets) if wanted else None,
+        partial(write_audit_tables, wanted, result, engine, collect) if wanted and wanted.tables else None,
+        partial(_prepare_next, collect if wanted else None, partial(settle_sources, engine, result, settled_key(audit_request))),
     )
+
+
+def _prepare_next(collect: Callable[[], object] | None, settle: Callable[[], list[str]]) -> list[str]:
+    """Sum up before settling, which may merge the parts that this audit read."""
+    if collect:
+        collect()
+    return settle()
 
 
 def settled_key(audit_request: Request) -> SettledKey:
@@ -325,16 +334,22 @@ def write_result(result: Result, folder: Path) -> None:
 
 
 def write_report(
-    report_request: ReportRequest, result: Result, engine: Engine, offsets: OffsetsFacts | None, folder: Path
+    report_request: ReportRequest,
+    result: Result,
+    engine: Engine,
+    collect: Callable[[], tuple[tables.AuditedSource, ...]],
+    folder: Path,
+    *,
+    offsets: OffsetsFacts | None = None,
 ) -> None:
-    """Write `report.html` and `report.json` into the folder.
+    """Write `report.html` and `report.json` into the folder. `collect`: as `list_audited`.
 
     Raises `Failed` if a journal is unreadable, the folder not writable, or the engine does not answer.
     """
     subject = Subject(report_request.cluster, report_request.cluster_id, report_request.run, time.time_ns() // 1_000_000)
     drawn = [source.drawn for source in result.sources]
     ledgers = [Ledger(source.level, source.facts) for source in result.sources]
-    audited = _list_audited(result)
+    audited = collect()
     try:
         journal = journal_lines.parse_lines(_read_journals(report_request.journals))
         facts = collect_report_facts(
@@ -353,7 +368,9 @@ def write_report(
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 
 
-def write_audit_tables(report_request: ReportRequest, result: Result, engine: Engine) -> None:
+def write_audit_tables(
+    report_request: ReportRequest, result: Result, engine: Engine, collect: Callable[[], tuple[tables.AuditedSource, ...]]
+) -> None:
     """Add the audit to the tables of its cluster. Raises `Failed` as `write_report`."""
     try:
         journal = journal_lines.parse_lines(_read_journals(report_request.journals))
@@ -366,17 +383,25 @@ def write_audit_tables(report_request: ReportRequest, result: Result, engine: En
         report_request.run,
         report_request.step,
         result.verdict,
-        _list_audited(result),
+        collect(),
         list_restarts(journal_lines.list_acts(journal.lines)),
     )
     tables.write_tables(record, engine, Path(report_request.tables))
 
 
-def _list_audited(result: Result) -> tuple[tables.AuditedSource, ...]:
+def list_audited(result: Result, engine: Engine) -> tuple[tables.AuditedSource, ...]:
+    """What report and tables need of each source. What is new in its store is summed up, and kept for the next audit."""
     return tuple(
-        tables.AuditedSource(source.level, source.facts, source.drawn, source.partitions, source.suspects)
+        tables.AuditedSource(
+            source.level, source.facts, source.drawn, source.partitions, source.suspects, _carry_figures(source, engine)
+        )
         for source in result.sources
     )
+
+
+def _carry_figures(source: Audited, engine: Engine) -> Figures:
+    stored = source.judged.opened.evidence.stored if source.judged else None
+    return Figures() if stored is None else carry_figures(engine, source.drawn, stored)
 
 
 def _read_journals(journals: Iterable[str]) -> Iterator[str]:

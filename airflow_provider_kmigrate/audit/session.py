@@ -33,6 +33,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.codegen.aggregate.map.vectorized.enable": "true",  # groups of numbers in columns
+    # A store has a few hundred parts at most, named one by one: above the default of 32 each view of them begins with a job of a task a part.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
 }
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"  # Spark's own 200 are a task each, for every question
 _ADAPTIVE: Final = (

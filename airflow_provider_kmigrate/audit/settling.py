@@ -85,8 +85,7 @@ class Opened:
     reopened: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def attach(self, engine: Engine) -> None:
-        """Make the views of this audit."""
-        engine.attach("everything", self.evidence.data)
+        """Make the views of this audit, but for `everything`, which does not change."""
         engine.attach("events", [*self.rows, *self.given])
         if self.settled is not None:
             engine.attach("arrivals", self.arrivals)
@@ -98,6 +97,7 @@ class Opened:
 
 def open_evidence(engine: Engine, evidence: Evidence, key: SettledKey | None = None) -> Opened:
     """Attach what came after the cuts of this key; everything, if there are none. `key` None: cuts are not asked for."""
+    engine.attach("everything", evidence.data)
     opened = _find_settled(evidence, key)
     opened.attach(engine)
     return opened

@@ -31,26 +31,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.curves import DrawnSource, attach_drawn, lag_steps
+from airflow_provider_kmigrate.audit.curves import DrawnSource, lag_steps
+from airflow_provider_kmigrate.audit.figures import LATE, MINUTE_MS, SECOND_MS, Figures, attach_figures, figure_query
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.sources import EVENTS
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.restarts import Restart
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
-from airflow_provider_kmigrate.core.events.model import latency_bucket
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed
 
 VERSION: Final = 1
-LATE_S: Final = (1, 10, 60)
-"""From how many seconds on a record counts as late, a column each."""
-
-_MINUTE_MS: Final = 60_000
-_SECOND_MS: Final = 1_000
 _KEPT: Final = 2
 _ABANDONED_S: Final = 86_400.0  # without a verdict: until then its audit may still write
 _ROWS: Final = "rows.parquet"
-_LATE: Final = [(f"late_{seconds}s", pa.int64()) for seconds in LATE_S]
+_LATE: Final = [(name, pa.int64()) for name in LATE]
 
 COMPLETENESS: Final = pa.schema(
     [
@@ -141,13 +136,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AuditedSource:
-    """What the tables need of one source. Of its `partitions` the `suspects` were judged event by event."""
+    """What the tables need of one source. Of its `partitions` the `suspects` were judged event by event. `figures`: what is summed up of it."""
 
     level: Level
     facts: Facts
     drawn: DrawnSource
     partitions: int = 0
     suspects: int = 0
+    figures: Figures = field(default_factory=Figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +226,8 @@ def measure_completeness(engine: Engine, sources: Sequence[AuditedSource]) -> li
     """Rows of `COMPLETENESS`: one for each minute of a topic and group in which anything was acknowledged or delivered."""
     rows: list[Row] = []
     for source in sources:
-        attach_drawn(engine, source.drawn)
-        questions = (_ACKED, delivered_query(engine), _LAG_CHANGES)
+        attach_figures(engine, source.drawn, source.figures)
+        questions = (figure_query(engine, "acked"), figure_query(engine, "delivered"), lag_steps(figure_query(engine, "reached")))
         acked, delivered, lag_changes = (engine.ask(question).to_pylist() for question in questions)
         readers = {(reading.topic, reading.consumer_group) for reading in source.drawn.readings}
         rows += [{"level": source.level.label, **row} for row in join_minutes(acked, delivered, lag_changes, readers)]
@@ -264,10 +260,10 @@ def join_minutes(
                 {
                     "topic": topic,
                     "consumer_group": group,
-                    "minute": _format_time(slot * _MINUTE_MS)[:-3],
-                    "minute_ms": slot * _MINUTE_MS,
-                    "acked": sent.get("acked", 0),
-                    "delivered": came.get("delivered", 0),
+                    "minute": _format_time(slot * MINUTE_MS)[:-3],
+                    "minute_ms": slot * MINUTE_MS,
+                    "acked": sent.get("n", 0),
+                    "delivered": came.get("n", 0),
                     "behind": None if group is None else behind,
                     "measured": came.get("measured") or 0,
                     **{name: came.get(name) or 0 for name, _ in _LATE},
@@ -282,7 +278,7 @@ def measure_restarts(engine: Engine, sources: Sequence[AuditedSource], restarts:
     """Rows of `RESTARTS`: each restart with the longest waits and the late records of all sources."""
     longest: dict[int, dict[str, int | None]] = defaultdict(dict)
     for source in sources if restarts else ():
-        engine.attach("events", source.drawn.data)
+        attach_figures(engine, source.drawn, source.figures)
         engine.attach("restarts", [_restart_times(restarts)])
         for row in engine.ask(stalls_query(engine)).to_pylist():
             figures = longest[row.pop("number")]
@@ -371,39 +367,11 @@ def _format_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _slot(length_ms: int) -> str:
-    return f"CAST(floor(t_last_ms / {length_ms}) AS BIGINT)"
-
-
-def _late_sums(engine: Engine) -> str:
-    return ", ".join(
-        f"CAST(sum({engine.count_records_from(latency_bucket(seconds * 1_000_000))}) AS BIGINT) AS late_{seconds}s"
-        for seconds in LATE_S
-    )
-
-
-_ACKED: Final = f"""
-SELECT topic, {_slot(_MINUTE_MS)} AS slot, CAST(sum(n) AS BIGINT) AS acked, CAST(floor(max(wait_us) / 1000) AS BIGINT) AS longest_ack_ms
-FROM events WHERE row_kind = 'ack' GROUP BY topic, {_slot(_MINUTE_MS)}"""
-_LAG_CHANGES: Final = lag_steps(_slot(_MINUTE_MS))
-
-
-def delivered_query(engine: Engine) -> str:
-    """What each group was delivered of each topic in each minute."""
-    return f"""
-SELECT topic, consumer_group, {_slot(_MINUTE_MS)} AS slot, CAST(sum(n) AS BIGINT) AS delivered, {_late_sums(engine)},
-  CAST(sum({engine.count_records_from(0)}) AS BIGINT) AS measured, max(t_last_ms - t_sent_ms) AS longest_delivery_ms
-FROM events WHERE row_kind = 'delivery' GROUP BY topic, consumer_group, {_slot(_MINUTE_MS)}"""
-
-
 def stalls_query(engine: Engine) -> str:
     """The longest waits and the late records of each of the attached `restarts`, by sums of seconds, which are few beside events."""
     return f"""
-WITH seconds AS (
-  SELECT {_slot(_SECOND_MS)} AS slot, CAST(floor(max(wait_us) / 1000) AS BIGINT) AS longest_ack_ms,
-    max(CASE WHEN row_kind = 'delivery' THEN t_last_ms - t_sent_ms END) AS longest_delivery_ms, {_late_sums(engine)}
-  FROM events WHERE row_kind IN ('ack', 'delivery') GROUP BY {_slot(_SECOND_MS)})
 SELECT /*+ BROADCAST(restarts) */ number, max(longest_ack_ms) AS longest_ack_ms, max(longest_delivery_ms) AS longest_delivery_ms,
-  {", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name, _ in _LATE)}
-FROM seconds JOIN restarts ON slot * {_SECOND_MS} + {_SECOND_MS - 1} >= began_ms AND slot * {_SECOND_MS} <= until_ms
+  {", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in LATE)}
+FROM ({figure_query(engine, "second")}) AS seconds
+JOIN restarts ON slot * {SECOND_MS} + {SECOND_MS - 1} >= began_ms AND slot * {SECOND_MS} <= until_ms
 GROUP BY number"""

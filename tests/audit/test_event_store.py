@@ -278,7 +278,7 @@ def test_parts_are_bounded_and_small_ones_are_merged(tmp_path: Path, monkeypatch
     events = list(calm().end())
     monkeypatch.setattr(event_store, "_GROUP_ROWS", 5)
     monkeypatch.setattr(event_store, "_PART_ROWS", 20)
-    monkeypatch.setattr(event_store, "_MERGED_PARTS", 6)
+    monkeypatch.setattr(event_store, "_MERGED_PARTS", 3)
     write_events(folder, events)
     for number in range(10):
         (folder / f"more{number}.jsonl").write_text(f"{encode(LogExtent(Stamp(f'w{number}', 0, 5), 't', 0, 0, 5))}\n")
@@ -291,6 +291,36 @@ def test_parts_are_bounded_and_small_ones_are_merged(tmp_path: Path, monkeypatch
     if "00000001.parquet" not in state["parts"]:
         read_rows([str(folder)], store)
         assert not (store / "00000001.parquet").exists()
+
+
+def test_an_old_part_stays_for_a_day_after_it_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report of an audit that began before reads it."""
+    folder, store = tmp_path / "events", tmp_path / "store"
+    write_events(folder, calm().end())
+    read_rows([str(folder)], store)
+    (old,) = store.glob("*.parquet")
+    os.utime(old, (0, time.time() - 90_000))
+    (folder / "more.jsonl").write_text(f"{encode(LogExtent(Stamp('w', 0, 5), 't', 0, 0, 5))}\n")
+    monkeypatch.setattr(event_store, "_MERGED_PARTS", 0)
+    read_rows([str(folder)], store)
+    assert old.name not in json.loads((store / "state.json").read_text())["parts"]
+    assert old.exists()
+
+
+def test_after_a_verdict_small_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half as many as before a verdict, which waits for it."""
+    folder, store = tmp_path / "events", EventStore(tmp_path / "store")
+    monkeypatch.setattr(event_store, "_MERGED_PARTS", 3)
+    for number in range(5):
+        write_events(folder, [LogExtent(Stamp(f"w{number}", 0, 5), "t", 0, 0, 5)])
+        stored = store.read([str(folder)])
+    assert len(stored.parts) == 5
+    assert store.keep_settled(stored.parts, b"{}", table_of([]))
+    assert all(Path(part).exists() for part in stored.parts), "the report still reads them"
+    after = store.read([str(folder)])
+    assert len(after.parts) == 1
+    assert after.settled is not None
+    assert after.settled.parts == after.parts
 
 
 def test_a_kind_of_rows_has_row_groups_of_its_own(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("py4j", reason="the audit has its own environment")
+import pyarrow.parquet as pq
 
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit import spark_calls
+from airflow_provider_kmigrate.audit.sources import table_of
 from airflow_provider_kmigrate.clients import commands
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
@@ -43,6 +45,21 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         port = free.getsockname()[1]
     with pytest.raises(Unreachable, match=str(port)):
         sessions.start_session(f"spark://127.0.0.1:{port}")
+
+
+def test_a_view_of_many_parts_begins_with_no_job(spark: Any, tmp_path: Path) -> None:
+    """Spark lists more than 32 paths by a job with a task for each of them, whenever a view is made."""
+    parts = tuple(str(tmp_path / f"{number}.parquet") for number in range(40))
+    for part in parts:
+        pq.write_table(table_of([]), part)
+    context = spark.session.sparkContext
+    context.setJobGroup("many-parts", "lists files")
+    try:
+        spark.attach("many_parts", [parts])
+        assert not context.statusTracker().getJobIdsForGroup("many-parts")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        spark.session.catalog.dropTempView("many_parts")
 
 
 def test_executors_have_the_package(spark: Any) -> None:
