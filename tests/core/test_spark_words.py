@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.spark_check import find_missing_piece
 from airflow_provider_kmigrate.core.audit.spark_words import StageProgress, cause_of, mask_secrets, progress_line
 
 WORKER = """
@@ -57,6 +58,23 @@ def test_the_cause_of_an_error(text: str, expected: str) -> None:
 
 def test_a_workers_error_below_a_stack_of_java_is_the_cause() -> None:
     assert cause_of(JAVA.format("x.Y: gone") + WORKER.format("MemoryError: 7")).endswith("MemoryError: 7")
+
+
+def test_a_worker_that_was_killed_is_named_with_what_to_do() -> None:
+    """Spark 4.2's own words, shortened: the innermost cause is the end of a stream."""
+    killed = JAVA.format("java.io.EOFException").replace(
+        "Caused by: ",
+        "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n\tat a.b(C.java:1)\nCaused by: ",
+        1,
+    )
+    found = cause_of(killed)
+    assert "EOFException" not in found
+    assert "a Python worker of Spark's ended" in found
+    assert "spark.executor.memoryOverhead" in found
+    assert cause_of(killed + WORKER.format("MemoryError: 7")).endswith("MemoryError: 7"), "its own words say more"
+    piece, _ = find_missing_piece([f"no verdict: Spark could not answer: {found}"])
+    assert piece is not None
+    assert piece.name == "memory"
 
 
 def test_a_cause_is_short_and_printable() -> None:

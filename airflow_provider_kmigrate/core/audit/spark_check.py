@@ -99,6 +99,7 @@ _PIECES: Final[Mapping[MissingPiece, tuple[str, ...]]] = {
         r"exceeding memory limits",
         r"running beyond physical memory",
         r"OOMKilled",
+        r"Python worker (?:exited unexpectedly|of Spark's ended)",
         r"Initial job has not accepted any resources",
         r"Could not reserve enough space for object heap",
         r"Error occurred during initialization of VM",

@@ -14,6 +14,12 @@ KAFKA_OPTIONS: Final = "spark.kmigrate."
 SESSION_JAVA: Final = "-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
 _LONGEST: Final = 400  # characters of each part
 _CAUSED_BY: Final = "Caused by: "
+#: Spark's words for a worker that is gone; below them it names only the end of a stream, and a debugging option.
+_WORKER_GONE: Final = re.compile(r"Python worker (?:exited unexpectedly|failed to connect back)")
+_WORKER_ENDED: Final = (
+    "a Python worker of Spark's ended in the middle, which the kernel or the cluster does if memory is short; give executors more beside their heap"
+    " (spark.executor.memoryOverhead), or fewer cores"
+)
 #: What is no cause: frames of Java and Python, with the line of code below a frame, and headings.
 _FRAME: Final = re.compile(
     r"^(?:\s*at .*\(.*\)|\s+File \".*\", line \d+.*|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|\s*)$"
@@ -30,7 +36,8 @@ _LOGIN: Final = re.compile(r"(://)[^/\s:@]+:[^/\s@]+@")
 def cause_of(text: str) -> str:
     """An error's first line, and the innermost cause of a Java stack or a Python worker's traceback below it; secrets masked.
 
-    The first line alone often says only that there is one ("An exception was thrown from the Python worker:").
+    The first line alone often says only that there is one ("An exception was thrown from the Python worker:"). Of a worker that was killed
+    there is no traceback.
     """
     lines = [line.removeprefix(": ") for line in mask_secrets(text).strip().splitlines()] or [""]
     first = printable(lines[0].strip())[:_LONGEST].rstrip()
@@ -39,6 +46,8 @@ def cause_of(text: str) -> str:
     inner = (java or python or [""])[-1]
     if java and (worker := [line for line in python if not line.startswith(("org.", "java.", _CAUSED_BY))]):
         inner = worker[-1]  # a worker's own error is what Java's only reports
+    elif _WORKER_GONE.search(text):
+        inner = _WORKER_ENDED
     inner = printable(inner.strip())[:_LONGEST].rstrip()
     return first if not inner or inner in first else f"{first.rstrip(':')}: {inner}"
 

@@ -1,0 +1,109 @@
+"""Ledgers and files that are not whole: a part that is cut off, not listed yet, or there twice, and hours of garbage. Nothing counts twice, and no hole passes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+import pyarrow.parquet as pq
+
+from airflow_provider_kmigrate.audit.job import audit_sources
+from airflow_provider_kmigrate.audit.queries import Engine
+from airflow_provider_kmigrate.audit.request import AuditPolicy
+from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of_event, table_of
+from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
+from airflow_provider_kmigrate.core.events.lines import encode
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.exceptions import Failed
+from tests.core.histories import calm
+from tests.kit.event_rows import read_rows
+
+PARTS = 6
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Source:
+    """A calm history in a few parts, of one kind of rows each."""
+    rows = table_of(row for event in calm().end() for row in rows_of_event(event)).sort_by([("row_kind", "ascending")])
+    (tmp_path / "ledger").mkdir()
+    ends = [rows.num_rows * number // PARTS for number in range(PARTS + 1)]
+    for number, (begin, end) in enumerate(pairwise(ends)):
+        assert begin < end
+        pq.write_table(rows.slice(begin, end - begin), tmp_path / "ledger" / f"part-{number}.parquet")
+    return Source(Level.CONSUMER, ledgers=(str(tmp_path / "ledger"),))
+
+
+def parts_of(source: Source) -> list[Path]:
+    return sorted(Path(source.ledgers[0]).glob("*.parquet"))
+
+
+def test_a_part_that_the_store_does_not_list_yet_is_a_hole_and_no_pass(duck: Engine, ledger: Source) -> None:
+    assert audit_sources([ledger], AuditPolicy(), duck).verdict.outcome is AuditOutcome.PASS
+    for part in parts_of(ledger):
+        hidden = part.rename(part.with_suffix(".later"))
+        result = audit_sources([ledger], AuditPolicy(), duck)
+        assert result.verdict.outcome is not AuditOutcome.PASS, part.name
+        assert not result.sources[0].facts.complete
+        hidden.rename(part)
+    assert audit_sources([ledger], AuditPolicy(), duck).sources[0].facts == balance(calm().end())
+
+
+def test_a_part_that_is_there_twice_counts_once(duck: Engine, ledger: Source) -> None:
+    for part in parts_of(ledger):
+        copy = shutil.copy(part, part.with_name(f"copy-of-{part.name}"))
+        assert audit_sources([ledger], AuditPolicy(), duck).sources[0].facts == balance(calm().end()), part.name
+        Path(copy).unlink()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_half_a_part_fails_by_its_name(engine: Engine, ledger: Source, share: float) -> None:
+    part = parts_of(ledger)[2]
+    os.truncate(part, int(share * part.stat().st_size))
+    with pytest.raises(Failed, match=part.name):
+        audit_sources([ledger], AuditPolicy(), engine)
+
+
+def test_a_python_worker_that_is_killed_is_named_with_what_to_do(spark: Any) -> None:
+    """As the kernel does if memory is short. A table of its own: the worker of a partition that is too large for it."""
+    spark.attach("killed", [pa.table({"part": [1]})])
+    with pytest.raises(Failed, match=r"a Python worker of Spark's ended .*spark\.executor\.memoryOverhead"):
+        spark.apply_by_key("SELECT part FROM killed", ("part",), kill_worker, pa.schema([("checked", pa.binary())]))
+    assert spark.ask("SELECT part FROM killed").num_rows == 1, "the session answers the next question"
+
+
+def kill_worker(_: pa.Table) -> pa.Table:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_garbage_between_events_costs_bounded_memory_and_hides_none(tmp_path: Path) -> None:
+    """Lines of many kinds, as a log that was appended to the wrong file: 16 MB stand for more, since what is kept does not grow with them."""
+    folder, events = tmp_path / "events", calm().end()
+    folder.mkdir()
+    garbage = b"".join(
+        b'%d {"level": "info", "at": %d, "text": "%s"}\n' % (number, number, b"x" * 60) for number in range(80_000)
+    )
+    with (folder / "mixed.jsonl").open("wb") as file:
+        for number, event in enumerate(events):
+            file.write(encode(event).encode() + b"\n")
+            if number in {3, len(events) // 2}:
+                file.write(garbage)
+    tracemalloc.start()
+    rows = read_rows([str(folder)], tmp_path / "store")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    refused = [row for row in rows if row["row_kind"] == RowKind.REFUSED]
+    assert len(refused) == 1_001
+    assert any("has 159000 more lines that are no events" in row["why"] for row in refused)
+    assert len(rows) - len(refused) == sum(len(list(rows_of_event(event))) for event in events)
+    assert peak < 64 << 20
