@@ -65,12 +65,20 @@ def test_a_part_that_is_there_twice_counts_once(duck: Engine, ledger: Source) ->
         Path(copy).unlink()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.5, 0.99])
 def test_half_a_part_fails_by_its_name(engine: Engine, ledger: Source, share: float) -> None:
     part = parts_of(ledger)[2]
     os.truncate(part, int(share * part.stat().st_size))
     with pytest.raises(Failed, match=part.name):
         audit_sources([ledger], AuditPolicy(), engine)
+
+
+def test_an_empty_part_is_a_hole_as_one_that_is_not_there(spark: Engine, ledger: Source) -> None:
+    """Spark leaves out what has no bytes."""
+    os.truncate(parts_of(ledger)[2], 0)
+    result = audit_sources([ledger], AuditPolicy(), spark)
+    assert result.verdict.outcome is not AuditOutcome.PASS
+    assert not result.sources[0].facts.complete
 
 
 def test_a_python_worker_that_is_killed_is_named_with_what_to_do(spark: Any) -> None:
