@@ -230,11 +230,11 @@ source: measured on machines: a broker that systemd killed in the middle of a ro
 R15 A restart would start another release or another Java, or nodes run different releases
 means: The software on the node's disk is not the one that runs: a package manager, or a link such as `/opt/kafka`, replaced it since the node's start. Or a node already runs another release than the rest. A restart would be an upgrade, too; Kafka 4 has no ZooKeeper mode. Another Java holds no rollback, another release does.
 meanwhile: Yes, until that node starts again; a reboot is enough.
-do: Stop what updates these machines until the migration is over: `apt-mark hold`, `dnf versionlock`, unattended upgrades, playbooks.
-do: Another release: install the one that runs again. The step continues by itself.
-do: Nodes run different releases: install the release of the rest on the node that was upgraded, and restart it by hand, once no partition is under-replicated. No rollback waits for this. The step continues by itself.
-do: Another Java that you want: restart that node by hand, one node at a time, once no partition is under-replicated. The step continues by itself.
-do: Before a migration: one release and one Java on all machines, each node restarted, then preflight.
+do: Stop what updates these machines until the migration is over: `apt-mark hold`, `dnf versionlock`, playbooks.
+do: Another release on disk: install the one that runs.
+do: Different releases run: install the rest's release on that node; restart it once no partition is under-replicated.
+do: Another Java that you want: restart that node by hand, one at a time, once no partition is under-replicated.
+do: Before a migration: one release and one Java everywhere, each node restarted, then preflight.
 never: Restart nodes of another release by hand in the middle of a migration.
 ask: On that machine, compare the release and the Java that run with those of the next start. Started by `commands`, or in a container: give node.json a command `software` (`node install --software`). What is not known holds no restart.
 source: kmigrate-node: Kafka's jar and the Java that the process has open, and those that its class path and path lead to now
