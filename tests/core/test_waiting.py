@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
     ClusterView,
     NodeFiles,
+    NoProbe,
     Partition,
     ProbeFigures,
     Process,
@@ -300,7 +301,7 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), (Wait, ["G23"])),
         (replace(DUAL, partitions=LEADERLESS), (Wait, ["G13", "G34", "S02"])),
         (replace(DUAL, partitions=LEADERLESS, topics=None), (Wait, ["G13", "G34", "S02"])),
-        (with_controller(DUAL, 3000, process=Process()), (Wait, ["U04"])),
+        (with_controller(DUAL, 3000, process=Process()), (Wait, ["U04", "U04"])),  # whether it runs, and starts at boot
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["G23"])),
         (FINAL, (Done, [])),
         (with_controller(FINAL, 3000, files=NodeFiles()), (Wait, ["G00"])),
@@ -329,7 +330,8 @@ SLOW = ProbeFigures(1.0, QUICK, {"kmigrate-probe-0": ProduceLatency(5.0, 2.0)})
         (replace(SLOW, now=QUICK), 0.0, (Act, [])),
         (replace(SLOW, age=11.0), 0.0, (Wait, ["T01"])),
         (replace(SLOW, age=61.0), 0.0, (Act, [])),
-        (None, 0.0, (Act, [])),
+        (NoProbe(), 0.0, (Act, [])),
+        (None, 0.0, (Wait, ["G00"])),
     ],
 )
 def test_a_controller_waits_half_a_minute_at_most_for_producers_that_the_one_before_slowed_down(probe, seconds, expected):
