@@ -168,7 +168,7 @@ def decide_undo(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
 
 
 def _undoable_expansion(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
-    expansion = _begun_expansion(view, target)
+    expansion = _find_expansion_to_continue(view, target)
     if isinstance(expansion, Done):
         return Refuse((_too_late_reason("All brokers"),))
     using = _brokers_maybe_using_new(view, expansion) if isinstance(expansion, Expansion) else ()
@@ -251,8 +251,8 @@ def _noted_expansion(view: ClusterView) -> Expansion | None:
     return view.zk.expansion if view.zk else None
 
 
-def _begun_expansion(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
-    """The expansion under way, Done if it is over, or a refusal if none to `target` has begun."""
+def _find_expansion_to_continue(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
+    """The expansion under way; Done if the last one to `target` is over; a refusal if none has begun: only `decide_stopped` begins one."""
     if view.zk is None or view.partitions is None:
         return Wait((could_not_read("ZooKeeper or the partitions"),))
     note = view.zk.expansion
@@ -476,7 +476,7 @@ def existing_offsets(view: ClusterView, expansion: Expansion) -> dict[str, Fetch
 
 def decide_stopped(view: ClusterView, target: int) -> Decision:
     """Note that the expansion begins, and which groups have members; then wait until no group that moves has one."""
-    begun = _begun_expansion(view, target)
+    begun = _find_expansion_to_continue(view, target)
     expansion = expansion_under_way(view, target) if isinstance(begun, Refuse) else begun
     if not isinstance(expansion, Expansion):
         return expansion
@@ -558,7 +558,7 @@ def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
 
 def _expansion_with_groups_stopped(view: ClusterView, target: int) -> Expansion | Done | Wait | Refuse:
     """The expansion under way, if groups may be exported or deleted now: brokers use the old count, no group that moves has members."""
-    expansion = _begun_expansion(view, target)
+    expansion = _find_expansion_to_continue(view, target)
     if not isinstance(expansion, Expansion):
         return expansion
     if past := _check_restarts_begun(view, expansion):
@@ -578,7 +578,7 @@ def _changed_groups_reason(groups: Sequence[str], when: str) -> Reason:
 
 def decide_expand(view: ClusterView, target: int) -> Decision:
     """Give the topic its partitions, once no group that moves exists, and wait until all are in sync."""
-    expansion, rows = _begun_expansion(view, target), _offsets_partitions(view)
+    expansion, rows = _find_expansion_to_continue(view, target), _offsets_partitions(view)
     if not isinstance(expansion, Expansion):
         return expansion
     if len(rows) == target:
@@ -635,7 +635,7 @@ def decide_restart(view: ClusterView, broker_id: int, target: int, *, restarted:
         return roll.wait_for_answer(broker)
     if file_has_new_count and restarted:
         return roll.decide_settled(view, broker, mode)
-    expansion = _begun_expansion(view, target)
+    expansion = _find_expansion_to_continue(view, target)
     if not isinstance(expansion, Expansion):
         return expansion
     return _restart_or_rewrite(view, broker, expansion, mode, file_has_new_count=file_has_new_count)
@@ -757,7 +757,7 @@ def _importable_expansion(view: ClusterView, target: int, export: Export, *, und
     """The expansion under way, if its offsets may be committed now."""
     if undo and view.zk is not None and view.zk.expansion is None:
         return Done("No expansion is under way: nothing is left to undo.")
-    note = _undoable_expansion(view, target) if undo else _begun_expansion(view, target)
+    note = _undoable_expansion(view, target) if undo else _find_expansion_to_continue(view, target)
     if not isinstance(note, Expansion):
         return note
     gate = combine_gates((coordinator.groups_known(view), _all_brokers_use_count(view, note, undo=undo)))
