@@ -17,7 +17,6 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
@@ -29,6 +28,7 @@ from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 
 TOKEN = 0
 

@@ -212,6 +212,15 @@ class FileSink:
                 atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
 
 
+def list_open_writers(folder: Path) -> list[Path]:
+    """The files of a folder's writers that have not written their stop."""
+    return [
+        path
+        for path in sorted(folder.glob("*.jsonl"))
+        if path.name != _OWNERSHIP and not path.with_name(f"{path.stem}.done").exists()
+    ]
+
+
 def _write_all(handle: int, data: bytes) -> None:
     """Write all of it: a disk that is nearly full takes a part of it without an error."""
     while data:

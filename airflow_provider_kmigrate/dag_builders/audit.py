@@ -19,7 +19,7 @@ from airflow.sdk import DAG, Asset, BaseOperator, Context, TaskGroup, TriggerRul
 from airflow_provider_kmigrate.airflow_releases import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.spark_words import KAFKA_OPTIONS, SESSION_JAVA
 from airflow_provider_kmigrate.core.cluster_state.spec import AuditSpec, ClusterSpec, GroupSpec, SparkSpec
-from airflow_provider_kmigrate.core.migration.approval import AUDIT_SESSION, AUDIT_SESSION_ENDED
+from airflow_provider_kmigrate.core.migration.beside import AUDIT_SESSION, AUDIT_SESSION_ENDED, PROBE, PROBE_ENDED
 from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 
@@ -35,6 +35,7 @@ _FINGERPRINT = "fingerprint_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
 _CHECKED = 10  # newest records of each partition that a check of Spark reads
 _SCHEDULED = "scheduled"
+_STOP_PROBE = "stop_probe"
 _BEGAN = "kmigrate_began_ms"
 _SESSION_IDLE = 21_600.0  # seconds beyond the soak without a request
 _PASS, _TABLES = "audit-pass", "audit-tables"
@@ -59,6 +60,7 @@ _OF_GROUP = (
 )
 _EVIDENCE_TIMEOUT = timedelta(minutes=5)
 """How long a rollback waits for each task of its evidence: what is wrong with the cluster may be why it is slow."""
+_PROBE_PATIENCE = 240.0  # seconds
 
 
 def build(spec: ClusterSpec) -> DAG | None:
@@ -76,17 +78,37 @@ def build(spec: ClusterSpec) -> DAG | None:
     return dag
 
 
-def probe_start_tasks(spec: ClusterSpec) -> list[BaseOperator]:
-    """Tasks that start kmigrate's own records and check that they arrive; none if the file wants none."""
+def probe_check_tasks(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:
+    """The task that waits until kmigrate's own records arrive; none if the file wants none. `run_probe_beside` sends them."""
     if not spec.probe_folder:
         return []
-    from airflow_provider_kmigrate.operators.probe import CheckProbeOperator, StartProbeOperator
+    from airflow_provider_kmigrate.operators.probe import CheckProbeSensor
 
-    common_arguments: dict[str, Any] = {"cluster_file": spec.path, "folder": spec.probe_folder, "run": _RUN}
-    return [
-        StartProbeOperator(task_id="start_probe", **common_arguments),
-        CheckProbeOperator(task_id="check_probe", **common_arguments),
-    ]
+    return [CheckProbeSensor(task_id="check_probe", folder=spec.probe_folder, run=_RUN, **arguments)]
+
+
+def run_probe_beside(dag: DAG, spec: ClusterSpec, check: str, **arguments: Any) -> None:
+    """Add the task that sends and receives kmigrate's own records, beside the steps, and one behind it; none if the file wants none.
+
+    It begins when the task `check` may. The second one ends whatever becomes of the first, so that the run's outcome does not depend on it.
+    """
+    if not spec.probe_folder:
+        return
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from airflow_provider_kmigrate.operators.probe import ProbeOperator
+
+    probe = ProbeOperator(
+        task_id=PROBE,
+        cluster_file=spec.path,
+        folder=spec.probe_folder,
+        run=_RUN,
+        needed_until=_STOP_PROBE,
+        retries=3,
+        retry_delay=timedelta(seconds=15),
+        **arguments,
+    )
+    chain(list(dag.get_task(check).upstream_list), probe, EmptyOperator(task_id=PROBE_ENDED, trigger_rule=TriggerRule.ALL_DONE))
 
 
 def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
@@ -95,17 +117,17 @@ def rollback_evidence(spec: ClusterSpec) -> list[TaskGroup]:
         return []
     from airflow.providers.standard.operators.empty import EmptyOperator
 
-    arguments: dict[str, Any] = {"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0, **_SKIPPABLE}
+    arguments: dict[str, Any] = {"execution_timeout": _EVIDENCE_TIMEOUT, "retries": 0, **SKIPPABLE}
     with TaskGroup("evidence", default_args=arguments) as group:  # type: ignore[arg-type] # attrs' converter hides the field's type
         taken = EmptyOperator(task_id="taken", trigger_rule=TriggerRule.ALL_DONE)
-        for line in (probe_start_tasks(spec), fingerprint_tasks(spec, retries=0)):
+        for line in (probe_check_tasks(spec, patience=_PROBE_PATIENCE), fingerprint_tasks(spec, retries=0)):
             chain(*line, taken)
     return [group]
 
 
 def rollback_gate(spec: ClusterSpec, after: str) -> list[TaskGroup]:
     """The group `audit_after_rollback`. `after`: the task with which the rollback began, which has `begins`."""
-    return step_gate(spec, "after_rollback", after=after, advice=_ROLLED_BACK, arguments=_SKIPPABLE)
+    return step_gate(spec, "after_rollback", after=after, advice=_ROLLED_BACK, arguments=SKIPPABLE)
 
 
 def _skip_if_unwanted(context: Context) -> None:
@@ -113,17 +135,17 @@ def _skip_if_unwanted(context: Context) -> None:
         raise AirflowSkipException("The run was started with 'Roll back without an audit'.")
 
 
-_SKIPPABLE: Final = {"pre_execute": _skip_if_unwanted}
+SKIPPABLE: Final = {"pre_execute": _skip_if_unwanted}
 """Default arguments of tasks that a rollback may leave out."""
 
 
 def probe_stop_tasks(spec: ClusterSpec) -> list[BaseOperator]:
-    """The task that ends all such streams of the cluster."""
+    """The task that ends kmigrate's own records, and waits until all are read."""
     if not spec.probe_folder:
         return []
     from airflow_provider_kmigrate.operators.probe import StopProbeOperator
 
-    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, folder=spec.probe_folder, **AFTER_SKIPS)]
+    return [StopProbeOperator(task_id=_STOP_PROBE, folder=spec.probe_folder, **AFTER_SKIPS)]
 
 
 def fingerprint_tasks(spec: ClusterSpec, **arguments: Any) -> list[BaseOperator]:

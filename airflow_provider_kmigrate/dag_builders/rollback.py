@@ -33,7 +33,7 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 | group | what happens | done when |
 | --- | --- | --- |
 | plan, approve | reads only; refused if another run owns the cluster; an operator sees the steps | the operator (or the run's conf) approves |
-| evidence | with a section `audit` in the cluster file: a probe starts, Spark takes a fingerprint of the logs | taken, or given up |
+| evidence | with a section `audit` in the cluster file: the probe's records arrive, Spark takes a fingerprint of the logs | taken, or given up |
 | controller_failover | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
@@ -57,6 +57,7 @@ def build(spec: ClusterSpec) -> DAG:
     dag_arguments: dict[str, Any] = {"params": _rollback_params(spec), "default_args": RETRIED, **UNPAUSED}
     with cluster_dag(spec, "kmigrate_rollback", text, partial(render_task_page, plan=ROLLBACK), **dag_arguments) as dag:
         chain_plan(spec, ROLLBACK, approve, partial(_step_arguments, spec), _tasks_around_stages(spec))
+        audit.run_probe_beside(dag, spec, "evidence.check_probe", **audit.SKIPPABLE)
         # `evidence` between them ends whatever the answer is
         dag.task_dict[APPROVE] >> dag.task_group.children["controller_failover"]
     return dag

@@ -34,16 +34,22 @@ OTHERS: Mapping[str, TaskPage] = {
         "all retries, nodes do not respond or are out of their ISRs, a rollback is not assured, or a finalization stays "
         "incomplete. Nodes that kmigrate itself is restarting do not count for `policy.start_timeout`.", ("G05", "G43", "G45", "H12", "P02", "T06", "T08", "G23", "R01", "G07", "E02", "K01", "O01", "O03", "O06")
     ),
-    "start_probe": TaskPage(
-        "Starts a small stream of numbered records through every broker (topic `kmigrate-probe`). Every audit of this run "
-        "checks their acknowledgements and deliveries. Its processes stay on the worker that started them."
+    "probe": TaskPage(
+        "Sends a small stream of numbered records through every broker (topic `kmigrate-probe`) and reads them, until `stop_probe`, "
+        "or until no task before that one is left to do. Every audit of this run checks their acknowledgements and deliveries. It "
+        "takes one slot of a worker all the time; a retry goes on with the same run.\n\n**Ended although the run goes on:** clear it "
+        "alone. Until it runs again, no broker restarts.", ("Y05", "Y09")
+    ),
+    "probe_ended": TaskPage(
+        "Nothing: it is behind `probe`, so that the run's outcome does not depend on it."
     ),
     "check_probe": TaskPage(
-        "Checks in the probe's files that its records are acknowledged and read. **Failed:** the worker that started it is "
-        "gone, or `audit.result` is not the same folder on all workers. No broker has been restarted yet."
+        "Waits until the probe's records are acknowledged and read, as its files say. **Failed:** `probe` has no slot of a worker, or "
+        "has failed, or `audit.result` is not the same folder on all workers. No broker has been restarted yet.", ("Y09",)
     ),
     "stop_probe": TaskPage(
-        "Stops the probes of this cluster on this worker, once all their records are read."
+        "Ends the probe, and waits until all its records are read, at most five minutes. It never fails because of a probe that does "
+        "not end: the audit behind it says what is missing."
     ),
     "start_rollback": TaskPage(
         "Starts `kmigrate_rollback__<cluster>` and hands the lock of this run over to it, if that was the answer to the "

@@ -104,6 +104,7 @@ def build(spec: ClusterSpec) -> DAG:
             spec, MIGRATION, partial(_make_approval_task, spec), partial(_step_arguments, spec), _tasks_around_stages(spec)
         )
         _stop_at_canary(dag, spec)
+        audit.run_probe_beside(dag, spec, "check_probe")
         if session_tasks := audit.session_tasks(spec):
             chain(dag.task_group.children["backup"], *session_tasks)
     return dag
@@ -162,7 +163,7 @@ def _render_page(spec: ClusterSpec, task: str) -> str:
 
 
 def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
-    probe = [*audit.probe_start_tasks(spec), *audit.fingerprint_tasks(spec)]
+    evidence = [*audit.probe_check_tasks(spec), *audit.fingerprint_tasks(spec)]
     first_roll_task, second_roll_task = (
         _first_task_id("roll", "first_roll", spec.brokers),
         _first_task_id("roll", "second_roll", spec.brokers),
@@ -170,7 +171,7 @@ def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
     return {
         "backup": StageTasks(spark_jobs.risk_check_tasks(spec)),
         "first_roll": StageTasks(
-            [*probe, *spark_jobs.hold_tasks(spec, "first_roll")],
+            [*evidence, *spark_jobs.hold_tasks(spec, "first_roll")],
             [
                 *spark_jobs.progress_tasks(spec, "first_roll"),
                 *audit.step_gate(spec, _GATES[0], after=first_roll_task, at_end=_goal_end_arguments(spec, StopPoint.FIRST_ROLL)),

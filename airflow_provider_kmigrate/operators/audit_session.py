@@ -20,9 +20,8 @@ from airflow_provider_kmigrate.core.audit.session_messages import (
     LAST_REPORTS_S,
     SessionKey,
     SessionLease,
-    is_run_over,
-    lacks_worker,
 )
+from airflow_provider_kmigrate.core.migration.beside import BESIDE, is_run_over, lacks_worker
 from airflow_provider_kmigrate.operators.spark_audit import AuditJob
 
 _BEAT_S: Final = 5.0
@@ -30,7 +29,7 @@ _LEASE_S: Final = 60.0  # without a renewal Spark ends, also where this process 
 _STATES_S: Final = 15.0
 _LACKING_S: Final = 120.0  # tasks wait for a slot for so long, and none runs
 _END_S: Final = LAST_REPORTS_S + 60.0  # for Spark to end by itself
-_DAG_TEST: Final = "dag_test"  # the user that Airflow's `dag.test` names
+DAG_TEST: Final = "dag_test"  # the user that Airflow's `dag.test` names
 
 
 class AuditSessionOperator(AuditJob):
@@ -72,7 +71,7 @@ class AuditSessionOperator(AuditJob):
         spark = threading.Thread(target=copied.run, args=(self._run_spark, context), name="kmigrate-session", daemon=True)
         spark.start()
         dag_run = context["dag_run"]
-        if getattr(dag_run, "triggering_user_name", "") == _DAG_TEST:
+        if getattr(dag_run, "triggering_user_name", "") == DAG_TEST:
             atexit.register(self._end_with_process, spark)
             threading.Thread(target=self._keep_lease, args=(folder, key, spark), name="kmigrate-lease", daemon=True).start()
             return "The audit session runs as long as this process."
@@ -140,10 +139,10 @@ class AuditSessionOperator(AuditJob):
         return "it was asked for nothing for too long"
 
     def _read_states(self, context: Context) -> Mapping[str, str | None]:
-        """The states of the run's other tasks, without those that wait for this one."""
+        """The states of the run's other tasks, without those beside the steps and those that wait for this one."""
         ti: Any = context["ti"]
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        mine: set[str] = {self.task_id, *self.downstream_task_ids}
+        mine: set[str] = {self.task_id, *self.downstream_task_ids, *BESIDE}
         return {task: state for task, state in states.items() if task not in mine}
 
     def _end(self, folder: SessionFolder, key: SessionKey, spark: threading.Thread) -> None:

@@ -1,22 +1,25 @@
-"""kmigrate probe start | status | stop | verdict"""
+"""kmigrate probe run | stop | verdict"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import as_dict, combine
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.probe.probe import RATE, Probe
-from airflow_provider_kmigrate.probe.stream import are_all_running
+from airflow_provider_kmigrate.probe.probe import RATE, Probe, ProbeEnd, stop_runs
+
+_BEAT_S: Final = 1.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
+    """Exit code 0: done; 1: it failed and says why; 3: `stop` found that it still runs, or the verdict is no PASS."""
     arguments = _build_parser().parse_args(argv)
     try:
         return _VERBS[arguments.verb](Probe(arguments.dir, _read_properties(arguments), rate=arguments.rate))
@@ -29,22 +32,33 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kmigrate probe", description=__doc__)
     parser.add_argument("verb", choices=tuple(_VERBS))
     parser.add_argument("--dir", type=Path, required=True, help="folder of this run")
-    parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for start")
+    parser.add_argument("--properties", type=Path, help="JSON file of librdkafka properties, for run")
     parser.add_argument("--bootstrap", help="instead of bootstrap.servers in --properties")
     parser.add_argument("--rate", type=float, default=RATE, help="records a second for each broker (%(default)s)")
     return parser
 
 
-def _read_properties(arguments: argparse.Namespace) -> dict[str, str]:
+def _read_properties(arguments: argparse.Namespace) -> Mapping[str, str]:
     properties = (files.read_object(arguments.properties) if arguments.properties else None) or {}
     return {**properties, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else properties
 
 
-def _print_status(probe: Probe) -> int:
-    processes = probe.status()
-    for writer, process in processes.items():
-        print(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}")  # noqa: T201
-    return 0 if are_all_running(processes) else 3
+def _run(probe: Probe) -> int:
+    """Run it in this process, until SIGTERM, SIGINT or `stop`."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: probe.cancel())
+    try:
+        probe.start()
+        while not (end := probe.find_end()):
+            probe.wait(_BEAT_S)
+    finally:
+        probe.stop()
+    print(f"The probe has ended: {end}.")  # noqa: T201
+    return 0 if end is not ProbeEnd.NO_FOLDER else 1
+
+
+def _stop(probe: Probe) -> int:
+    return 3 if stop_runs([probe.folder]) else 0
 
 
 def _print_verdict(probe: Probe) -> int:
@@ -54,9 +68,4 @@ def _print_verdict(probe: Probe) -> int:
     return 0 if verdict["outcome"] == "PASS" else 3
 
 
-_VERBS: Final = {
-    "start": lambda probe: probe.start() or 0,
-    "status": _print_status,
-    "stop": lambda probe: probe.stop() or 0,
-    "verdict": _print_verdict,
-}
+_VERBS: Final = {"run": _run, "stop": _stop, "verdict": _print_verdict}

@@ -44,7 +44,9 @@ class LatencyRecorder:
         self._path, self._monotonic, self._now = folder / FILE, monotonic, now
         self._acked = deque[tuple[float, str, int]]()  # when, of which partition, after how many microseconds
         self._began: float | None = None  # the first one
-        self._before: dict[str, ProduceLatency] | None = None
+        stored = _read_file(self._path, now())
+        #: Of the run's first attempt: what another one measures may lie between two restarts.
+        self._before: Mapping[str, ProduceLatency] | None = stored.before if stored else None
         self._due = 0.0
 
     def add_delivery_report(self, error: KafkaError | None, message: Message) -> None:

@@ -6,6 +6,7 @@ Each text says what was seen and the one thing to do. What Airflow does not answ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -73,11 +74,19 @@ def state_of(ti: Any, run: str) -> str:
         return ""
 
 
+def read_task_states(ti: Any, dag_id: str, run_id: str) -> Mapping[str, str | None] | None:
+    """The states of a run's tasks, by id; None: Airflow does not say."""
+    try:
+        states: Mapping[str, str | None] = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+    except Exception:  # noqa: BLE001 - of whatever kind
+        return None
+    return states
+
+
 def is_asking(ti: Any, run: str, task: str) -> bool | None:
     """Whether a task of a run waits for an answer; None: Airflow does not say."""
     dag_id, _, run_id = run.partition("/")
-    try:
-        states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
-    except Exception:  # noqa: BLE001 - of whatever kind
+    states = read_task_states(ti, dag_id, run_id)
+    if states is None:
         return None
     return states.get(task) in {"awaiting_input", "deferred"}

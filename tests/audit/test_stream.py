@@ -29,7 +29,6 @@ from airflow_provider_kmigrate.audit.session import SparkEngine
 from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan
 from airflow_provider_kmigrate.clients.hadoop_files import HadoopFiles
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.audit.events_kept import check_retention
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events.lines import decode, encode
@@ -49,6 +48,7 @@ from tests.audit.stored_events import load_events
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.kit.processes import NodeProcess
 from tests.verdicts import verdict_of
 from tests.waiting import wait_until
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_kmigrate.clients.group_reads import GroupAnswer, describe_groups
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.events.model import TopicPartition
@@ -19,6 +18,7 @@ from tests.kit.held import Held
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.kit.processes import NodeProcess
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35)]

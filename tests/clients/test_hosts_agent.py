@@ -22,7 +22,6 @@ import pytest
 from airflow_provider_kmigrate.clients.atomic import locked
 from airflow_provider_kmigrate.clients.hosts import agent, answers, host_for
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Connection, Program, Restart
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     KafkaSettings,
@@ -44,6 +43,7 @@ from airflow_provider_kmigrate.exceptions import (
 )
 from airflow_provider_kmigrate.node.script import read_agent_version
 from tests.clients.fake_pipe import FakePipe
+from tests.kit.processes import Launch, NodeProcess
 from tests.node.machine import AGENT, CLUSTER, META, NEW, OLD, STUBBORN, Node
 from tests.waiting import wait_until
 

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, open_tools
 from airflow_provider_kmigrate.clients.wire import Wire
@@ -25,6 +24,7 @@ from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 from tests.waiting import wait_for, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=30)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +16,22 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, combine
-from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.migration.gates import PROBE_FRESH
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.probe import command as cli
 from airflow_provider_kmigrate.probe.latency import read_figures
-from airflow_provider_kmigrate.probe.probe import TOPIC, Probe, ProbeRuns, assign_replicas, ensure_topic, wait_for_flow
+from airflow_provider_kmigrate.probe.probe import (
+    TOPIC,
+    Probe,
+    ProbeEnd,
+    assign_replicas,
+    ensure_topic,
+    find_flow,
+    has_ended,
+    stop_runs,
+)
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -52,10 +64,8 @@ def test_every_layout_is_lawful(racks: dict[int, str | None]) -> None:
 
 
 def test_before_the_first_start(tmp_path: Path) -> None:
-    probe = Probe(tmp_path / "p", {"bootstrap.servers": "127.0.0.1:1"})
-    assert probe.status() == {}
-    probe.stop()
-    assert cli.main(["status", "--dir", str(tmp_path / "p")]) == 3
+    Probe(tmp_path / "p", {"bootstrap.servers": "127.0.0.1:1"}).stop()
+    assert cli.main(["stop", "--dir", str(tmp_path / "p")]) == 0
     assert cli.main(["verdict", "--dir", str(tmp_path / "p")]) == 1
 
 
@@ -82,26 +92,21 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
         assert figures.age < PROBE_FRESH
         assert {round(one.rate / 20.0) for one in (figures.before or {}).values()} == {1}
         assert all(0.0 < one.p95 < 5.0 for one in figures.now.values())
-        pids = {name: process.pid for name, process in probe.status().items()}
-        again = Probe(tmp_path / "run", properties)
-        again.start()
-        assert {name: process.pid for name, process in again.status().items()} == pids
         with agent_of(cluster.plan.brokers[1], cluster.plan.cluster_id) as host:
             host.stop(cluster.plan.brokers[1], 1)
         cluster.up()
         acked = probe.facts().acked
         wait_until(lambda: probe.facts().acked > acked + 200, "records after the restart")
-        again.stop()
+        assert not has_ended(probe.folder)
+        assert probe.find_end() is None
     finally:
-        probe.stop(0.0)
-    assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
+        probe.stop()
+    assert has_ended(probe.folder)
     facts = probe.facts()
     findings, health = probe.evidence()
     verdict = combine(findings, [health])
     assert verdict.outcome is AuditOutcome.PASS, verdict.headline
     assert facts.delivered == {"kmigrate-probe": facts.acked}
-    with pytest.raises(Refused):
-        probe.start()
     second = Probe(tmp_path / "second", properties, rate=20.0)
     try:
         second.start()
@@ -114,23 +119,104 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
 
 @pytest.mark.cluster
 @pytest.mark.slow(seconds=60)
-def test_a_run_is_judged_while_it_runs_and_ended_by_any_process(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_another_attempt_goes_on_with_a_run_and_nothing_counts_as_lost(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Of another process, which runs; of the same one; after one whose process is told to end."""
     properties = {"bootstrap.servers": cluster.bootstrap, "sasl.password": "canary-probe-5up3r"}
+    first, second = Probe(tmp_path / "run", properties), Probe(tmp_path / "run", properties)
+    beside = subprocess.Popen(command("run", tmp_path / "run", "--bootstrap", cluster.bootstrap))
     try:
-        events = ProbeRuns(tmp_path, properties).begin("first")
-        assert ProbeRuns(tmp_path, properties).begin("first") == events, "it goes on"
-        acked, _ = wait_for_flow(events)
-        reading = read_events(events)
-        assert acked > 0
-        assert verdict_of(balance(reading.events)) is AuditOutcome.INCONCLUSIVE, "no client has stopped"
+        wait_until(lambda: _acked(first) > 20, "records of the other process")
+        first.start()
+        assert beside.wait(60) == 0, "another one has taken its run"
+        assert find_flow(first.events, 30.0)
+        reading = read_events(first.events)
+        assert verdict_of(balance(reading.events)) is AuditOutcome.INCONCLUSIVE, "a client has not stopped"
         running = balance(reading.events, refused=reading.refused, alive_since=round(time.time() * 1000) - 10_000)
         assert (verdict_of(running), running.reasons) == (AuditOutcome.PASS, ())
-        ProbeRuns(tmp_path, properties).begin("second")
-        assert {process.state for process in Probe(tmp_path / "first", properties).status().values()} == {ProcessState.STOPPED}
+        starting = threading.Thread(target=second.start)
+        starting.start()
+        wait_until(lambda: first.find_end() is ProbeEnd.TAKEN_OVER, "another attempt has its run")
+        first.stop(0.0)
+        starting.join(60.0)
+        assert find_flow(second.events, 30.0)
+        second.cancel()
+        assert second.find_end() is ProbeEnd.CANCELLED
+        second.stop(0.0)
+        assert has_ended(second.folder)
+        first = Probe(tmp_path / "run", properties)
+        first.start()
+        assert find_flow(first.events, 30.0)
+        assert stop_runs([]) == []
+        ending = threading.Thread(target=stop_runs, args=([first.folder],))
+        ending.start()
+        wait_until(lambda: first.find_end() is ProbeEnd.STOPPED, "it is told to end")
     finally:
-        assert ProbeRuns(tmp_path, properties).end() == ("first", "second")
-    for run in ("first", "second"):
-        facts = Probe(tmp_path / run, properties).facts()
-        assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
+        beside.kill()
+        for probe in (first, second):
+            probe.stop()
+    ending.join(30.0)
+    assert not ending.is_alive()
+    facts = first.facts()
+    assert (verdict_of(facts), facts.reasons, facts.violations) == (AuditOutcome.PASS, (), {})
+    assert facts.delivered == {"kmigrate-probe": facts.acked}
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in written if b"canary-probe" in path.read_bytes()] == []
+
+
+@pytest.mark.cluster
+@pytest.mark.slow(seconds=100)
+def test_a_killed_attempt_is_never_a_loss_and_the_next_steps_gate_passes(cluster: LocalCluster, tmp_path: Path) -> None:
+    killed = subprocess.Popen(command("run", tmp_path / "run", "--bootstrap", cluster.bootstrap))
+    probe = Probe(tmp_path / "run", {"bootstrap.servers": cluster.bootstrap})
+    try:
+        wait_until(lambda: read_figures(tmp_path).before, "what it measured first")
+        before = read_figures(tmp_path).before
+        killed.kill()
+        killed.wait(10)
+        ended = time.time()
+        assert not has_ended(probe.folder), "a minute must pass before its silence says so"
+        probe.start()
+        assert time.time() - ended > 50
+        step_began = round(time.time() * 1000) + 1_000
+        assert read_figures(tmp_path).before == before, "what another attempt measures may lie between two restarts"
+        wait_until(lambda: _acked(probe) > 100 and time.time() * 1000 > step_began + 5_000, "records of the next one")
+    finally:
+        killed.kill()
+        probe.stop()
+    reading = read_events(probe.events)
+    facts = balance(reading.events, refused=reading.refused)
+    assert (verdict_of(facts), facts.lost.count) == (AuditOutcome.INCONCLUSIVE, 0)
+    assert ({reason.cause for reason in facts.reasons}, facts.violations) == ({AuditCause.NO_STOP}, {})
+    later = balance(reading.events, refused=reading.refused, demand=Demand(since=step_began, everywhere=True))
+    assert (verdict_of(later), later.reasons) == (AuditOutcome.PASS, ())
+
+
+@pytest.mark.cluster
+@pytest.mark.slow(seconds=60)
+def test_the_probe_of_another_run_is_ended_before_the_next_one_begins(cluster: LocalCluster, tmp_path: Path) -> None:
+    one = subprocess.Popen(command("run", tmp_path / "one", "--bootstrap", cluster.bootstrap))
+    next_run = Probe(tmp_path / "two", {"bootstrap.servers": cluster.bootstrap})
+    try:
+        wait_until(lambda: _acked(Probe(tmp_path / "one", {})) > 20, "records of the first run")
+        next_run.start()
+        assert has_ended(tmp_path / "one")
+        assert one.wait(30) == 0
+        wait_until(lambda: _acked(next_run) > 20, "records of the next run")
+        assert subprocess.Popen(command("stop", tmp_path / "one")).wait(60) == 0
+    finally:
+        one.kill()
+        next_run.stop()
+    for run in ("one", "two"):
+        facts = Probe(tmp_path / run, {}).facts()
+        assert (verdict_of(facts), facts.reasons) == (AuditOutcome.PASS, ())
+        assert facts.delivered == {"kmigrate-probe": facts.acked}
+    assert subprocess.run(command("verdict", tmp_path / "one"), check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def command(verb: str, folder: Path, *options: str) -> list[str]:
+    call = "import sys; from airflow_provider_kmigrate.probe.command import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", call, verb, "--dir", str(folder), *options]
+
+
+def _acked(probe: Probe) -> int:
+    return probe.facts().acked if probe.events.is_dir() else 0

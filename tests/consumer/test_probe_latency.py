@@ -25,7 +25,7 @@ class Sending:
 
     def __init__(self, place: Path, run: str = "run") -> None:
         self.place, self.time = place, 0.0
-        (place / run).mkdir()
+        (place / run).mkdir(exist_ok=True)
         self.recorder = LatencyRecorder(place / run, lambda: self.time, lambda: EPOCH + self.time)
 
     def send(self, seconds: float, *latencies: float, error: object = None) -> ProbeFigures:
@@ -47,6 +47,14 @@ def test_the_first_seconds_do_not_count_and_those_after_them_are_kept(tmp_path: 
     assert later.before == {"kmigrate-probe-0": ProduceLatency(4.0, 0.010)}
     assert later.now == {"kmigrate-probe-0": ProduceLatency(4.0, 0.400)}
     assert later.age <= 1.0
+
+
+def test_another_attempt_of_the_run_keeps_what_the_first_one_measured(tmp_path: Path) -> None:
+    before = Sending(tmp_path).send(SETTLING + BEFORE_S + 1.0, 0.010).before
+    assert before
+    assert Sending(tmp_path).send(SETTLING + BEFORE_S + 1.0, 0.900).before == before
+    (tmp_path / "run" / FILE).write_text("torn {")
+    assert Sending(tmp_path).send(SETTLING + BEFORE_S + 1.0, 0.900).before == {"kmigrate-probe-0": ProduceLatency(4.0, 0.900)}
 
 
 def test_one_slow_partition_does_not_hide_among_fast_ones(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""The runs of a cluster's probe: whose processes may be ended from here, and what a silent folder means. The real one: test_probe.py."""
+"""The runs of a cluster's probe: whose attempt a run is, what ends it, what an earlier release left. The real one: test_probe.py."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,30 +14,52 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
-from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.events.model import Start, WriterRole
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
-from airflow_provider_kmigrate.probe import kafka_calls, process, stream
-from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns, has_ended, wait_for_flow
+from airflow_provider_kmigrate.probe import clients, kafka_calls, probe
+from airflow_provider_kmigrate.probe.probe import (
+    Probe,
+    ProbeEnd,
+    describe_earlier_release,
+    find_flow,
+    has_ended,
+    list_runs,
+    stop_runs,
+)
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of this machine."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "here")
-
-
-def left_behind(place: Path, run: str, machine: str) -> Path:
-    """What a probe of that machine has on a folder that is shared."""
-    folder = place / run
-    (folder / "events").mkdir(parents=True)
-    (folder / "plan.json").write_text(json.dumps({"schema": 2, "rate": 15.0, "max_seconds": 60.0, "run": "r"}))
-    (folder / "machine").write_text(machine)
+def written(folder: Path, *, stopped: bool) -> Path:
+    """A run with one writer."""
     log = EventLog(FileSink(folder / "events"), "producer0-r")
     log.write(Start(log.stamp(), WriterRole.PRODUCER))
-    log.close(clean=True)
+    log.flush()
+    if stopped:
+        log.close(clean=True)
+    return folder
+
+
+def of_earlier_release(folder: Path, *, stopped: bool = False) -> Path:
+    """What a probe whose processes an earlier release has started has on a folder that is shared."""
+    written(folder, stopped=stopped)
+    (folder / "machine").write_text("worker-7")
+    for writer, pid in (("producer0-r", 4711), ("kmigrate-probe.0-r", 4712)):
+        (folder / "processes" / writer).mkdir(parents=True)
+        (folder / "processes" / writer / "process.json").write_text(json.dumps({"pid": pid, "birth": "b"}))
+    return folder
+
+
+def silent(folder: Path) -> Path:
+    long_ago = time.time() - 61
+    for path in (folder / "events").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    return folder
+
+
+def taken(folder: Path, attempt: str) -> Path:
+    (folder / "owner.json").write_text(json.dumps({"attempt": attempt}))
     return folder
 
 
@@ -44,63 +67,117 @@ def codes(refused: pytest.ExceptionInfo[Refused]) -> list[str]:
     return [reason.code for reason in refused.value.reasons]
 
 
+def begun(folder: Path) -> Probe:
+    """A probe that has taken its run and has no client yet."""
+    found = Probe(folder, NOWHERE)
+    found._take_over()
+    return found
+
+
 def test_no_probe_is_ended_at_once(tmp_path: Path) -> None:
-    assert ProbeRuns(tmp_path / "probe", NOWHERE).end() == ()
+    assert stop_runs(list_runs(tmp_path / "probe")) == []
 
 
-def test_one_that_writes_on_another_machine_is_left_to_that_machine(tmp_path: Path) -> None:
-    folder = left_behind(tmp_path, "run", "worker-7")
-    for attempt in (ProbeRuns(tmp_path, NOWHERE).end, lambda: ProbeRuns(tmp_path, NOWHERE).begin("run")):
-        with pytest.raises(Refused, match="worker-7") as refused:
-            attempt()
-        assert codes(refused) == ["Y09"]
-        assert str(folder) in str(refused.value)
-
-
-def test_one_that_writes_nothing_there_has_ended(tmp_path: Path) -> None:
-    folder = left_behind(tmp_path, "run", "worker-7")
-    long_ago = time.time() - 61
-    for path in (folder / "events").iterdir():
-        os.utime(path, (long_ago, long_ago))
+@pytest.mark.parametrize(
+    "ended", [lambda folder: written(folder, stopped=True), lambda folder: silent(written(folder, stopped=False))]
+)
+def test_one_whose_writers_have_stopped_or_are_silent_has_ended_and_is_left_as_it_is(
+    tmp_path: Path, ended: Callable[[Path], Path]
+) -> None:
+    folder = taken(ended(tmp_path / "run"), "a")
     assert has_ended(folder)
-    assert ProbeRuns(tmp_path, NOWHERE).end() == ()
+    assert stop_runs(list_runs(tmp_path)) == []
+    assert json.loads((folder / "owner.json").read_text()) == {"attempt": "a"}
 
 
-def test_one_of_this_machine_whose_processes_are_gone_is_ended(tmp_path: Path) -> None:
-    left_behind(tmp_path, "run", "here")
-    assert ProbeRuns(tmp_path, NOWHERE).end() == ("run",)
-    with pytest.raises(Refused) as refused:
-        ProbeRuns(tmp_path, NOWHERE).begin("run")
-    assert codes(refused) == ["Y05"], "another run needs another folder"
+def test_one_that_runs_is_told_to_end_and_waited_for(tmp_path: Path) -> None:
+    folder = taken(written(tmp_path / "run", stopped=False), "a")
+    ending = threading.Thread(target=lambda: stop_runs(list_runs(tmp_path)))
+    ending.start()
+    while json.loads((folder / "owner.json").read_text()) != {"attempt": ""}:
+        assert ending.is_alive()
+    (folder / "events" / "producer0-r.done").write_text("{}")
+    ending.join(30.0)
+    assert not ending.is_alive()
 
 
-def test_an_ended_one_of_another_release_keeps_no_new_one_from_starting(tmp_path: Path) -> None:
-    folder = left_behind(tmp_path, "run", "here")
-    (folder / "plan.json").write_text(json.dumps({"schema": 1}))
-    with pytest.raises(Refused, match="schema 1"):
-        ProbeRuns(tmp_path, NOWHERE).end()
-    for path in (folder / "events").iterdir():
-        os.utime(path, (time.time() - 61,) * 2)
-    assert ProbeRuns(tmp_path, NOWHERE).end() == ()
+def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = taken(written(tmp_path / "run", stopped=False), "a")
+    monkeypatch.setattr(probe, "_TAKE_OVER_S", 0.0)
+    assert stop_runs(list_runs(tmp_path)) == [folder]
+    with pytest.raises(TimedOut, match="was told to end and has not"):
+        Probe(tmp_path / "next", NOWHERE).start(timeout=2.0)
+
+
+def test_the_newest_attempt_has_the_run(tmp_path: Path) -> None:
+    first = begun(tmp_path / "run")
+    assert first.find_end() is None
+    second = begun(tmp_path / "run")
+    assert (first.find_end(), second.find_end()) == (ProbeEnd.TAKEN_OVER, None)
+    (tmp_path / "run" / "owner.json").write_text("torn {")
+    assert second.find_end() is None, "what cannot be read is no word to end"
+    atomic.replace(tmp_path / "run" / "owner.json", b'{"attempt": ""}')
+    assert (first.find_end(), second.find_end()) == (ProbeEnd.STOPPED, ProbeEnd.STOPPED)
+    (tmp_path / "run" / "owner.json").unlink()
+    assert second.find_end() is ProbeEnd.NO_FOLDER
+    second.cancel()
+    assert second.find_end() is ProbeEnd.CANCELLED
+
+
+def test_a_client_that_ends_by_itself_ends_the_probe_with_its_reason(tmp_path: Path) -> None:
+    found = begun(tmp_path / "run")
+
+    def fail(_: object) -> Any:
+        raise Failed("no space left")
+
+    found._sender = found._begin("producer0-r", fail)
+    found._sender.join(10.0)
+    with pytest.raises(Failed, match="no space left"):
+        found.find_end()
+    found._sender = found._begin("producer0-r", lambda _: SimpleNamespace(run=lambda: None))  # type: ignore[arg-type,return-value]
+    found._sender.join(10.0)
+    with pytest.raises(Failed, match="ended by itself"):
+        found.find_end()
+
+
+@pytest.mark.parametrize(
+    ("end", "error"), [(ProbeEnd.CANCELLED, Failed), (ProbeEnd.STOPPED, Refused), (ProbeEnd.TAKEN_OVER, Refused)]
+)
+def test_one_that_is_ended_before_its_first_record_is_tried_again_only_if_its_process_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: ProbeEnd, error: type[Exception]
+) -> None:
+    found = begun(tmp_path / "run")
+    monkeypatch.setattr(found, "find_end", lambda: end)
+    with pytest.raises(error, match="ended before it began"):
+        found._wait_until_met(lambda _: "no start", time.monotonic() + 2.0)
+
+
+def test_one_that_does_not_start_says_what_is_missing(tmp_path: Path) -> None:
+    missing = iter(["no start of x", "no start of x", ""])
+    with pytest.raises(TimedOut, match=r"does not start: no start of x\."):
+        begun(tmp_path / "run")._wait_until_met(lambda _: next(missing), time.monotonic() - 1.0)
+
+
+def test_beside_the_processes_of_an_earlier_release_none_begins_and_the_text_says_what_to_kill(tmp_path: Path) -> None:
+    folder = of_earlier_release(tmp_path / "run")
+    for run in ("run", "next"):
+        with pytest.raises(Refused, match="worker-7") as refused:
+            Probe(tmp_path / run, NOWHERE).start()
+        assert codes(refused) == ["Y09"]
+    assert stop_runs(list_runs(tmp_path)) == [folder], "at once: they read no owner"
+    assert sorted(word for word in describe_earlier_release(folder).split() if word.startswith("47")) == ["4711", "4712"]
+
+
+def test_once_an_earlier_releases_processes_have_ended_its_run_is_gone_on_with(tmp_path: Path) -> None:
+    silent(of_earlier_release(tmp_path / "run"))
+    of_earlier_release(tmp_path / "former", stopped=True)
+    assert begun(tmp_path / "run").find_end() is None
 
 
 def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
-    folder = left_behind(tmp_path, "run", "here")
+    folder = written(tmp_path / "run", stopped=False)
     for events in (folder / "events", tmp_path / "not mounted here"):
-        with pytest.raises(Refused) as refused:
-            wait_for_flow(events, patience=0.1)
-        assert codes(refused) == ["Y09"]
-
-
-def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(probe: Probe) -> None:
-        (probe.folder / "properties.json").write_text("canary-5up3r")
-        raise TimedOut("no acknowledgement")
-
-    monkeypatch.setattr(Probe, "start", fails)
-    with pytest.raises(TimedOut):
-        ProbeRuns(tmp_path, NOWHERE).begin("run")
-    assert {path.name: path.read_text() for path in (tmp_path / "run").iterdir()} == {"machine": "here"}
+        assert find_flow(events, patience=0.1) is None
 
 
 class Waiting:
@@ -128,7 +205,7 @@ def test_topics_without_leaders_are_not_waited_for_without_end(monkeypatch: pyte
 
 
 def test_a_sender_without_a_topic_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = Waiting(monkeypatch, process)
+    waiting = Waiting(monkeypatch, clients)
     sender: Any = SimpleNamespace(
         _watch=SimpleNamespace(partitions=()),
         _lifetime=type("Lifetime", (), {"over": property(lambda _: waiting())})(),
@@ -136,23 +213,4 @@ def test_a_sender_without_a_topic_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         _topics=("orders.*",),
     )
     with pytest.raises(TimedOut, match=r"no topic matches orders\.\*"):
-        process.Sender._wait_for_topics(sender)
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "text"),
-    [
-        (ProcessState.STOPPED, Failed, "sender-0 ended by itself; its log"),
-        (ProcessState.RUNNING, TimedOut, "does not start: no start"),
-    ],
-)
-def test_a_stream_that_does_not_start_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: ProcessState, error: type[Exception], text: str
-) -> None:
-    waiting = Waiting(monkeypatch, stream)
-    found = SimpleNamespace(folder=tmp_path / "sender-0", find=lambda: SimpleNamespace(state=state), log_tail=lambda _: "its log")
-    probe: Any = SimpleNamespace(
-        progress=lambda: SimpleNamespace(update=lambda: None), _list_processes=lambda: [found], folder=tmp_path
-    )
-    with pytest.raises(error, match=text):
-        stream.Stream._wait_until_met(probe, lambda _: "" if waiting() else "no start", 10.0)
+        clients.Sender._wait_for_topics(sender)

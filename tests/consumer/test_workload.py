@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,10 @@ from airflow_provider_kmigrate.core.events.model import (
     WriterRole,
 )
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.probe.clients import Lifetime, Setup
 from airflow_provider_kmigrate.probe.kafka_calls import matches_any
-from airflow_provider_kmigrate.probe.probe import ProbePlan
-from airflow_provider_kmigrate.probe.process import Lifetime, Setup
-from airflow_provider_kmigrate.probe.stream import ProcessPlan, Stream, StreamProgress, read_plan
+from airflow_provider_kmigrate.probe.stream import StreamProgress
+from tests.kit.stream import Stream, read_plan
 from tests.kit.workload import GroupPlan, SharingSender, Workload, WorkloadPlan, plan_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -211,19 +210,9 @@ def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:
 PLAN = WorkloadPlan(("^load-", "x"), 300.0, 2, (GroupPlan("g", 2, "eager"), GroupPlan("h", 1, topics=("x",))), run="r")
 
 
-@pytest.mark.parametrize(("plan", "make"), [(PLAN, plan_of), (ProbePlan(15.0, 60.0, "r"), ProbePlan)])
-def test_a_plan_survives_its_file(tmp_path: Path, plan: ProcessPlan, make: Callable[..., object]) -> None:
-    Stream(tmp_path, {}, plan)._prepare()
-    assert read_plan(tmp_path, make) == plan
-
-
-@pytest.mark.parametrize("change", [{"schema": 1}, {"schema": None}, {"rate": None}, {"colour": "red"}])
-def test_a_plan_of_another_release_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    whole = {"schema": 2, "rate": 15.0, "max_seconds": 60.0, "run": "r"} | change
-    (tmp_path / "plan.json").write_text(json.dumps({name: value for name, value in whole.items() if value is not None}))
-    with pytest.raises(Refused) as caught:
-        read_plan(tmp_path, ProbePlan)
-    assert [reason.code for reason in caught.value.reasons] == ["Y01"]
+def test_a_plan_survives_its_file(tmp_path: Path) -> None:
+    Stream(tmp_path, {}, PLAN)._prepare()
+    assert read_plan(tmp_path, plan_of) == PLAN
 
 
 def test_a_plan_has_one_process_a_producer_and_member() -> None:

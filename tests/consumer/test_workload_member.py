@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.runs import pack_content
 from airflow_provider_kmigrate.core.events.model import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
-from airflow_provider_kmigrate.probe.process import Lifetime, Receiver, Setup
+from airflow_provider_kmigrate.probe.clients import Lifetime, Receiver, Setup
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

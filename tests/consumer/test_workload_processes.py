@@ -1,4 +1,4 @@
-"""The probe's and the load's processes: against librdkafka's own mock brokers, and (marked) against a real cluster."""
+"""The load's processes: against librdkafka's own mock brokers, and (marked) against a real cluster."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.probe.probe import Probe
-from airflow_provider_kmigrate.probe.stream import Stream
 from tests.kit.load import TopicPlan, create_topics, produce_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.stream import Stream
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.verdicts import verdict_of
 from tests.waiting import wait_until
@@ -51,14 +50,14 @@ def events_of(stream: Stream, ending: str) -> Path:
 
 def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_brokers: str, tmp_path: Path) -> None:
     properties, plan = {"bootstrap.servers": mock_brokers}, WorkloadPlan(("^load-",), groups=(GroupPlan("g", 1),))
-    probe, load = Probe(tmp_path / "one", properties), Workload(tmp_path / "two", properties, plan)
-    processes = [receiver(stream) for stream in (probe, load)]
+    one, load = Workload(tmp_path / "one", properties, plan), Workload(tmp_path / "two", properties, plan)
+    processes = [receiver(stream) for stream in (one, load)]
     try:
-        for stream in (probe, load):
+        for stream in (one, load):
             wait_until(lambda stream=stream: events_of(stream, "jsonl").exists(), "an event file")  # type: ignore[misc]
         processes[0].send_signal(signal.SIGTERM)
         assert processes[0].wait(90) == 0  # librdkafka gives a request up after 60 s
-        assert json.loads(events_of(probe, "done").read_text())["clean"] is True
+        assert json.loads(events_of(one, "done").read_text())["clean"] is True
         load.folder.rename(tmp_path / "gone")
         assert processes[1].wait(90) == 0  # librdkafka gives a request up after 60 s
         assert not load.folder.exists()
@@ -69,9 +68,9 @@ def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_b
 
 
 def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
-    probe = Probe(tmp_path, {})
-    probe._prepare()
-    command = [sys.executable, "-m", Probe.module, str(tmp_path), *probe.plan.senders()]
+    load = Workload(tmp_path, {}, WorkloadPlan(("t",)))
+    load._prepare()
+    command = [sys.executable, "-m", Workload.module, str(tmp_path), *load.plan.senders()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "bootstrap.servers" in result.stderr

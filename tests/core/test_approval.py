@@ -241,7 +241,7 @@ def test_a_signature_is_of_every_value_and_of_the_key():
         ({"approve": "success"}, False),
         ({}, False),
         ({"approve": "awaiting_input", "audit_session": "running", "audit_session_ended": None}, True),
-        ({"soak": "deferred", "audit_session": "up_for_retry"}, True),
+        ({"soak": "deferred", "audit_session": "up_for_retry", "probe": "running", "probe_ended": None}, True),
         ({"second_roll.broker_1": "running", "audit_session": "running"}, False),
         (
             {

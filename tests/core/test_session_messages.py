@@ -20,8 +20,6 @@ from airflow_provider_kmigrate.core.audit.session_messages import (
     encode_message,
     find_answer_fault,
     find_difference,
-    is_run_over,
-    lacks_worker,
 )
 
 KEY = SessionKey("cluster", "run", "a" * 32)
@@ -94,21 +92,3 @@ def test_only_the_answer_to_the_request_counts(answer: SessionAnswer, said: str)
 
 def test_a_fingerprint_needs_its_file() -> None:
     assert "fingerprint.json" in find_answer_fault(replace(ASKED, program="fingerprint"), ANSWER)
-
-
-@pytest.mark.parametrize(
-    ("states", "over", "lacking"),
-    [
-        ({}, True, False),
-        ({"a": "success", "b": "upstream_failed", "c": "skipped", "d": "failed", "e": "removed"}, True, False),
-        ({"a": "success", "b": None}, False, False),
-        ({"a": "deferred"}, False, False),
-        ({"a": "up_for_retry"}, False, False),
-        ({"a": "up_for_reschedule"}, False, False),
-        ({"a": "queued", "b": None}, False, True),
-        ({"a": "scheduled", "b": "success"}, False, True),
-        ({"a": "queued", "b": "running"}, False, False),
-    ],
-)
-def test_the_session_ends_with_its_run_and_gives_its_slot_up(states: dict[str, str | None], over: bool, lacking: bool) -> None:
-    assert (is_run_over(states), lacks_worker(states)) == (over, lacking)

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.events.lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events.model import Ack, Event, Latencies, Ownership, SendFailure, Slow
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, wait_for_leaders
-from airflow_provider_kmigrate.probe.stream import Stream
+from tests.kit.stream import Stream
 from tests.verdicts import verdict_of
 
 _POLL_S: Final = 0.1

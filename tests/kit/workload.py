@@ -1,4 +1,4 @@
-"""A load on a cluster: several senders and groups, on the processes and the folder of the product's probe (`probe.stream`).
+"""A load on a cluster: several senders and groups, on the clients of the product's probe (`probe.clients`).
 
 `python -m tests.kit.workload FOLDER WRITER` is one of its processes.
 """
@@ -14,10 +14,11 @@ from typing import Any, Literal
 from zlib import crc32
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.probe.clients import Receiver, Sender, Setup
 from airflow_provider_kmigrate.probe.kafka_calls import matches_any
-from airflow_provider_kmigrate.probe.process import Receiver, Sender, Setup, run_client, setup_of
-from airflow_provider_kmigrate.probe.stream import Stream, StreamProgress, read_plan
+from airflow_provider_kmigrate.probe.stream import StreamProgress
 from tests.kit.localcluster import reaper
+from tests.kit.stream import Stream, read_plan, run_client, setup_of
 
 Protocol = Literal["cooperative", "eager"]
 STRATEGY: Mapping[Protocol, str] = {"cooperative": "cooperative-sticky", "eager": "range"}

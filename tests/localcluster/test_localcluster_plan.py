@@ -350,7 +350,7 @@ def test_a_node_that_ends_at_once_is_shown_with_its_log(tmp_path: Path, capsys: 
 STARTS = """
 import os, sys
 from pathlib import Path
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
+from tests.kit.processes import Launch, NodeProcess
 from tests.kit.localcluster import reaper
 folder = Path(sys.argv[1])
 reaper.tie(folder)

@@ -23,12 +23,12 @@ from airflow_provider_kmigrate.applications.event_log import FileSink, new_write
 from airflow_provider_kmigrate.applications.migrating.consumer import audited_of
 from airflow_provider_kmigrate.applications.migrating.settings import ClientStage
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.events.lines import encode
 from airflow_provider_kmigrate.core.events.model import Ownership
 from airflow_provider_kmigrate.core.member.group_seen import MemberKind
-from airflow_provider_kmigrate.probe.process import Lifetime
 from tests.kit.localcluster import runtime
+from tests.kit.processes import Launch, NodeProcess
+from tests.kit.stream import ProcessLifetime
 from tests.kit.verifiable import consumer_events
 from tests.old_consumer.old_consumers import java_program
 
@@ -88,7 +88,7 @@ def run(folder: Path, name: str, kind: str) -> None:
     """Be the instance, until SIGTERM."""
     application = Application.read(folder)
     events = Path(application.events)
-    sink, lifetime = FileSink(events), Lifetime(folder).listen_for_signals()
+    sink, lifetime = FileSink(events), ProcessLifetime(folder)
     writer = new_writer_name(f"{name}-{kind}-")
     if kind == MemberKind.ZOOKEEPER:
         _old(application, name, sink, writer, lifetime)
@@ -110,7 +110,7 @@ def _late(folder: Path, name: str) -> float:
     return float(path.read_text()) if path.exists() else 0.0
 
 
-def _ours(folder: Path, name: str, sink: FileSink, writer: str, lifetime: Lifetime, *, kind: str) -> None:
+def _ours(folder: Path, name: str, sink: FileSink, writer: str, lifetime: ProcessLifetime, *, kind: str) -> None:
     """An application that changes one setting a restart."""
     application = Application.read(folder)
     properties = {
@@ -133,12 +133,12 @@ def _ours(folder: Path, name: str, sink: FileSink, writer: str, lifetime: Lifeti
     consumer.close()
 
 
-def _old(application: Application, name: str, sink: FileSink, writer: str, lifetime: Lifetime) -> None:
+def _old(application: Application, name: str, sink: FileSink, writer: str, lifetime: ProcessLifetime) -> None:
     argv = java_program("OldInstance", application.zookeeper, application.group, name, application.topic)
     _written(argv, {}, application, sink, writer, lifetime)
 
 
-def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, lifetime: Lifetime) -> None:
+def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, lifetime: ProcessLifetime) -> None:
     """With the one assignor that is asked of plain consumers."""
     found, client = runtime.find(), folder / "client.properties"
     client.write_text(f"client.id={writer}\n")
@@ -152,7 +152,7 @@ def _jvm(application: Application, folder: Path, sink: FileSink, writer: str, li
 
 
 def _written(  # noqa: PLR0917  # what one writer is made of
-    argv: Sequence[str], env: Mapping[str, str], application: Application, sink: FileSink, writer: str, lifetime: Lifetime
+    argv: Sequence[str], env: Mapping[str, str], application: Application, sink: FileSink, writer: str, lifetime: ProcessLifetime
 ) -> None:
     """The JVM is a child; what it says is written down line by line, until it has said all."""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, encoding="utf-8", env={**os.environ, **env}) as child:

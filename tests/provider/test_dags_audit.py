@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
 from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.core.ledger import Demand
+from airflow_provider_kmigrate.core.migration.beside import BESIDE
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
@@ -216,7 +217,6 @@ class TestShape:
         order = [task.task_id for task in dag.topological_sort()]
         tasks = [
             "controllers.ready",
-            "start_probe",
             "check_probe",
             "fingerprint_logs",
             "first_roll.broker_0",
@@ -228,18 +228,30 @@ class TestShape:
         (source,) = requests[0]["sources"]
         assert all(request["sources"] == [source] for request in requests)
         assert source["level"] == "L1"
-        start = dag.task_dict["start_probe"]
+        start = dag.task_dict["probe"]
+        assert start.upstream_task_ids == {"controllers.ready"} == dag.task_dict["check_probe"].upstream_task_ids
+        assert dag.task_dict["stop_probe"].get_flat_relative_ids(upstream=True) >= set(tasks[:4])
         assert source["lines"] == [f"{start.folder}/{start.run}/events"]
         assert source["store"].endswith(f"/sim/events/runs/probe-{start.run}"), "what was read stays read from gate to gate"
         assert {request["policy"]["max_lag_ms"] for request in requests} == {30_000}
         rollback_dag = rollback.build(load(str(sim.path)))
-        order = [task.task_id for task in rollback_dag.topological_sort()]
-        evidence = ["evidence.start_probe", "evidence.check_probe", "evidence.fingerprint_logs", "evidence.taken"]
-        assert sorted(order[2:6]) == sorted(evidence)
-        assert order[:2] + order[5:7] == ["plan", "approve", "evidence.taken", "controller_failover.restore_flag_3000"]
+        order = [task.task_id for task in rollback_dag.topological_sort() if task.task_id not in BESIDE]
+        evidence = ["evidence.check_probe", "evidence.fingerprint_logs"]
+        assert sorted(order[2:4]) == evidence
+        assert order[:2] + order[4:6] == ["plan", "approve", "evidence.taken", "controller_failover.restore_flag_3000"]
         assert order[-4:] == ["rolled_back", "stop_probe", "audit_after_rollback.audit", "audit_after_rollback.verdict"]
+        assert rollback_dag.task_dict["probe"].upstream_task_ids == {"approve"}
+        assert rollback_dag.task_dict["probe"].execution_timeout is None, (
+            "it is none of the evidence that is given up after minutes"
+        )
+        for made in (dag, rollback_dag):
+            assert [task.task_id for task in made.tasks if "probe" in task.upstream_task_ids] == ["probe_ended"], (
+                "no step waits for it"
+            )
+            ended = made.task_dict["probe_ended"]
+            assert (ended.trigger_rule, ended.downstream_task_ids) == ("all_done", set()), "a probe that fails fails no run"
         lines = rollback_dag.task_dict["audit_after_rollback.audit"].request["sources"][0]["lines"]
-        assert lines == [f"{rollback_dag.task_dict['evidence.start_probe'].folder}/{start.run}/events"]
+        assert lines == [f"{rollback_dag.task_dict['probe'].folder}/{start.run}/events"]
         assert {task.doc_md is None for task in (*dag.tasks, *rollback_dag.tasks)} == {False}
         assert "kmigrate_audit__sim" not in folder.dags_of(sim.path.parent), "the probe runs in migrations only"
 
@@ -248,7 +260,7 @@ class TestShape:
         with read_only_context(str(sim.path)) as context:
             assert context.probe() is None, "no section `audit`"
         audited(sim, events=[], probe=True, topics=["t"])
-        start = migration(sim).task_dict["start_probe"]
+        start = migration(sim).task_dict["probe"]
         with read_only_context(str(sim.path)) as context:
             assert context.probe() == ProbeFigures(math.inf)
             run = Path(start.folder) / "manual__1"

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
@@ -33,6 +32,7 @@ from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
+from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
 from tests.system.cell_table import table

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
@@ -18,6 +17,7 @@ from airflow_provider_kmigrate.spec import load
 from tests.kit.localcluster import members
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 
 _STOP_S = 40.0
 

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -15,6 +14,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 
 EVERYTHING = (
     Fields.PROCESSES | Fields.FILES | Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.PARTITIONS

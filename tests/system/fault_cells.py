@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step
 from tests.kit.localcluster import clocks
+from tests.kit.processes import NodeProcess
 from tests.system import linked, proxy
 from tests.system.journey import Journey
 from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to, with_own_links

@@ -19,7 +19,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration.plan import ROLLBACK, split_into_stages
@@ -31,6 +30,7 @@ from tests.kit.account import NOTHING_OF, judge_equal
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import Shape
+from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan
 from tests.system import disks, fault_cells, linked, proxy, troubles
 from tests.system.cells import ended, save

@@ -15,11 +15,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields, ProcessState
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 from tests.system import evidence, linked
 from tests.system.cells import Cell, Diary, wall
 from tests.system.oracle import Oracle

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from tests.kit.localcluster import ready
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Plan, folder_of
+from tests.kit.processes import NodeProcess
 from tests.waiting import beside
 
 _EXPIRES_S = 60.0

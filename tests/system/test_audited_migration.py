@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
-from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
-from airflow_provider_kmigrate.probe.probe import Probe, ProbeRuns
+from airflow_provider_kmigrate.probe.probe import Probe, has_ended, list_runs, stop_runs
 from benchmarks.rehearsal import Rehearsal
 from benchmarks.spark_side import SparkSide
 from tests.kit.account import Account
@@ -62,7 +61,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         try:
             dag = rehearsal.migrate()
         finally:  # of a run that broke off
-            ProbeRuns(probes_of(rehearsal), {"bootstrap.servers": spark.bootstrap}).end()
+            stop_runs(list_runs(probes_of(rehearsal)))
         yield Outcome(rehearsal, dag, rehearsal.account(), spark.end_stream())
 
 
@@ -109,7 +108,7 @@ def test_the_probe_has_ended_whole(audited: Outcome) -> None:
     rehearsal = audited.rehearsal
     (folder,) = probes_of(rehearsal).iterdir()
     probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
-    assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
+    assert has_ended(folder)
     facts = probe.facts()
     assert (facts.complete, verdict_of(facts), facts.violations) == (True, AuditOutcome.PASS, {}), facts.reasons
     assert facts.delivered == {"kmigrate-probe": facts.acked}
@@ -119,5 +118,5 @@ def test_the_probe_has_ended_whole(audited: Outcome) -> None:
 def test_no_secret_lies_with_the_results(audited: Outcome) -> None:
     rehearsal = audited.rehearsal
     written = [path for folder in (result_of(rehearsal), rehearsal.home) for path in folder.rglob("*") if path.is_file()]
-    assert {path.name for path in written} >= {"verdict.json", "plan.json", "session.json", "airflow.db"}
+    assert {path.name for path in written} >= {"verdict.json", "owner.json", "session.json", "airflow.db"}
     assert [str(path) for path in (*written, rehearsal.dag_log) if SECRET.encode() in path.read_bytes()] == []

@@ -19,7 +19,6 @@ import yaml
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.connections import read_connections
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.roll import without_preferred_leader
@@ -35,6 +34,7 @@ from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.kit.processes import NodeProcess
 from tests.system import evidence
 from tests.system.edited_file import file_of
 from tests.waiting import wait_for

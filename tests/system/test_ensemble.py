@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import HOST, Shape
+from tests.kit.processes import NodeProcess
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import links_of
 from tests.system.troubles import NO_ZOOKEEPER, stopped

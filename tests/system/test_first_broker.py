@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.decision import Verb
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
@@ -25,6 +24,7 @@ from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.kit.processes import NodeProcess
 from tests.system import evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45), pytest.mark.timeout(240)]

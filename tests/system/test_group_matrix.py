@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.applications.event_log import read_events
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, Remark, TopicPartition
 from airflow_provider_kmigrate.core.groups.members import instability_reasons
 from airflow_provider_kmigrate.core.groups.move import Goal
@@ -25,6 +24,7 @@ from airflow_provider_kmigrate.spec import load
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.consumer.migrating_group import places
+from tests.kit.processes import NodeProcess
 from tests.old_consumer.instance import restart
 from tests.system.group_under_load import (
     APPLICATION,

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole
@@ -27,6 +26,7 @@ from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
+from tests.kit.processes import NodeProcess
 from tests.system.edited_file import file_of
 from tests.system.metrics_subscription import subscribe
 from tests.system.nodes import down, of, paused

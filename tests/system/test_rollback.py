@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
@@ -29,6 +28,7 @@ from benchmarks.rehearsal import Rehearsal
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import SHORT_SESSION, LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
+from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan
 from tests.system import evidence
 from tests.waiting import wait_for

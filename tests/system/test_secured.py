@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.steps.catalog import run_rollback
@@ -18,6 +17,7 @@ from benchmarks import direct
 from tests.kit.account import Account, judge_acknowledged, judge_equal, kafka_of, log_dirs
 from tests.kit.judge import Foreign, read_zookeeper
 from tests.kit.load import TopicPlan, create_topics, summary_of
+from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured

@@ -23,7 +23,6 @@ from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.hosts.agent import Restart
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -35,6 +34,7 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 from tests.system import linked
 from tests.waiting import wait_until
 

@@ -16,11 +16,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration import roll
 from tests.kit.localcluster.plan import folder_of
+from tests.kit.processes import NodeProcess
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to

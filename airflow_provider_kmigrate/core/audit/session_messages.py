@@ -1,4 +1,4 @@
-"""What a run's audit session and its gates tell each other, as documents in files, and when the session's task ends.
+"""What a run's audit session and its gates tell each other, as documents in files.
 
 ::
 
@@ -142,17 +142,3 @@ def find_answer_fault(request: SessionRequest, answer: SessionAnswer) -> str:
         SessionProgram(request.program)
     ]
     return f"it has no {required}" if answer.code == ANSWERED and required not in answer.files else ""
-
-
-_OVER: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-_WAITING: Final = frozenset({"scheduled", "queued"})
-
-
-def is_run_over(states: Mapping[str, str | None]) -> bool:
-    """Whether no other task of the run is left to do. `states`: of all but the session's own tasks; a task without a state is to come."""
-    return all(state in _OVER for state in states.values())
-
-
-def lacks_worker(states: Mapping[str, str | None]) -> bool:
-    """Whether tasks of the run wait for a slot and none runs: the session's own may be the only one that there is."""
-    return bool(_WAITING.intersection(states.values())) and "running" not in states.values()

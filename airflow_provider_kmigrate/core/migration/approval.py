@@ -18,6 +18,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, StopPoint
+from airflow_provider_kmigrate.core.migration.beside import BESIDE, OVER
 from airflow_provider_kmigrate.core.migration.gates import MET, Gate, never
 from airflow_provider_kmigrate.core.shared.text import summarize
 
@@ -32,10 +33,6 @@ _WAITING = {
     "soak": frozenset({"deferred"}),
     **dict.fromkeys(("approve", *_STOP_TASKS), frozenset({"awaiting_input", "deferred"})),
 }
-_OVER = {"success", "failed", "skipped", "upstream_failed", "removed"}
-AUDIT_SESSION, AUDIT_SESSION_ENDED = "audit_session", "audit_session_ended"
-"""Tasks beside the steps, as long as the run has any to do: they read events and answer gates, and never act on the cluster."""
-_BESIDE = {AUDIT_SESSION, AUDIT_SESSION_ENDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +265,8 @@ def run_only_waits(states: Mapping[str, str | None]) -> bool:
     A task that has begun and is not over must be one that only waits, and there must be one. Tasks beside the steps do not count: where
     they alone are left, a failed run is over but for them.
     """
-    steps = {task: state for task, state in states.items() if task not in _BESIDE}
-    begun = {task: state for task, state in steps.items() if state and state not in _OVER}
+    steps = {task: state for task, state in states.items() if task not in BESIDE}
+    begun = {task: state for task, state in steps.items() if state and state not in OVER}
     if not begun:
-        return len(steps) < len(states) and bool(steps) and all(state in _OVER for state in steps.values())
+        return len(steps) < len(states) and bool(steps) and all(state in OVER for state in steps.values())
     return all(state in _WAITING.get(task.rpartition(".")[2], ()) for task, state in begun.items())

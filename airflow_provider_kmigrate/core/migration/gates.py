@@ -696,7 +696,8 @@ def _probe_gone_reason(age: float) -> Reason:
     why_absent = "never began, or this worker does not see its folder"
     return Reason(
         "Y05",
-        f"The probe {why_stopped if isfinite(age) else why_absent}. No broker restarts: nothing shows whether records wait.",
+        f"The probe {why_stopped if isfinite(age) else why_absent}. No broker restarts: nothing shows whether records wait. "
+        "If the task `probe` does not run, clear it alone.",
     )
 
 

@@ -514,22 +514,19 @@ when: during a migration
 intro: Records that kmigrate itself sends and receives to check whether anything is lost. None of these codes concerns the cluster.
 
 Y01 The probe cannot be used like this
-means: The folder has none, has one already, or a plan of another release; or the brokers are not known.
+means: The folder has no events of one.
 meanwhile: Yes.
-do: None there: name the folder of the one that runs, or start one.
-do: One is there: give each its own folder.
-do: Its plan cannot be read: stop its processes with the release that started them, start a new one in another folder.
-do: No brokers: give `--bootstrap`, or `--properties` with a JSON file.
-never: Delete the folder of one whose verdict is still needed, or edit its plan.
+do: Name the folder of one run: the one that has `events` in it.
+never: Delete the folder of one whose verdict is still needed.
 
 Y05 The probe has ended
 means: What it did not observe since then is missing: no broker restarts, because nothing shows whether records wait, and the gates of this run stay INCONCLUSIVE (L05, L14).
 meanwhile: Yes; only the evidence is thinner. A rollback does not wait for it.
-do: Mark this run as failed and start a new one, which finds what is done, soaks again, and has its own probe; or continue without one: `probe: false` under `audit`.
-do: Without one, a roll continues within minutes; a task that has failed must be cleared. At a gate, if clients or logs are audited too (`events`, `topics`), clear its `audit` with *Downstream*.
-do: It never began: clear `start_probe` instead. All workers must have the folder `audit.result`.
-do: Without Airflow: start the next one in another folder.
-never: Start it again in the same folder.
+do: Airflow tries `probe` again by itself. It has ended (after a run that failed, too): clear the task `probe` alone. It goes on with the same run, and the roll continues within a minute.
+do: Its log says why it ended. It was killed: the gate of the step in which it died may stay INCONCLUSIVE (its writers have no stop); later steps' gates are not affected.
+do: It runs, and this worker does not see its files: all workers must have the folder `audit.result`.
+do: Or continue without one: `probe: false` under `audit`. A roll continues within minutes; a task that has failed must be cleared. At a gate, if clients or logs are audited too (`events`, `topics`), clear its `audit` with *Downstream*.
+never: Delete its folder before the last audit.
 
 Y06 A setting that a migrating consumer cannot have
 means: An application configured or subscribed its `MigratingConsumer` in a way in which no member of such a group can work.
@@ -539,11 +536,13 @@ do: A wildcard: one expression of plain letters, dots, bars, brackets and stars,
 do: A second `subscribe`: close the consumer and create another one with all topics.
 never: Try another strategy: the members would wait for each other.
 
-Y09 The probe is not usable from here
-means: It runs on another worker, or its files show nothing new: the audits would have no evidence.
-meanwhile: Yes; the probe continues, and no broker was restarted because of it.
-do: Give `start_probe` and `stop_probe` one worker (an Airflow queue). It ends by itself after two weeks.
-do: Every worker and Spark's driver must see the same folder `audit.result`.
-do: A pod of its own for each task ends the probe: run it elsewhere, name its events in `events` with `level: probe`, and write `probe: false`.
+Y09 No record of the probe arrives
+means: Its task `probe` has no slot of a worker, or has failed; or it runs, and its files show nothing new here: the audits would have no evidence. Or an earlier release's probe still runs.
+meanwhile: Yes; no broker was restarted because of it.
+do: `probe` is queued, or held the only slot: the run needs a slot for it beside one for its steps, all the time. Raise the workers, or the limits that hold it (pool, `max_active_tasks`), then clear `probe` and `check_probe`.
+do: `probe` has failed: its log says why. Clear it and `check_probe`.
+do: It runs: every worker and Spark's driver must see the same folder `audit.result`.
+do: A migration begun with an earlier release goes on with that release's probe. The text names its machine and its processes: end them there once the run is over, or before, and clear `probe`.
+do: No slot to spare: `probe: false` under `audit`.
 never: Skip the task, or delete its folder before the last audit.
 """)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster import config, export, members, plan, ready, reaper, runtime, snapshots
 from tests.kit.localcluster.plan import Plan, Shape, folder_of
+from tests.kit.processes import NodeProcess
 
 DEFAULT_FOLDER = Path("build/localcluster")
 _PORT_TRIES = 3

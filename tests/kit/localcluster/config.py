@@ -12,12 +12,12 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.commands import program_environment
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
 from tests.kit.localcluster import clocks, jars
 from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of
 from tests.kit.localcluster.runtime import Runtime
+from tests.kit.processes import Launch, NodeProcess
 
 ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOGGING = """\

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.exceptions import Failed
 from tests.kit.localcluster.plan import agents_of
+from tests.kit.processes import NodeProcess
 
 _KILL_TIMEOUT = 10.0
 _CLIENT = "client"

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.processes import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -19,6 +18,7 @@ from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from tests.kit.localcluster import members
 from tests.kit.localcluster.plan import HOST, Plan, folder_of
+from tests.kit.processes import NodeProcess
 
 _CALL_TIMEOUT = 3.0
 _POLL = 0.05

@@ -68,7 +68,7 @@ def _agents(folders: set[Path]) -> Iterator[int]:
 
 
 def _nodes(folder: Path) -> Iterator[int]:
-    """By pid and birth, as `clients.processes` records them: the pid may be another's by now."""
+    """By pid and birth, as `kit.processes` records them: the pid may be another's by now."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     for path in folder.glob("*/process.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, IndexError):

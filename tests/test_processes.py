@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_kmigrate.clients import processes as module
 from airflow_provider_kmigrate.clients.atomic import locked
-from airflow_provider_kmigrate.clients.processes import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster_state.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed
+from tests.kit import processes as module
+from tests.kit.processes import Launch, NodeProcess
 from tests.waiting import wait_until
 
 _OBEDIENT = "import signal; print('up', flush=True); signal.pause()"
@@ -82,7 +82,7 @@ def test_a_node_process_has_its_own_session_so_that_its_starter_cannot_take_it_a
 
 def test_a_node_process_outlives_its_starter(node: NodeProcess) -> None:
     python(node, _OBEDIENT)
-    code = "import sys, pathlib; from airflow_provider_kmigrate.clients.processes import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
+    code = "import sys, pathlib; from tests.kit.processes import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
     subprocess.run([sys.executable, "-c", code, str(node.folder)], check=True, timeout=30)
     wait_until(lambda: "up" in node.log.read_text(), "the node came up")
     assert node.find().state is ProcessState.RUNNING
@@ -118,7 +118,7 @@ def test_a_starter_that_ignores_sigterm_does_not_hand_that_down(node: NodeProces
     python(node, _OBEDIENT)
     code = (
         "import signal, sys, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(0, {signal.SIGTERM});"
-        "from airflow_provider_kmigrate.clients.processes import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
+        "from tests.kit.processes import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
     )
     subprocess.run([sys.executable, "-c", code, str(node.folder)], check=True, timeout=30)
     wait_until(lambda: "up" in node.log.read_text(), "the node came up")

@@ -1,4 +1,4 @@
-"""One process of the probe: it sends numbered records, or receives them as a member of a group; each writes its events.
+"""The clients of the probe: one sends numbered records, one receives them as a member of a group; each writes its events.
 
 The sender: every partition of some topics, at an exact rate; librdkafka, idempotent, acks=all. The rate is open-loop: a stalled
 cluster delays acknowledgements, never the sending, so latencies are not flattered by a producer that waits. Latencies are
@@ -6,17 +6,13 @@ librdkafka's own, from `produce()` to the acknowledgement.
 
 The receiver commits its deliveries once a second. `applications.audited` has the order of its writes, and its workaround for
 librdkafka's stall.
-
-`python -m airflow_provider_kmigrate.probe.process FOLDER WRITER`
 """
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,15 +24,11 @@ from airflow_provider_kmigrate.applications.assignment import topic_partition_of
 from airflow_provider_kmigrate.applications.audited import AuditedConsumer
 from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
-from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.identity import librdkafka_properties
-from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import TopicPartition
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
 from airflow_provider_kmigrate.probe.latency import LatencyRecorder
-from airflow_provider_kmigrate.probe.probe import GROUP, ProbePlan
-from airflow_provider_kmigrate.probe.stream import PROPERTIES, read_plan
 
 #: With more than one request in flight a leader change makes librdkafka 2.16 store records twice in spite of idempotence: of two
 #: requests under way the first is refused (NOT_LEADER), the second arrives out of sequence, librdkafka takes a new producer epoch
@@ -275,68 +267,30 @@ class Receiver:
 
 
 _CHECK_S = 1.0
-_MAX_S: Final = 6 * 3600.0
 
 
 class Lifetime:
-    """Ends at SIGTERM or SIGINT, when the folder of the events is gone, or after `max_seconds`."""
+    """Ends when it is told to, or when the folder of the events is gone."""
 
-    def __init__(self, folder: Path, max_seconds: float = _MAX_S) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._deadline = time.monotonic() + max_seconds
         self._next_check = 0.0
         self._ended = False
 
-    def listen_for_signals(self) -> Lifetime:
-        """Take the signals; only a process's main thread may."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: self.end())
-        return self
-
     def end(self) -> None:
-        """End the process when it next reads `over`."""
+        """End the client when it next reads `over`."""
         self._ended = True
 
     @property
     def over(self) -> bool:
-        """True if the process must end. The folder is checked once a second."""
+        """True if the client must end. The folder is checked once a second."""
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_S
-            self._ended |= now > self._deadline or self.abandoned
+            self._ended |= self.abandoned
         return self._ended
 
     @property
     def abandoned(self) -> bool:
         """True if the folder is gone: no audit will read what is written now."""
         return not self._folder.is_dir()
-
-
-def run_client(argv: Sequence[str], make_client: Callable[[Path, str], Sender | Receiver]) -> int:
-    """Run the client of a folder and a writer. Exit code 0: done; 1: it failed and says why."""
-    folder, writer = argv
-    try:
-        make_client(Path(folder), writer).run()
-    except KMigrateError as error:
-        print(f"{writer} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
-        return 1
-    return 0
-
-
-def setup_of(folder: Path, writer: str, topics: tuple[str, ...], max_seconds: float) -> Setup:
-    """The setup of a process that the stream in this folder has started; takes its signals."""
-    properties = files.read_object(folder / PROPERTIES) or {}
-    if not properties.get("bootstrap.servers"):
-        raise Refused.because(Reason("Y01", f"There is no bootstrap.servers in {folder / PROPERTIES}."))
-    events = folder / "events"
-    return Setup(events, writer, properties, topics, Lifetime(events, max_seconds).listen_for_signals())
-
-
-def _make_client(folder: Path, writer: str) -> Sender | Receiver:
-    plan = read_plan(folder, ProbePlan)
-    setup = setup_of(folder, writer, plan.topics, plan.max_seconds)
-    return Sender(setup, rate=plan.rate) if writer in plan.senders() else Receiver(setup, group=GROUP)
-
-
-if __name__ == "__main__":
-    sys.exit(run_client(sys.argv[1:], _make_client))

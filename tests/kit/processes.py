@@ -1,4 +1,4 @@
-"""Plain processes of this machine that outlive their starter: the probe's producers and consumers. Each is described by a folder.
+"""Plain processes of this machine that outlive their starter: brokers of local clusters, the load, old consumers. Each is described by a folder.
 
 The folder, drawn by `NodeProcess`, has all that is known of a process: `launch.json` (what to run), `process.json` (what was
 started) and `node.log` (its output). It is found again by pid and birth, never by name. The backend `process` of kmigrate-node
