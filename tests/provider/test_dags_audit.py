@@ -21,7 +21,7 @@ from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, AuditVerdict, Level, as_dict
-from airflow_provider_kmigrate.core.cluster_state.model import ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.core.cluster_state.model import NoProbe, ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.migration.beside import BESIDE
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
@@ -258,7 +258,7 @@ class TestShape:
     def test_a_roll_reads_what_the_probe_of_the_run_measures(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         with read_only_context(str(sim.path)) as context:
-            assert context.probe() is None, "no section `audit`"
+            assert context.probe() == NoProbe(), "no section `audit`"
         audited(sim, events=[], probe=True, topics=["t"])
         start = migration(sim).task_dict["probe"]
         with read_only_context(str(sim.path)) as context:
