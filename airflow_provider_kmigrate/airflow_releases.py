@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from airflow.sdk import Variable
 
+from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.exceptions import Refused
 
 try:
@@ -68,9 +69,9 @@ class TaskState(Protocol):
         """Store a value; on return, the next process of the task reads it."""
 
 
-def open_task_state(context: Any, folder: Path, *, resumed: bool = False) -> TaskState:
-    """The store that this Airflow has, or files below `folder`. `resumed`: after a deferral, so an earlier process certainly stored something."""
-    return _AirflowState(context[_STATE]) if _STATE in context else _FileState(context, folder, resumed=resumed)
+def open_task_state(context: Any, folder: Path, state: StateFolder, *, resumed: bool = False) -> TaskState:
+    """The store that this Airflow has, or files below `folder` of `state`. `resumed`: after a deferral, so an earlier process stored something."""
+    return _AirflowState(context[_STATE]) if _STATE in context else _FileState(context, folder, state, resumed=resumed)
 
 
 class _AirflowState:
@@ -91,14 +92,14 @@ class _AirflowState:
 class _FileState:
     """Files of `[kmigrate] folder`. A refusal fails the task without retries: each would see the same. Else raises as `ProgressFiles`."""
 
-    def __init__(self, context: Any, folder: Path, *, resumed: bool) -> None:
+    def __init__(self, context: Any, folder: Path, state: StateFolder, *, resumed: bool) -> None:
         from airflow_provider_kmigrate.clients.progress_files import ProgressFiles, TaskOfRun  # noqa: PLC0415  # not needed since 3.3
 
         ti, run = context["ti"], context["dag_run"]
         task = TaskOfRun(
             ti.dag_id, ti.run_id, run.run_after.isoformat(), ti.task_id, -1 if ti.map_index is None else ti.map_index
         )
-        self._files, self._resumed = ProgressFiles(folder, task, ti.try_number), resumed
+        self._files, self._resumed = ProgressFiles(folder, task, ti.try_number, state), resumed
 
     def read(self) -> object:
         _log.info("This Airflow has no store of a task's state: the progress of this task is in %s.", self._files.folder)

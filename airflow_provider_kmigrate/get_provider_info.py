@@ -59,6 +59,11 @@ def _list_options() -> dict[str, Any]:
             "Empty: the folder `kmigrate` beside the DAGs folder.",
             "/var/lib/kmigrate",
         ),
+        "store": _describe_option(
+            "Object store behind `folder`, if workers share no file system: s3://CONNECTION@BUCKET/FOLDER, also gs and abfs.\n"
+            "Then `folder` is each machine's copy. Empty: all workers share `folder`.",
+            "s3://aws_default@bucket/kmigrate",
+        ),
     }
 
 

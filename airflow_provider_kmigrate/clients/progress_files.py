@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
@@ -88,9 +89,9 @@ class ProgressFiles:
     task, and `Unavailable` (O05) if the folder cannot be read or written: then nothing may be done that relies on the value.
     """
 
-    def __init__(self, folder: Path, task: TaskOfRun, try_number: int) -> None:
+    def __init__(self, folder: Path, task: TaskOfRun, try_number: int, state: StateFolder | None = None) -> None:
         self.folder = folder / task.folder
-        self._task, self._try = task, try_number
+        self._task, self._try, self._state = task, try_number, state or SharedFolder()
         self._me = _Writer(try_number, 0, os.urandom(8).hex())
 
     def take(self, *, resumed: bool) -> Any:
@@ -100,6 +101,7 @@ class ProgressFiles:
         run, another folder is mounted here.
         """
         with self._naming_folder():
+            self._state.refresh()
             if (resumed and not self.folder.is_dir()) or (self._try > 1 and not self.folder.parent.is_dir()):
                 raise self._unusable("an earlier process stored it there, but this machine does not have it")
             atomic.make_folder(self.folder)
@@ -119,8 +121,7 @@ class ProgressFiles:
         self._require_newest(writers)
         for writer in writers:
             if writer < self._me:
-                with contextlib.suppress(OSError):  # the next process deletes it
-                    (self.folder / writer.file_name).unlink()
+                self._state.remove(self.folder / writer.file_name)
 
     def _require_newest(self, writers: list[_Writer]) -> None:
         newest = max(writers, default=self._me)
@@ -145,6 +146,7 @@ class ProgressFiles:
     def _list_writers(self) -> list[_Writer]:
         """The processes that have taken the task. A hidden name is a write that was cut off, or the file system's own."""
         with self._naming_folder():
+            self._state.refresh()
             names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
         writers = {name: _Writer.parse(name) for name in names}
         foreign = sorted(name for name, writer in writers.items() if writer is None)
@@ -182,7 +184,7 @@ class ProgressFiles:
     def _write_file(self, value: dict[str, object]) -> None:
         data = json.dumps(self._describe(self._me) | value).encode()
         with self._naming_folder():
-            atomic.replace(self.folder / self._me.file_name, data)
+            self._state.replace(self.folder / self._me.file_name, lambda _: data)
 
     @contextlib.contextmanager
     def _naming_folder(self, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:

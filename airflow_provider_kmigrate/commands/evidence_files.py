@@ -100,9 +100,9 @@ def write_evidence(options: argparse.Namespace) -> Iterator[str]:
 
 def find_airflow_folder() -> Path:
     """Kmigrate's folder, as Airflow's configuration names it."""
-    from airflow_provider_kmigrate.utils.step_context import state_folder  # noqa: PLC0415  # Airflow takes seconds to import
+    from airflow_provider_kmigrate.utils.step_context import refresh_state  # noqa: PLC0415  # Airflow takes seconds to import
 
-    return state_folder()
+    return refresh_state()
 
 
 def collect_files(spec: ClusterSpec, folder: Path, run: str) -> Collection:

@@ -47,6 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _find_airflow_folder() -> Path:
-    from airflow_provider_kmigrate.utils.step_context import state_folder  # noqa: PLC0415  # Airflow takes seconds to import
+    from airflow_provider_kmigrate.utils.step_context import refresh_state  # noqa: PLC0415  # Airflow takes seconds to import
 
-    return state_folder()
+    return refresh_state()

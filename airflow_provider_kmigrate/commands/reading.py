@@ -53,9 +53,9 @@ def open_context(cluster: Path, connections: Path | None, folder: Path | None) -
             )
         return
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow connections get`: else it reads no database
-    from airflow_provider_kmigrate.utils.step_context import opener, state_folder  # noqa: PLC0415  # Airflow takes seconds to import
+    from airflow_provider_kmigrate.utils.step_context import opener, refresh_state  # noqa: PLC0415  # Airflow takes seconds to import
 
-    folder = folder or state_folder()
+    folder = folder or refresh_state()
     with opener.get()(spec) as access:
         parts = (
             spec,

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts.files import sha256
+from airflow_provider_kmigrate.clients.object_log import refuse_copy
+from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.node_files.properties import diff_properties
@@ -49,12 +51,14 @@ def accept(
     say: Callable[[str], object],
     confirm: Callable[[], bool],
     now: Callable[[], float] = time.time,
+    state: StateFolder | None = None,
 ) -> int:
     """Show what the present file of a broker would change in its original, and store that if it is confirmed. The exit code.
 
-    `folder`: Airflow's `[kmigrate] folder`. Raises `Refused`.
+    `folder`: Airflow's `[kmigrate] folder`, changed by `state`. Raises `Refused`, and `Unavailable` if it cannot be used.
     """
-    store = BackupStore(folder / "backup", spec.name, spec.cluster_id)
+    refuse_copy(folder, state)
+    store = BackupStore(folder / "backup", spec.name, spec.cluster_id, state)
     refuse_other_user(store.folder)
     original, accepted = find_accepted_original(spec, store, node, present)
     changes = diff_properties(original, accepted)
@@ -66,7 +70,7 @@ def accept(
     if not confirm():
         return 1
     run = f"accepted__{datetime.fromtimestamp(now(), UTC).isoformat(timespec='seconds')}"
-    journal = FileJournal(folder / "journal" / spec.name / journal_file_name(run), run, now)
+    journal = FileJournal(folder / "journal" / spec.name / journal_file_name(run), run, now, state)
     keys, by = ", ".join(change.key for change in changes), pwd.getpwuid(os.getuid()).pw_name
     journal.write("accept", node.name, f"{by} accepts the present file as the original: {keys}", sha256=sha256(accepted))
     say(replace_original(store, node, original, accepted).rstrip())

@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, AgentHost, Agents, Pipe, Program
 from airflow_provider_kmigrate.clients.settings import SshSettings
+from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, normalize_host
 from airflow_provider_kmigrate.core.shared.text import printable
@@ -377,13 +378,13 @@ def _add_machine_options(command: argparse.ArgumentParser) -> None:
 def _accept(spec: ClusterSpec, options: argparse.Namespace) -> int:
     """The exit code. Raises `Refused` for a node that the cluster file does not have, or a connection that is wrong."""
     node = select_node(spec, options.node)
-    folder = options.folder or _read_state_folder()
+    folder, state = (options.folder, None) if options.folder else _open_state_folder()
     reach = build_reach(spec, make_lookup(spec, options.connections))
     agents = reach.agents()
     try:
         host = AgentHost(agents(node, reach.environment(node)), spec.cluster_id, time.time)
         require_cluster(spec, node, host.files(node))
-        return accept(spec, node, host.read_properties(node), folder, say=print, confirm=_make_confirmation(options))
+        return accept(spec, node, host.read_properties(node), folder, say=print, confirm=_make_confirmation(options), state=state)
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -391,10 +392,10 @@ def _accept(spec: ClusterSpec, options: argparse.Namespace) -> int:
         agents.close()
 
 
-def _read_state_folder() -> Path:
-    from airflow_provider_kmigrate.utils.step_context import state_folder  # noqa: PLC0415  # Airflow takes a second to import
+def _open_state_folder() -> tuple[Path, StateFolder]:
+    from airflow_provider_kmigrate.utils.step_context import open_state, refresh_state  # noqa: PLC0415  # Airflow takes a second to import
 
-    return state_folder()
+    return refresh_state(), open_state()
 
 
 def _select_machines(all_machines: Machines, hosts: Sequence[str]) -> Machines:

@@ -23,15 +23,14 @@ from typing import Any, NamedTuple
 from airflow.sdk import BaseNotifier, Context
 from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
 
-from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.monitoring.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.core.reasons import links
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import defuse_markup, escape_html, indent_further_lines, printable
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.reads import THREADS
-from airflow_provider_kmigrate.utils.step_context import state_folder
+from airflow_provider_kmigrate.utils.step_context import open_state, state_folder
 
 _log = logging.getLogger(__name__)
 
@@ -178,9 +177,8 @@ def save_alarms(cluster: str, alarms: Alarms) -> None:
     """Keep alarms for the next watch of a cluster, or the next try of this one."""
     path = _alarms_path(cluster)
     try:
-        atomic.make_folder(path.parent)
-        atomic.replace(path, json.dumps(alarms.to_json()).encode())
-    except Failed as error:
+        open_state().replace(path, lambda _: json.dumps(alarms.to_json()).encode())
+    except (Failed, Unavailable) as error:
         _log.warning("Which alarms were reported could not be kept; the next watch reports them again: %s", error)
 
 

@@ -51,7 +51,14 @@ from airflow_provider_kmigrate.steps.catalog import (
     run_rollback,
 )
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
-from airflow_provider_kmigrate.utils.step_context import JUDGED_AT, PLAN, RESTS_ON, require_rollback_possible, state_folder
+from airflow_provider_kmigrate.utils.step_context import (
+    JUDGED_AT,
+    PLAN,
+    RESTS_ON,
+    open_state,
+    require_rollback_possible,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.monitoring.watch import Alarms
@@ -197,11 +204,11 @@ class PreflightOperator(ClusterOperator):
         plan_pages: list[Path] = []
 
         def write_pages(result: Preflight) -> None:
-            self.page = str(write_report(result, page_folder))
+            self.page = str(write_report(result, page_folder, open_state()))
             self.log.info("The page with all findings: %s", self.page)
             plan.update(plan_from_here(step_context, result))
             self.status.store_plan(plan)
-            plan_pages.append(write_plan(plan, page_folder))
+            plan_pages.append(write_plan(plan, page_folder, open_state()))
             self.log.info("The plan, fingerprint %s: %s", plan["fingerprint"], plan_pages[-1])
 
         findings = run_preflight(step_context, write_pages)

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.airflow_releases import AirflowFailException, ope
 from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.migration.plan import Access, rows_by_kind
 from airflow_provider_kmigrate.core.migration.progress import FRESH, StepProgress
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.links.pages import PlanPageLink, RunbookLink, first_reason_code
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.utils.step_context import (
     acting_context,
     asking_context,
     dag_run_name,
+    open_state,
     read_only_context,
     state_folder,
 )
@@ -180,8 +181,8 @@ class PlanOperator(ClusterOperator):
         folder = state_folder() / "plan" / step_context.spec.name / str(plan["of"])
         reviewed = read_plan(folder, self.plan)
         try:
-            self.page = str(write_plan(plan, folder))
-        except Failed as error:  # a full disk of a worker holds no rollback: the request shows the plan as well
+            self.page = str(write_plan(plan, folder, open_state()))
+        except (Failed, Unavailable) as error:  # a full disk of a worker holds no rollback: the request shows the plan as well
             step_context.say(f"The page of the plan was not written: {error}. The plan is what this task returns.")
         self.status.store_plan(plan)
         step_context.say(f"The plan has the fingerprint {plan['fingerprint']}. Its page: {self.page or 'none'}")
@@ -273,7 +274,7 @@ class _Stored:
     """A task's `StepProgress` in its store, written only if it changed. Raises as `parse_progress`, and as the store."""
 
     def __init__(self, context: Context, *, resumed: bool = False) -> None:
-        self._state = open_task_state(context, state_folder() / "progress", resumed=resumed)
+        self._state = open_task_state(context, state_folder() / "progress", open_state(), resumed=resumed)
         self.progress = parse_progress(self._state.read())
 
     def save(self, progress: StepProgress) -> None:

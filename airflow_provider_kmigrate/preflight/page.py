@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.audit.report.labels import render_table
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.preflight.checks import list_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.preflight.made import Owner
@@ -97,12 +98,12 @@ _ABOUT = (
 )
 
 
-def write_report(result: Preflight, folder: Path) -> Path:
+def write_report(result: Preflight, folder: Path, state: StateFolder | None = None) -> Path:
     """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page."""
     atomic.make_folder(folder)
-    facts, page = as_document(result), folder / _HTML
-    atomic.replace(page, render_page(facts).encode())
-    atomic.replace(folder / _JSON, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
+    facts, page, state = as_document(result), folder / _HTML, state or SharedFolder()
+    state.replace(page, lambda _: render_page(facts).encode())
+    state.replace(folder / _JSON, lambda _: (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return page
 
 

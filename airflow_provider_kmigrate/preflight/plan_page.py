@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.files import read_object
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.migration.plan_document import (
     LISTS,
     TITLES,
@@ -34,16 +35,17 @@ _FINGERPRINT = re.compile("[0-9a-f]{16}")
 _BAR: Final = 1000  # units of a bar's width
 
 
-def write_plan(document: Mapping[str, Any], folder: Path) -> Path:
+def write_plan(document: Mapping[str, Any], folder: Path, state: StateFolder | None = None) -> Path:
     """Write both files into `folder`, made if missing; each is whole or as before. Readable by their owner only. Returns the page.
 
     The JSON is kept under its fingerprint as well: a later preflight compares with the plan that was reviewed (`read_plan`).
     """
     atomic.make_folder(folder)
+    state = state or SharedFolder()
     text = (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
-    atomic.replace(folder / _HTML, render_plan_page(document).encode())
-    atomic.replace(folder / _JSON, text)
-    atomic.replace(folder / _OF_FINGERPRINT.format(document["fingerprint"]), text)
+    state.replace(folder / _HTML, lambda _: render_plan_page(document).encode())
+    state.replace(folder / _JSON, lambda _: text)
+    state.replace(folder / _OF_FINGERPRINT.format(document["fingerprint"]), lambda _: text)
     return folder / _HTML
 
 

@@ -21,15 +21,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients import atomic, znodes
+from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.clients.zookeeper import read_topics
 from airflow_provider_kmigrate.core.cluster_state.model import (
     BackupFacts,
@@ -53,11 +53,9 @@ from airflow_provider_kmigrate.core.node_files.properties import (
 )
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import summarize
-from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 from airflow_provider_kmigrate.observe import stored
 
-_PROBED = 65_536  # bytes: more than the handover saves
-_PRIVATE = 0o700
 _VERSION = "metadata.version"
 _TREE = "zookeeper.jsonl"
 _INSTALLED = "installed"
@@ -94,10 +92,10 @@ class KeptTree:
 class BackupStore:
     """The backup of one cluster. Raises `Refused` if a file is missing, altered or unreadable, `Failed` if it cannot be written."""
 
-    def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
+    def __init__(self, folder: Path, cluster: str, cluster_id: str, state: StateFolder | None = None) -> None:
         # A cluster id may begin with a dash, which commands would take for an option; hence the name in front.
         self.folder = folder / f"{cluster}_{cluster_id}"
-        self._cluster = cluster
+        self._cluster, self.state = cluster, state or SharedFolder()
         self.compared: dict[
             tuple[NodeSpec, str | None], tuple[object, tuple[PropertyChange, ...]]
         ] = {}  # by `compare_files`, while `stamp` is the same
@@ -130,11 +128,11 @@ class BackupStore:
 
     def keep_written(self, node: NodeSpec, text: str) -> None:
         """Record the hash of a file before it replaces a node's: that of a killed run may be on either side of its write."""
-        self._write_list(node, [*self._read_list(node), files.sha256(text)])
+        self._change_list(node, lambda lines: [*lines, files.sha256(text)])
 
     def confirm_written(self, node: NodeSpec, text: str) -> None:
         """Record that this file is the node's: from now on no other one is."""
-        self._write_list(node, [f"{files.sha256(text)} {_INSTALLED}"])
+        self._change_list(node, lambda _: [f"{files.sha256(text)} {_INSTALLED}"])
 
     def is_installed(self, node: NodeSpec, digest: str) -> bool:
         """Whether the file with this hash is the one that kmigrate installed on the node last.
@@ -150,9 +148,13 @@ class BackupStore:
     def _read_list(self, node: NodeSpec) -> list[str]:
         return (self._read_bytes(self._list_path(node)) or b"").decode().splitlines()
 
-    def _write_list(self, node: NodeSpec, lines: list[str]) -> None:
-        if lines != self._read_list(node):
-            atomic.replace(self._list_path(node), "".join(f"{line}\n" for line in lines).encode())
+    def _change_list(self, node: NodeSpec, change: Callable[[list[str]], list[str]]) -> None:
+        def make(present: bytes | None) -> bytes | None:
+            old = (present or b"").decode().splitlines()
+            new = change(old)
+            return None if new == old else "".join(f"{line}\n" for line in new).encode()
+
+        self.state.replace(self._list_path(node), make)
 
     def _list_path(self, node: NodeSpec) -> Path:
         return self.folder / f"{node.role}-{node.id}.written"
@@ -204,8 +206,7 @@ class BackupStore:
         body = json.dumps(export, indent=1).encode()
         first, second = self._export_paths(partitions)
         for path in (first, second):
-            atomic.make_folder(path.parent, _PRIVATE)
-            atomic.replace(path, f"sha256 {_hash_bytes(body)}\n".encode() + body)
+            self.state.replace(path, lambda _: f"sha256 {_hash_bytes(body)}\n".encode() + body)
         return first
 
     def read_export(self, partitions: int) -> dict[str, Any]:
@@ -235,13 +236,10 @@ class BackupStore:
         return export
 
     def prove_writable(self) -> None:
-        """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""
-        probe = self.folder / f".probe-{os.getpid()}"
+        """Prove that something can be stored. Raises `Refused` (O05) if that fails."""
         try:
-            atomic.make_folder(self.folder, _PRIVATE)
-            atomic.replace(probe, bytes(_PROBED))
-            probe.unlink()
-        except (Failed, OSError) as error:
+            self.state.prove_writable(self.folder)
+        except (Failed, Unavailable, OSError) as error:
             text = f"The backup folder {self.folder} cannot be written on this worker: {error}."
             raise Refused.because(Reason("O05", text)) from error
 
@@ -254,13 +252,7 @@ class BackupStore:
 
     def _read_manifest(self) -> dict[str, str]:
         path = self.folder / "manifest.json"
-        if (data := self._read_bytes(path)) is None:
-            return {}
-        try:
-            hashes: dict[str, str] = read_json(data)["files"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _lost_file_refusal(path, "was altered") from error
-        return hashes
+        return _parse_manifest(path, self._read_bytes(path))
 
     def _read_bytes(self, path: Path) -> bytes | None:
         """The file's bytes, None if it does not exist. Raises `Refused` if it is unreadable, such as another user's."""
@@ -274,16 +266,20 @@ class BackupStore:
 
     def _write(self, name: str, data: bytes) -> None:
         """Replace a file. The manifest names both hashes meanwhile: a process killed in between leaves a file that one of them proves."""
-        atomic.make_folder(self.folder, _PRIVATE)
         old_digest, digest = self._read_manifest().get(name), _hash_bytes(data)
         if old_digest not in {None, digest}:
             self._note_digest(name, f"{old_digest} {digest}")
-        atomic.replace(self.folder / name, data)
+        self.state.replace(self.folder / name, lambda _: data)
         self._note_digest(name, digest)
 
     def _note_digest(self, name: str, digest: str) -> None:
-        document = {"version": 1, "cluster": self._cluster, "files": {**self._read_manifest(), name: digest}}
-        atomic.replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
+        path = self.folder / "manifest.json"
+
+        def make(present: bytes | None) -> bytes:
+            document = {"version": 1, "cluster": self._cluster, "files": {**_parse_manifest(path, present), name: digest}}
+            return json.dumps(document, indent=1).encode()
+
+        self.state.replace(path, make)
 
     def _read_verified(self, name: str) -> bytes:
         known_digests = self._read_manifest().get(name)
@@ -294,6 +290,16 @@ class BackupStore:
         if _hash_bytes(data) not in known_digests.split():
             raise _lost_file_refusal(path, "was altered")
         return data
+
+
+def _parse_manifest(path: Path, data: bytes | None) -> dict[str, str]:
+    if data is None:
+        return {}
+    try:
+        hashes: dict[str, str] = read_json(data)["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _lost_file_refusal(path, "was altered") from error
+    return hashes
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

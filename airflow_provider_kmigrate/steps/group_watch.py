@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import PROBE_GROUP, GroupProgressSpec
 from airflow_provider_kmigrate.core.migration.group_progress import GroupProgress, GroupsKept
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.steps.run import StepContext
 
 
 class GroupFile:
     """A JSON file; a process that only observes does not write it (`writable`)."""
 
-    def __init__(self, path: Path, *, writable: bool = True) -> None:
-        self._path, self._writable = path, writable
+    def __init__(self, path: Path, *, writable: bool = True, state: StateFolder | None = None) -> None:
+        self._path, self._writable, self._state = path, writable, state or SharedFolder()
 
     def load(self) -> GroupsKept | None:
         """What was kept last; None if there is no readable file."""
@@ -32,10 +32,10 @@ class GroupFile:
             return None
 
     def save(self, kept: GroupsKept) -> None:
-        """Raises `Failed`."""
+        """Raises `Failed`, and `Unavailable` or `Refused` if the folder cannot be used."""
         if self._writable:
-            atomic.make_folder(self._path.parent)
-            atomic.replace(self._path, json.dumps(kept.to_json(), separators=(",", ":")).encode())
+            content = json.dumps(kept.to_json(), separators=(",", ":")).encode()
+            self._state.replace(self._path, lambda _: content)
 
 
 def load_progress(context: StepContext, spec: GroupProgressSpec) -> GroupProgress:
@@ -51,7 +51,7 @@ def save_progress(context: StepContext, progress: GroupProgress) -> None:
     clock = context.clock
     try:
         context.groups.save(progress.groups_to_keep(clock.monotonic(), clock.now()))
-    except Failed as error:
+    except (Failed, Unavailable) as error:
         context.say(f"Could not keep which consumer groups make progress; the next restart measures again: {error}")
 
 

@@ -5,14 +5,13 @@ It is never read back to decide anything; the cluster's state comes from the clu
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.shared.chain import Link, link_before
 from airflow_provider_kmigrate.exceptions import Refused
@@ -38,8 +37,8 @@ _TAIL = 65_536  # bytes, in which the last whole line begins; else the file is r
 class FileJournal:
     """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ..., "chain": its `Link`}` a line, in one file a run."""
 
-    def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
-        self._path, self.run, self._now = path, run, now
+    def __init__(self, path: Path, run: str, now: Callable[[], float], state: StateFolder | None = None) -> None:
+        self._path, self.run, self._now, self._state = path, run, now, state or SharedFolder()
         self._prepare_file()
 
     def _prepare_file(self) -> None:
@@ -62,13 +61,12 @@ class FileJournal:
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
         """Append one line and flush it to disk before returning. A line that a full disk or a crash cut short stays alone."""
         line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
-        with self._path.open("a+b") as file:
-            with contextlib.suppress(OSError):  # a file system without locks: one process at a time writes there
-                fcntl.flock(file, fcntl.LOCK_EX)
+
+        def make_line(file: IO[bytes]) -> bytes:
             link, torn = _read_end(file)
-            file.write(b"\n" * torn + json.dumps(line | {"chain": link}).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+            return b"\n" * torn + json.dumps(line | {"chain": link}).encode() + b"\n"
+
+        self._state.append(self._path, make_line)
 
     def read_link(self) -> Link:
         """The hash of all that is written."""

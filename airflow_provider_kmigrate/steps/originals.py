@@ -21,6 +21,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.object_log import refuse_copy
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, read_node_id, stage_of
@@ -81,7 +82,7 @@ def store_edit(store: BackupStore, node: NodeSpec, file: Path) -> str:
 def replace_original(store: BackupStore, node: NodeSpec, old: str, new: str) -> str:
     """Store the new original and keep the old one beside it; returns a text with the changed keys."""
     previous_path = Path(f"{store.original_path(node)}.{files.sha256(old)[:12]}.bak")
-    atomic.replace(previous_path, old.encode(files.ENCODING))
+    store.state.replace(previous_path, lambda _: old.encode(files.ENCODING))
     store.replace_original(node, new)
     changes = "".join(f"    {change}\n" for change in diff_properties(old, new)) or "    only comments or order\n"
     return f"Stored as the original of broker {node.id}; the previous one is {previous_path}:\n{changes}"
@@ -132,6 +133,7 @@ def store_first(store: BackupStore, node: NodeSpec, file: Path | None, version: 
 
 def _open_store(backup: Path) -> BackupStore:
     folder = backup.resolve()
+    refuse_copy(folder.parent.parent)
     if folder.name[-_ID - 1 : -_ID] != "_":
         raise Refused.because(Reason("O01", f"{folder} is not a backup folder. Name <folder>/backup/<cluster>_<cluster id>."))
     return BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])

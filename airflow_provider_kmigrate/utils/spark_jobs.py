@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value]) -> Value:
     """Call `act` on that path of Airflow's object storage, for at most `LIMIT` seconds.
 
-    Raises `FileNotFoundError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
+    Raises `FileNotFoundError`, `FileExistsError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
     error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
     process.
     """
@@ -49,7 +49,7 @@ def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectSto
     Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
     try:
         return answer.result(LIMIT)
-    except (FileNotFoundError, ImportError):
+    except (FileNotFoundError, FileExistsError, ImportError):
         raise
     except TimeoutError:
         raise Unavailable(f"{path}: no answer within {LIMIT:g} s") from None

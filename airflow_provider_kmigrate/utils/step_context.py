@@ -22,6 +22,7 @@ from airflow.sdk import Context, Variable
 from airflow_provider_kmigrate.airflow_releases import find_stored_variables, send_gauge
 from airflow_provider_kmigrate.clients.fence import Fence, ReadOnlyFence
 from airflow_provider_kmigrate.clients.journal_heads import JournalHead, seal
+from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster_state.model import Fields, NoProbe, ProbeFigures, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
@@ -36,6 +37,7 @@ from airflow_provider_kmigrate.steps.group_watch import GroupFile
 from airflow_provider_kmigrate.steps.journal import FileJournal, journal_file_name
 from airflow_provider_kmigrate.steps.nodes import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.run import Fencing, Observing, StepClock, StepContext, SystemClock
+from airflow_provider_kmigrate.utils.object_store import open_state_folder
 
 _log = logging.getLogger(__name__)
 _ALL: Final = "kmigrate_stop"
@@ -103,10 +105,21 @@ opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[OpenCluster]]]
 def state_folder() -> Path:
     """The folder of journals and backups, `[kmigrate] folder`; by default `kmigrate` beside the DAGs folder.
 
-    All workers share it, if there are several.
+    All workers share it, if there are several; or it is each one's copy of `[kmigrate] store`.
     """
     default = Path(conf.get("core", "dags_folder")).parent / "kmigrate"
     return Path(conf.get("kmigrate", "folder", fallback="") or default).expanduser()
+
+
+def open_state() -> StateFolder:
+    """Changes of `state_folder`. Raises as `open_state_folder`."""
+    return open_state_folder(state_folder(), conf.get("kmigrate", "store", fallback=""))
+
+
+def refresh_state() -> Path:
+    """`state_folder` with what every worker has stored. Raises `Unavailable` or `Refused` (O05)."""
+    open_state().refresh()
+    return state_folder()
 
 
 @contextmanager
@@ -124,6 +137,7 @@ def acting_context(
     """
     spec = load(cluster_file)
     run = dag_run_name(context)
+    refresh_state()
     finished = make_finished_check(context, over_waiting=over_waiting)
     with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished) as fence:
         journal = open_journal(spec, run)
@@ -148,6 +162,7 @@ def read_only_context(
 ) -> Iterator[StepContext]:
     """A read-only context: every act in it is refused."""
     spec = _load_one_at_a_time(cluster_file)
+    refresh_state()
     with opener.get()(spec) as access:
         yield _make_context(spec, access, fence=ReadOnlyFence(), journal=open_journal(spec, run), say=say)
 
@@ -161,6 +176,7 @@ def asking_context(
     Raises `Unavailable` (H15) if ZooKeeper does not answer: it has the fence and the records of approvals.
     """
     spec, run = load(cluster_file), dag_run_name(context)
+    refresh_state()
     with opener.get()(spec) as access:
         try:
             Fence(
@@ -177,6 +193,7 @@ def require_rollback_possible(name: str, cluster_file: str, context: Context) ->
     `name`: the step's. Nothing is missing if the cluster shows that no rollback is possible any more.
     """
     spec = load(cluster_file)
+    refresh_state()
     if not rollback_prerequisites(spec, _backup_store(spec), spec.brokers):
         return
     with read_only_context(cluster_file, run=dag_run_name(context)) as step_context:
@@ -185,7 +202,7 @@ def require_rollback_possible(name: str, cluster_file: str, context: Context) ->
 
 
 def _backup_store(spec: ClusterSpec) -> BackupStore:
-    return BackupStore(state_folder() / "backup", spec.name, spec.cluster_id)
+    return BackupStore(state_folder() / "backup", spec.name, spec.cluster_id, open_state())
 
 
 def _load_one_at_a_time(cluster_file: str) -> ClusterSpec:
@@ -210,7 +227,7 @@ def journal_folder(cluster: str) -> Path:
 
 def open_journal(spec: ClusterSpec, run: str) -> FileJournal:
     """The journal of a run on this machine. Raises as `FileJournal`."""
-    return FileJournal(journal_path(spec.name, run), run, time.time)
+    return FileJournal(journal_path(spec.name, run), run, time.time, open_state())
 
 
 def _make_context(
@@ -221,7 +238,9 @@ def _make_context(
         stopped=lambda: read_kill_switch(spec.name),
         run=journal.run,
         journals=journal_folder(spec.name),
-        groups=GroupFile(state_folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, ReadOnlyFence)),
+        groups=GroupFile(
+            state_folder() / "groups" / f"{spec.name}.json", writable=not isinstance(fence, ReadOnlyFence), state=open_state()
+        ),
         probe=_probe_figures_reader(spec, access.clock),
         export=make_gauge_exporter(spec.name),
     )

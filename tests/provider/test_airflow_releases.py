@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.migration.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.operators.migration import SoakOperator
 from airflow_provider_kmigrate.utils.dag_runs import why_no_run_begins, why_queued, why_run_stalled
+from airflow_provider_kmigrate.utils.step_context import open_state as open_folder
 from airflow_provider_kmigrate.utils.step_context import read_kill_switch, state_folder
 from tests.provider.lone_tasks import alone, context, kept
 from tests.provider.simulated import Rehearsal, in_dual_write
@@ -38,7 +39,7 @@ def old_context(dag: Any, try_number: int = 1, created: datetime = CREATED) -> A
 
 
 def open_state(there: Any) -> TaskState:
-    return open_task_state(there, state_folder() / "progress")
+    return open_task_state(there, state_folder() / "progress", open_folder())
 
 
 def store(dag: Any, **progress: Any) -> None:

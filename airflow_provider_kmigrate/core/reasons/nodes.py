@@ -99,7 +99,8 @@ never: Delete the backup, or edit a file in it: its hash would be wrong (O01).
 O05 The folder of backups and journals cannot be used
 means: A task or the triggerer cannot write or read `[kmigrate] folder` on its machine, or finds no journal of the owning run in it. Every act is recorded there first.
 meanwhile: Yes; nothing was stopped or written. In `handover.transaction` no controller is active: hurry.
-do: Put the folder on one storage that every worker and the triggerer share, with free space.
+do: Put the folder on one storage that every worker and the triggerer share, with free space. Without one: `[kmigrate] store` ([an object store](deployments.md#an-object-store-instead-of-a-shared-folder)).
+do: An object store: the text names the object or the setting. Restore what is missing from the bucket's versions or backup. A copy that is damaged may be deleted on that machine.
 do: Give it to Airflow's user: `chown -R airflow <folder>` ([section 9](#9-where-the-evidence-is)).
 do: Clear the task. A sensor continues by itself: a run that has just begun writes its first line soon.
 never: Point `[kmigrate] folder` elsewhere in the middle of a migration (O01). Remove the sensor.

@@ -1,0 +1,83 @@
+"""`[kmigrate] store`: an object store of Airflow's (`ObjectStoragePath`) behind `[kmigrate] folder`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airflow_provider_kmigrate.clients.object_log import ObjectExists, StoredFolder, refuse_copy
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.utils.spark_jobs import call_object_storage
+
+_LOCAL = {"", "file", "local"}  # a half-written file is seen there
+Value = TypeVar("Value")
+
+
+@lru_cache
+def open_state_folder(folder: Path, address: str) -> StateFolder:
+    """The folder, shared by itself or as a copy of the store at `address`. Raises `Refused` (O05) for an address or a folder that is neither."""
+    if address:
+        return StoredFolder(folder, AirflowObjectStore(address))
+    refuse_copy(folder)
+    return SharedFolder()
+
+
+class AirflowObjectStore:
+    """`address`, such as `s3://aws_default@bucket/kmigrate`: the user part is the id of an Airflow connection."""
+
+    def __init__(self, address: str) -> None:
+        scheme, separator, rest = address.partition("://")
+        if not separator or scheme in _LOCAL or ":" in rest.partition("@")[0] * ("@" in rest):
+            text = f"`[kmigrate] store` is {scheme}://...: it must be an object store, such as s3://CONNECTION@BUCKET/FOLDER, without a password."
+            raise Refused.because(Reason("O05", text))
+        self.address = address.rstrip("/")
+
+    def create(self, name: str, content: bytes) -> None:
+        """On a condition that the store itself judges. Raises `ObjectExists` or `Unavailable`."""
+        try:
+            self._call(lambda fs, log: fs.pipe_file(f"{log}/{name}", content, mode="create"))
+        except FileExistsError:
+            raise ObjectExists(name) from None
+        except FileNotFoundError as error:
+            raise Unavailable(f"{self.address}: there is no such bucket ({error})") from error
+
+    def read(self, names: Sequence[str]) -> list[bytes | None]:
+        """Their contents, asked for at once."""
+        return self._call(lambda fs, log: [_require_content(content) for content in _read_at_once(fs, log, names)])
+
+    def list_names(self) -> list[str]:
+        """Their names, not those that a library remembers."""
+
+        def list_log(fs: Any, log: str) -> list[str]:
+            fs.invalidate_cache()
+            return [str(path).rpartition("/")[2] for path in fs.ls(log, detail=False)]
+
+        try:
+            return self._call(list_log)
+        except FileNotFoundError:
+            return []
+
+    def _call(self, act: Callable[[Any, str], Value]) -> Value:
+        try:
+            return call_object_storage(f"{self.address}/log", None, lambda path: act(path.fs, path.path))
+        except ImportError as error:
+            text = f"This worker has no library for {self.address} ({error})."
+            raise Refused.because(Reason("O05", text)) from error
+
+
+def _read_at_once(fs: Any, log: str, names: Sequence[str]) -> list[bytes | Exception]:
+    contents = fs.cat([f"{log}/{name}" for name in names], on_error="return")
+    by_name = {str(path).rpartition("/")[2]: content for path, content in contents.items()}
+    return [by_name[name] for name in names]
+
+
+def _require_content(content: bytes | Exception) -> bytes | None:
+    if isinstance(content, FileNotFoundError):
+        return None
+    if isinstance(content, Exception):
+        raise content
+    return content
