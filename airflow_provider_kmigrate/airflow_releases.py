@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 from airflow.sdk import Variable
 
 from airflow_provider_kmigrate.clients.state_folder import StateFolder
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
 try:
     from airflow.sdk.exceptions import (
@@ -100,11 +100,31 @@ class _FileState:
             ti.dag_id, ti.run_id, run.run_after.isoformat(), ti.task_id, -1 if ti.map_index is None else ti.map_index
         )
         self._files, self._resumed = ProgressFiles(folder, task, ti.try_number, state), resumed
+        self._folder, self._task, self._state, self._ti = folder, task, state, ti
 
     def read(self) -> object:
         _log.info("This Airflow has no store of a task's state: the progress of this task is in %s.", self._files.folder)
+        is_first_of_run = not self._files.folder.parent.is_dir()
         with _failing_task():
-            return self._files.take(resumed=self._resumed)
+            value = self._files.take(resumed=self._resumed)
+        if is_first_of_run:
+            self._remove_finished_runs()
+        return value
+
+    def _remove_finished_runs(self) -> None:
+        from airflow_provider_kmigrate.clients.progress_files import remove_finished_runs  # noqa: PLC0415  # not needed since 3.3
+
+        try:
+            if removed := remove_finished_runs(self._folder, self._task, self._state, self._has_succeeded):
+                _log.info("Removed the progress of runs that have succeeded: %s.", ", ".join(removed))
+        except (KMigrateError, OSError) as error:  # it only takes space
+            _log.warning("The progress of earlier runs was not removed: %s", error)
+
+    def _has_succeeded(self, run_id: str) -> bool:
+        try:
+            return bool(self._ti.get_dagrun_state(dag_id=self._task.dag_id, run_id=run_id) == "success")
+        except Exception:  # noqa: BLE001  # whatever the API answers about a run it does not know: it stays
+            return False
 
     def write(self, value: object) -> None:
         with _failing_task():

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import total_ordering
 from pathlib import Path
@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavai
 VERSION: Final = 1
 _NAME = re.compile(r"(\d{6,9})-(\d{6,9})-([0-9a-f]{16})\.json")
 _LARGEST = 1_000_000  # bytes
+_OVER = "over"
 _READS = 5  # a newer process may delete what was listed
 
 
@@ -53,6 +54,38 @@ class TaskOfRun:
         return Path(
             _shorten(self.dag_id), _shorten(self.run_id, run), _shorten(self.task_id, f"{self.task_id}\n{self.map_index}")
         )
+
+
+def remove_finished_runs(folder: Path, task: TaskOfRun, state: StateFolder, has_succeeded: Callable[[str], bool]) -> list[str]:
+    """Remove the files of other runs of the task's DAG that have succeeded; returns their ids. Raises as `StateFolder`.
+
+    Nothing reads them any more: a task that is cleared later begins again, since each has stored at its end that nothing is left. The run's
+    own folder stays, with an empty file: without it, such a task would take this machine for one without the shared folder. What is damaged
+    or foreign stays as well.
+    """
+    removed = list[str]()
+    own_run = (folder / task.folder).parent
+    for run_folder in sorted(own_run.parent.iterdir()):
+        run_id = None if run_folder == own_run else _read_run_id(folder, run_folder, task.dag_id)
+        if run_id is None or run_id == task.run_id or not has_succeeded(run_id):
+            continue
+        state.replace(run_folder / _OVER, lambda _: b"")
+        for task_folder in sorted(path for path in run_folder.iterdir() if path.is_dir()):
+            state.remove(task_folder)
+        removed.append(run_id)
+    return removed
+
+
+def _read_run_id(folder: Path, run_folder: Path, dag_id: str) -> str | None:
+    """The id of a run, by one of its files that is where it belongs; None if there is none."""
+    for path in run_folder.glob("*/*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            document = read_json(path.read_bytes())
+            names = ("dag_id", "run_id", "created", "task_id", "map_index")
+            owner = TaskOfRun(*(document[name] for name in names))
+            if owner.dag_id == dag_id and folder / owner.folder == path.parent:
+                return owner.run_id
+    return None
 
 
 def _shorten(name: str, whole: str = "") -> str:

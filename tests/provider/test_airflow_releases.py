@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -123,6 +124,42 @@ def test_a_worker_without_the_shared_folder_does_nothing_until_a_retry(sim: Rehe
     for begin in (lambda: task.execute(old_context(dag, 2)), lambda: task.resume(old_context(dag), event)):
         with pytest.raises(Unavailable, match=r"O05.*this machine does not have it"):
             begin()
+
+
+def run_context(dag: Any, run_id: str, states: dict[str, str]) -> Any:
+    """The context of another run; `states`: what Airflow says of each run that it knows."""
+    there = old_context(dag)
+    there["ti"].run_id = run_id
+    there["ti"].get_dagrun_state = lambda dag_id, run_id: states[run_id]
+    return there
+
+
+def test_a_run_removes_the_progress_of_those_that_have_succeeded(sim: Rehearsal, tmp_path: Path) -> None:
+    dag = alone(SoakOperator, sim.path)
+    states = {"good": "success", "bad": "failed", "under_way": "running"}
+    for run_id in (*states, "forgotten"):
+        open_state(run_context(dag, run_id, {})).read()
+    assert len(stored_files(tmp_path)) == 4
+    open_state(run_context(dag, "next", states)).read()
+    assert {json.loads(path.read_bytes())["run_id"] for path in stored_files(tmp_path)} == {
+        "bad",
+        "under_way",
+        "forgotten",
+        "next",
+    }
+    cleared = run_context(dag, "good", states)
+    cleared["ti"].try_number = 2
+    assert open_state(cleared).read() is None, "its task begins again, and does not take this machine for another one"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"dag_id": 7}'])
+def test_what_is_no_progress_of_that_run_stays(sim: Rehearsal, tmp_path: Path, content: bytes) -> None:
+    dag = alone(SoakOperator, sim.path)
+    open_state(run_context(dag, "good", {})).read()
+    [path] = stored_files(tmp_path)
+    path.write_bytes(content)
+    open_state(run_context(dag, "next", {"good": "success"})).read()
+    assert path.read_bytes() == content
 
 
 def test_the_log_names_the_folder_that_has_the_progress(sim: Rehearsal, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
