@@ -306,6 +306,23 @@ def test_a_store_that_is_away_is_not_an_empty_one(machine: Machine, store: Memor
     assert machine.files() == {"note": b"a"}
 
 
+def test_an_identity_that_may_only_read_stores_nothing_and_hears_why(machine: Machine, store: MemoryStore) -> None:
+    machine.note("a")
+    store.is_read_only = True
+    with pytest.raises(Unavailable, match=r"O05.*403 Forbidden"):
+        machine.note("b")
+    with pytest.raises(Refused, match=r"O05.*403 Forbidden"):
+        machine.backup.prove_writable()
+    assert machine.files() == {"note": b"a"}
+
+
+def test_a_store_whose_newest_object_vanished_proves_nothing(machine: Machine, store: MemoryStore) -> None:
+    machine.note("a")
+    store.objects.clear()
+    with pytest.raises(Refused, match="it is missing"):
+        machine.backup.prove_writable()
+
+
 def test_a_copy_is_not_written_without_its_store(machine: Machine) -> None:
     machine.note("a")
     with pytest.raises(Refused, match="O05"):

@@ -14,7 +14,8 @@ from airflow_provider_kmigrate.exceptions import Unavailable
 class MemoryStore:
     """`before_create`: called once before the next creation, such as another writer's. `lost`: so many answers of creations are lost.
 
-    `is_away`: nothing is answered. `newest_listed`: lists have the objects up to that name. `creates_twice`: it knows no condition.
+    `is_away`: nothing is answered. `newest_listed`: lists have the objects up to that name. `creates_twice`: it knows no condition. `is_read_only`: this
+    identity may create nothing.
     """
 
     address: str = "memory://kmigrate"
@@ -24,11 +25,14 @@ class MemoryStore:
     is_away: bool = False
     newest_listed: str = "~"
     creates_twice: bool = False
+    is_read_only: bool = False
     requests: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def create(self, name: str, content: bytes) -> None:
         self._answer()
+        if self.is_read_only:
+            raise Unavailable("403 Forbidden")
         act, self.before_create = self.before_create, None
         if act is not None:
             act()

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts.files import sha256
+from airflow_provider_kmigrate.clients.object_log import COPY
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.node import command
 from airflow_provider_kmigrate.node.command import main
 from airflow_provider_kmigrate.spec import loads
+from airflow_provider_kmigrate.steps import originals
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.clients.fake_pipe import FakePipe
 from tests.node.script_text import FILE
@@ -97,6 +99,19 @@ def test_a_file_of_another_cluster_is_not_accepted(
 ) -> None:
     assert run(folder, "broker-1", answer(WANTED, cluster), monkeypatch, "--yes") == 1
     assert said in capsys.readouterr().err
+    assert stored(folder) == ORIGINAL
+
+
+def test_a_copy_of_an_object_store_is_not_written_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "kept" / COPY).write_text("{}")
+    assert run(folder, "broker-1", answer(WANTED, ID), monkeypatch, "--yes") == 1
+    assert "copy of an object store" in capsys.readouterr().err
+    wanted = folder / "wanted.properties"
+    wanted.write_text(WANTED)
+    assert originals.main([str(folder / "kept" / "backup" / f"prod_{ID}"), "1", str(wanted)]) == 1
+    assert "copy of an object store" in capsys.readouterr().err
     assert stored(folder) == ORIGINAL
 
 
