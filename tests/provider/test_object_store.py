@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, ObjectStoragePath
 from airflow.sdk.io import attach
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -30,11 +33,26 @@ class Killed(BaseException):
     """A process ends here."""
 
 
-@pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Any]:
+    """S3 as moto's server has it; skipped if s3fs or moto is not installed (`pip install s3fs 'moto[server]'`)."""
+    s3fs, server = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    try:
+        files = s3fs.S3FileSystem(key="any", secret="any", endpoint_url=f"http://{host}:{port}")
+        files.mkdir("kmigrate")
+        yield files
+    finally:
+        running.stop()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty object store, which Airflow's configuration names."""
-    attach("memory", fs=MemoryFileSystem())
-    found = f"memory://{tmp_path.name}"
+    attach(request.param, fs=MemoryFileSystem() if request.param == "memory" else request.getfixturevalue("s3"))
+    found = f"{request.param}://kmigrate/{tmp_path.name}"
     monkeypatch.setenv("AIRFLOW__KMIGRATE__STORE", found)
     return found
 
@@ -116,12 +134,11 @@ def test_an_object_is_created_once_and_read_by_its_name(address: str) -> None:
 
 def test_any_other_error_of_a_store_is_no_answer(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = AirflowObjectStore(address)
-    monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_args, **_kwargs: (_ for _ in ()).throw(PermissionError("403")))
+    files: Any = ObjectStoragePath(address).fs
+    monkeypatch.setattr(files, "cat", lambda *_args, **_kwargs: (_ for _ in ()).throw(PermissionError("403")))
     with pytest.raises(Unavailable, match="403"):
         store.read(["000000001"])
-    monkeypatch.setattr(
-        MemoryFileSystem, "pipe_file", lambda *_args, **_kwargs: (_ for _ in ()).throw(FileNotFoundError("no bucket"))
-    )
+    monkeypatch.setattr(files, "pipe_file", lambda *_args, **_kwargs: (_ for _ in ()).throw(FileNotFoundError("no bucket")))
     with pytest.raises(Unavailable, match="no such bucket"):
         store.create("000000001", b"one")
 
@@ -142,3 +159,47 @@ def test_a_machine_that_has_lost_the_setting_refuses_its_copy(address: str, tmp_
     open_state_folder(tmp_path / "one", address).replace(tmp_path / "one" / "note", lambda _: b"a")
     with pytest.raises(Refused, match="copy of an object store"):
         open_state_folder(tmp_path / "one", "")
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+import s3fs
+from airflow.sdk.io import attach
+from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.utils.object_store import open_state_folder
+
+endpoint, root, address, name = sys.argv[1:]
+attach("s3", fs=s3fs.S3FileSystem(key="any", secret="any", endpoint_url=endpoint))
+journal = FileJournal(Path(root) / "journal" / "run.jsonl", "run", lambda: 1.5, open_state_folder(Path(root), address))
+for number in range(15):
+    journal.write("acted", name, f"{name} {number}")
+    print(f"stored {name} {number}", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_processes_of_two_machines_lose_no_line_of_a_journal_and_one_is_killed(s3: Any, tmp_path: Path) -> None:
+    attach("s3", fs=s3)
+    address = f"s3://kmigrate/{tmp_path.name}"
+
+    def begin(root: str, name: str) -> subprocess.Popen[str]:
+        words = (s3.client_kwargs.get("endpoint_url") or s3.endpoint_url, str(tmp_path / root), address, name)
+        return subprocess.Popen([sys.executable, "-c", _WRITER, *words], stdout=subprocess.PIPE, text=True)
+
+    with begin("one", "a") as killed, begin("two", "b") as other:
+        assert killed.stdout is not None
+        said = [killed.stdout.readline().strip() for _ in range(5)]
+        killed.kill()
+        said += [line.strip() for line in killed.stdout]
+        with begin("one", "c") as again:
+            said += again.communicate(timeout=300.0)[0].splitlines()
+        said += other.communicate(timeout=300.0)[0].splitlines()
+    stored = {line.removeprefix("stored ") for line in said if line.startswith("stored ")}  # Airflow prints here, too
+    files = read_files(tmp_path / "one", address)
+    lines = files["journal/run.jsonl"].splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    assert len(set(texts)) == len(texts)
+    assert {f"{name} {number}" for name in "bc" for number in range(15)} <= stored <= set(texts)
+    assert find_break(lines, FileJournal(tmp_path / "one" / "journal" / "run.jsonl", "", lambda: 0.0).read_link()) == ""
+    assert files == read_files(tmp_path / "two", address)
