@@ -35,6 +35,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     instability_reasons,
     map_instances,
     unknown_member_reasons,
+    unowned_partitions,
 )
 from airflow_provider_kmigrate.core.groups.offsets import (
     CopyPlan,
@@ -84,10 +85,12 @@ def decide_canary(state: CutoverState, observed: GroupSeen, at: float, group: Gr
 
 def _unstable_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     """Why the group is not stable beside the canary. That the canary reads a partition is no owner of the old version."""
-    unowned = observed.zk.unowned if observed.zk else frozenset()
+    zk = observed.zk
+    unowned = zk.unowned if zk else frozenset()
+    is_named = zk is not None and bool(zk.registrations and unowned_partitions(observed))  # by `instability_reasons`
     text = f"Group {group.name}: no member of the old version owns {format_partitions(unowned)}."
     reasons = instability_reasons(observed, group, (canary_of(group),))
-    return (*reasons, Reason("K44", text)) if unowned and not any(reason.code == "K44" for reason in reasons) else reasons
+    return (*reasons, Reason("K44", text)) if unowned and not is_named else reasons
 
 
 def _note_stability(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec) -> CutoverState:

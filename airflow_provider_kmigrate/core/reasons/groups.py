@@ -398,7 +398,7 @@ never: Remove the marker of another run's hold.
 J14 The job reads on after its hold command
 means: The command said that the job has stopped, and its committed offsets moved after that. It was released again.
 meanwhile: Yes. It continues reading.
-do: Run the command by hand, and see what still reads: `kafka-consumer-groups.sh --describe --group GROUP`.
+do: Run the command by hand, and see what still reads: `kafka-consumer-groups.sh --bootstrap-server $B --describe --group G`.
 do: It ends with 0 before the job has stopped: let it wait. The job commits less often than `quiet`: raise `quiet`.
 never: Roll as if it were held.
 
