@@ -290,6 +290,17 @@ def test_what_no_later_look_would_show_gone_is_certain_and_a_node_that_may_resta
     assert list(certain.values()) == [False, False, False, True, True, True]
 
 
+@pytest.mark.parametrize(
+    ("taken", "codes"), [(frozenset(), ["G05"]), (frozenset({3001}), ["G43", "O06"])], ids=["another's", "in our finalization"]
+)
+def test_a_controller_that_lost_its_flag_is_not_told_to_keep_its_file_and_not_to_restart_it(taken, codes):
+    """Its file has the flag: G05 restarts it with that file, and O06 beside it would say "do not restart the node"."""
+    view = with_controller(healthy("dual-write"), 3001, migration_flag=False)
+    view = with_controller(view, 3001, files=replace(healthy("hybrid").controllers[3000].files))
+    alarms = alarms_of(with_zk(view, unflagged=taken))
+    assert list(dict.fromkeys(reason.code for reason in alarms if reason.code in {"G05", "G43", "O06"})) == codes
+
+
 @pytest.mark.parametrize(("restarting", "certain"), [(False, True), (True, False)])
 def test_a_file_of_another_stage_is_certain_unless_a_node_is_being_restarted(restarting, certain):
     """A roll writes a broker's file before it stops the broker."""

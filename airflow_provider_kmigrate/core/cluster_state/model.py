@@ -151,6 +151,7 @@ class Cause(StrEnum):
     """What a decision must recognise in a reason. Codes are for operators; decisions compare causes."""
 
     UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
+    FLAG_IN_FILE_ONLY = auto()  # a controller runs without the migration flag, and its file has it
     CONTROLLER_UNRESPONSIVE = auto()
     BROKER_UNRESPONSIVE = auto()
     UNNAMED_BROKER = auto()  # the cluster file does not name a broker that belongs to the cluster

@@ -36,6 +36,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
     Intent,
     PhasePermit,
     WayBack,
+    flags_taken_by_us,
     is_of_zookeeper,
     kraft_owns,
     migration_has_ended,
@@ -303,7 +304,7 @@ def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Col
         (
             *(_file_unedited(f"broker {b.id}", b) if b.id in early else starts_as_it_runs(b) for b in brokers),
             *(
-                _file_unedited(f"controller {c.id}", c) if c.id in early else _file_in_stage(f"controller {c.id}", c, stage, runs)
+                _file_unedited(f"controller {c.id}", c) if c.id in early else _controller_file_in_stage(view, c, stage, runs)
                 for c, stage, runs in controllers
             ),
         )
@@ -323,7 +324,18 @@ def _file_in_stage(name: str, node: Broker | Controller, stage: FileStage, runs:
     current_stage = stage_on_disk(node.files)
     stage_text = f"of a node in stage '{current_stage}'" if current_stage else "of no stage"
     text = f"{name.capitalize()} runs {runs}, but its properties file is {stage_text}: its next start, after a reboot too, {_NEXT_START[current_stage]}."
-    return never(Reason("O06", text, node=name)) if current_stage is not stage else _file_unedited(name, node)
+    if current_stage is stage:
+        return _file_unedited(name, node)
+    return never(Reason("O06", text, node=name))
+
+
+def _controller_file_in_stage(view: ClusterView, controller: Controller, stage: FileStage, runs: str) -> Gate:
+    """As `_file_in_stage`; its cause says that G05 explains it: the process lost the flag, and a restart with this file brings it back."""
+    gate = _file_in_stage(f"controller {controller.id}", controller, stage, runs)
+    has_lost_flag = controller.migration_flag is False and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION
+    if gate.state is not GateState.NEVER or not has_lost_flag or flags_taken_by_us(view) or migration_has_ended(view):
+        return gate
+    return replace(gate, reasons=tuple(replace(reason, cause=Cause.FLAG_IN_FILE_ONLY) for reason in gate.reasons))
 
 
 _EFFECTS = {
