@@ -14,12 +14,11 @@ from airflow_provider_kmigrate.core.migration.phase import Phase
 from airflow_provider_kmigrate.core.migration.readiness import DEFAULT_RESTART
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.monitoring.explanation import NextStep, StepPlace, explain_hold, list_steps_before
+from airflow_provider_kmigrate.core.monitoring.status import AT_REST
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build, reason_to_postpone
 from airflow_provider_kmigrate.steps.journal import read_journal_lines
 from airflow_provider_kmigrate.steps.run import StepContext, StepRunner
-
-_AT_REST = frozenset({Phase.ZOOKEEPER, Phase.FINALIZED})
 
 
 def explain_cluster(cluster: Path, connections: Path | None, folder: Path | None) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def explain_cluster(cluster: Path, connections: Path | None, folder: Path | None
 def read_explanation(context: StepContext) -> dict[str, Any]:
     """What holds the cluster, by one status and, if a migration is under way, by what its next step would decide."""
     status = read_status(context)
-    has_begun = Phase(status["phase"]) not in _AT_REST
+    has_begun = Phase(status["phase"]) not in AT_REST
     step = find_holding_step(context, status) if has_begun else None
     return explain_hold(status, step, has_begun=has_begun)
 

@@ -269,6 +269,15 @@ def _describe_unit(process: Process) -> str:
     return f"{name} {process.state}".strip()
 
 
+AT_REST: Final = frozenset({Phase.ZOOKEEPER, Phase.FINALIZED})
+"""Phases in which no migration is under way."""
+
+
+def is_waiting_for_a_run(document: Mapping[str, Any]) -> bool:
+    """Whether a migration is under way and no run owns the cluster: nothing continues it."""
+    return Phase(document["phase"]) not in AT_REST and document["owner"] is None
+
+
 def is_well(document: Mapping[str, Any]) -> bool:
     """Whether no action is required, as far as is known: everything was read."""
     return not document["alarms"] and not document["unread"]
@@ -280,7 +289,7 @@ def render_status(document: Mapping[str, Any]) -> str:
     lines = [
         f"{printable(document['cluster'])} ({document['cluster_id']}), {format_date(document['at_ms'])}",
         "",
-        *_render_alarms(document["alarms"], document["unread"]),
+        *_render_alarms(document),
         f"Rollback   {document['rollback']['text']}",
         f"Phase      {document['phase_text']}",
         f"Progress   {progress['done']} of {progress['of']} starts and restarts done. {_describe_rest(progress)}",
@@ -292,9 +301,10 @@ def render_status(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _render_alarms(alarms: Sequence[Mapping[str, Any]], unread: Sequence[str]) -> list[str]:
+def _render_alarms(document: Mapping[str, Any]) -> list[str]:
+    alarms, unread = document["alarms"], document["unread"]
     if not alarms and not unread:
-        return ["No action is required."]
+        return list(_WITHOUT_RUN) if is_waiting_for_a_run(document) else ["No action is required."]
     lines = [f"Not known: {text}" for text in unread]
     lines += (
         []
@@ -307,6 +317,12 @@ def _render_alarms(alarms: Sequence[Mapping[str, Any]], unread: Sequence[str]) -
         {**alarm, "text": f"{alarm['text']}{'' if alarm['is_certain'] else ' It may pass by itself.'}"} for alarm in alarms
     ]
     return [*lines, *list_reason_lines(passing), ""]
+
+
+_WITHOUT_RUN: Final = (
+    "No alarm. A migration is under way, and no run owns the cluster: nothing continues it.",
+    "  Next: `kmigrate why` names the run to start, to continue or to roll back.",
+)
 
 
 def name_cluster(step: str, cluster: str) -> str:
