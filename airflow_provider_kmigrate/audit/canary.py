@@ -57,7 +57,7 @@ def measure_latencies(engine: Engine, processes: Iterable[ProcessSpan], canary_t
     table = engine.ask(queries.LATENESS)
     cells: dict[tuple[str, int], list[int]] = {}
     for at, (writer, t_ms) in enumerate(zip(table["writer"].to_pylist(), table["t_last_ms"].to_pylist(), strict=True)):
-        instance, begin = plan.instance_of(writer), canary_times.interval_start(t_ms)
+        instance, begin = plan.instance_of(writer), canary_times.find_interval_start(t_ms)
         if instance is not None and begin is not None:
             cells.setdefault((instance, begin), []).append(at)
     return {key: _summarize_interval(table.take(rows)) for key, rows in cells.items()}

@@ -247,7 +247,7 @@ def refresh_snapshot(
             topic_partition: {**reusable_prints.get(topic_partition, {}), **new_prints.get(topic_partition, {})}
             for topic_partition in logs.marks
         }
-        return LogSnapshot(replace(logs, prints=prints), before.commits.joined_with(after.commits))
+        return LogSnapshot(replace(logs, prints=prints), before.commits.continued_by(after.commits))
     raise AssertionError("unreachable")
 
 

@@ -31,11 +31,11 @@ def read_explanation(context: StepContext) -> dict[str, Any]:
     """What holds the cluster, by one status and, if a migration is under way, by what its next step would decide."""
     status = read_status(context)
     has_begun = Phase(status["phase"]) not in AT_REST
-    step = find_holding_step(context, status) if has_begun else None
+    step = find_first_unfinished_step(context, status) if has_begun else None
     return explain_hold(status, step, has_begun=has_begun)
 
 
-def find_holding_step(context: StepContext, status: Mapping[str, Any]) -> NextStep | None:
+def find_first_unfinished_step(context: StepContext, status: Mapping[str, Any]) -> NextStep | None:
     """The first step that is not done; None if all are."""
     for place in list_steps_before(context.spec, status["progress"]["next"]):
         found = _decide_step(context, place)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.cli import main
-from airflow_provider_kmigrate.commands.explaining import find_holding_step
+from airflow_provider_kmigrate.commands.explaining import find_first_unfinished_step
 from airflow_provider_kmigrate.commands.status import read_status
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.monitoring.explanation import explain_hold, render_explanation
@@ -96,7 +96,7 @@ def observe(situation: Situation, folder: Path) -> tuple[dict[str, Any], str, st
     context = cluster.context(folder)
     status = read_status(context) | {"owner": OWNER}
     has_begun = status["phase"] not in {"zookeeper", "finalized"}
-    document = explain_hold(status, find_holding_step(context, status), has_begun=has_begun)
+    document = explain_hold(status, find_first_unfinished_step(context, status), has_begun=has_begun)
     return document, render_explanation(document), render_status(status)
 
 

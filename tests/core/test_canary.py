@@ -332,7 +332,7 @@ def test_what_no_life_covers_is_not_known_and_what_was_not_delivered_is_nothing(
 def test_a_time_is_in_the_interval_that_it_is_put_into(t_ms: int, before: int, after: int, interval_ms: int) -> None:
     found = CanaryTimes(interval_ms, 201 * S, 214 * S, before, after)
     around = [begin for begins in found.interval_starts() for begin in begins if begin <= t_ms < begin + interval_ms]
-    assert around == ([] if (begin := found.interval_start(t_ms)) is None else [begin])
+    assert around == ([] if (begin := found.find_interval_start(t_ms)) is None else [begin])
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,7 @@ def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
         begin = (snapshot.taken_ms - OBSERVED) / MINUTE
         now = moved(OBSERVED + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
         found.append(stops(snapshot, now))
-        snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.joined_with(now)))))
+        snapshot = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(snapshot.continued_by(now)))))
         if found[-1]:
             break
     assert found[-1], "it is never seen"
@@ -393,9 +393,9 @@ def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
     left = Tracks()
     left.add(raw(2), ConsumerMember("g", "a", there=False))
-    assert there.joined_with(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert there.continued_by(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     left.add(raw(3), ConsumerMember("g", "b", there=False))
-    assert not there.joined_with(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert not there.continued_by(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     assert there.has_members("g"), "that observation has not changed"
 
 

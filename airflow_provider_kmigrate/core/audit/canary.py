@@ -230,7 +230,7 @@ class CanaryTimes:
         """The starts of the intervals before and after."""
         return tuple(range(begin, end, self.interval_ms) for begin, end in self._periods)
 
-    def interval_start(self, t_ms: int) -> int | None:
+    def find_interval_start(self, t_ms: int) -> int | None:
         """The start of the interval that holds this time; None: no interval holds it."""
         for begin, end in self._periods:
             if begin <= t_ms < end:

@@ -110,7 +110,7 @@ class Track:
         opening, recent = Opening(offset, t_ms, place), ((offset, t_ms),)
         return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=recent)
 
-    def joined_with(self, later: Track) -> Track:
+    def continued_by(self, later: Track) -> Track:
         """Joins this stretch with `later`, the next one."""
         steps_back, steps_over_removal = self.find_step_back(later), self.find_step_over_removal(later)
         return Track(
@@ -194,7 +194,7 @@ class Tracks:
 
     def _append(self, key: GroupPartition, track: Track) -> None:
         earlier = self.found.get(key)
-        self.found[key] = track if earlier is None else earlier.joined_with(track)
+        self.found[key] = track if earlier is None else earlier.continued_by(track)
 
     def join(self, later: Tracks) -> None:
         """Add the tracks of the stretch that follows."""
@@ -236,7 +236,7 @@ class CommitSnapshot:
     marks: Mapping[TopicPartition, LogMark] = field(default_factory=dict)
     left_ms: Mapping[str, int] = field(default_factory=dict)  # when members last left a group; is not kept
 
-    def joined_with(self, later: CommitSnapshot) -> CommitSnapshot:
+    def continued_by(self, later: CommitSnapshot) -> CommitSnapshot:
         """Everything up to the later observation. Its unreadable records count; this one's were judged already."""
         tracks = self.copy_tracks()
         tracks.join(later.copy_tracks())
@@ -293,7 +293,7 @@ def judge_commits(
     Without `waiting` no group is reported to have stopped in between. `resetting_groups`: groups that reset on purpose, of which only
     that is reported.
     """
-    change = _Change(before, after, before.joined_with(after), patience)
+    change = _Change(before, after, before.continued_by(after), patience)
     stalled = ((_Shown.STALLED, case) for case in change.find_stalled(ends, waiting))
     cases: dict[_Shown, list[Case]] = {shown: [] for shown in _Shown}
     for shown, case in (*change.find_steps_back(resetting_groups), *change.find_removals(), *stalled):
@@ -311,7 +311,7 @@ def judge_commits(
 
 def find_stalled_groups(before: CommitSnapshot, after: CommitSnapshot, ends: Ends, waiting: Waiting = _UNKNOWN) -> list[Case]:
     """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
-    return _Change(before, after, before.joined_with(after), PATIENCE).find_stalled(ends, waiting)
+    return _Change(before, after, before.continued_by(after), PATIENCE).find_stalled(ends, waiting)
 
 
 def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:

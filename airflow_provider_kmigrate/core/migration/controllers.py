@@ -355,7 +355,7 @@ def _is_worth_comparing(view: ClusterView, before: ClusterView) -> bool:
     return gates.dual_write_alive(view, before).met or view.taken_at - before.taken_at > _MOVES_WITHIN
 
 
-def _controllers_begun(view: ClusterView) -> list[int]:
+def _controllers_being_finalized(view: ClusterView) -> list[int]:
     """Controllers with the final file that kmigrate wrote; one whose restart was interrupted, and which leads since, is restarted last."""
     noted = view.zk.unflagged if view.zk is not None else frozenset()
     return [c for c in view.controllers if c in noted and stage_on_disk(view.controllers[c].files) is FileStage.CONTROLLER_FINAL]
@@ -363,7 +363,7 @@ def _controllers_begun(view: ClusterView) -> list[int]:
 
 def _written_by_finalization(view: ClusterView, controller: Controller) -> set[int]:
     """Controllers whose files need not be of their present mode: once the migration has ended, each one's own task writes its file."""
-    return set(view.controllers) if migration_has_ended(view) else {controller.id, *_controllers_begun(view)}
+    return set(view.controllers) if migration_has_ended(view) else {controller.id, *_controllers_being_finalized(view)}
 
 
 def _all_nodes_ready(view: ClusterView, controller: Controller) -> gates.Gate:

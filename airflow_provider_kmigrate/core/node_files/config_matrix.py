@@ -142,7 +142,7 @@ def find_rule(key: str, stage: FileStage, inter_broker: str = "") -> Rule:
 def _is_inherited(key: str, inter_broker: str) -> bool:
     """Of keys of one listener controllers get those of the inter-broker listener."""
     if key.startswith(_OF_ONE_LISTENER):
-        return bool(inter_broker) and key.startswith(listener_prefix(inter_broker))
+        return bool(inter_broker) and key.startswith(listener_key_prefix(inter_broker))
     return is_inheritable(key) and _find_row(NOT_INHERITED, key) is None
 
 
@@ -178,14 +178,14 @@ def read_setting(properties: Mapping[str, str], key: str) -> str | None:
     return properties.get(key, "").strip() or None
 
 
-def listener_prefix(listener: str) -> str:
+def listener_key_prefix(listener: str) -> str:
     """With which the keys of one listener alone begin."""
     return f"listener.name.{listener.lower()}."
 
 
 def read_listener_setting(properties: Mapping[str, str], listener: str, key: str) -> str | None:
     """A listener's value for a key: its own, or the one for all listeners."""
-    return read_setting(properties, listener_prefix(listener) + key) or read_setting(properties, key)
+    return read_setting(properties, listener_key_prefix(listener) + key) or read_setting(properties, key)
 
 
 def is_true(properties: Mapping[str, str], key: str) -> bool:

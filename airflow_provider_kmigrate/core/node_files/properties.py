@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     find_rule,
     inter_broker_listener,
     is_forbidden,
-    listener_prefix,
+    listener_key_prefix,
     may_be_added,
     read_listener_setting,
     read_node_id,
@@ -398,7 +398,7 @@ def _own_controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: F
 
 def _inherited_keys(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """What a controller inherits; also a broker's keys for the controllers' listener, which the controllers open."""
-    inter_broker, own = inter_broker_listener(properties), listener_prefix(facts.listener)
+    inter_broker, own = inter_broker_listener(properties), listener_key_prefix(facts.listener)
     return {
         key: value for key, value in properties.items() if key.startswith(own) or find_rule(key, stage, inter_broker) is Rule.SAME
     }
@@ -416,7 +416,10 @@ def _controller_security_keys(properties: Mapping[str, str], facts: RenderFacts)
     """The controllers' listener has the identity and trust of the inter-broker one, unless the file says otherwise already."""
     if facts.controller_security == "PLAINTEXT":
         return {}
-    inter_broker_prefix, controller_prefix = listener_prefix(inter_broker_listener(properties)), listener_prefix(facts.listener)
+    inter_broker_prefix, controller_prefix = (
+        listener_key_prefix(inter_broker_listener(properties)),
+        listener_key_prefix(facts.listener),
+    )
     keys = {
         controller_prefix + key.removeprefix(inter_broker_prefix): value
         for key, value in properties.items()
@@ -431,7 +434,7 @@ def _controller_security_keys(properties: Mapping[str, str], facts: RenderFacts)
 
 def _enabled_mechanism_keys(keys: Mapping[str, str], facts: RenderFacts) -> dict[str, str]:
     """The mechanism by which nodes log in on the controllers' listener, if that does not have it enabled."""
-    own = f"{listener_prefix(facts.listener)}sasl.enabled.mechanisms"
+    own = f"{listener_key_prefix(facts.listener)}sasl.enabled.mechanisms"
     if not facts.controller_security.startswith("SASL") or own in facts.controller_properties:
         return {}
     enabled = read_listener_setting(keys, facts.listener, "sasl.enabled.mechanisms") or "GSSAPI"

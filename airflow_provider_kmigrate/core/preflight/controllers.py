@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     inter_broker_listener,
     is_forbidden,
     is_true,
-    listener_prefix,
+    listener_key_prefix,
     read_listener_setting,
     read_setting,
 )
@@ -101,7 +101,7 @@ def super_users(keys: Mapping[str, str]) -> set[str] | None:
 
 def login_key(listener: str, mechanism: str) -> str:
     """The key that holds the login of a listener. On servers Kafka ignores one without this prefix."""
-    return f"{listener_prefix(listener)}{mechanism.lower()}.sasl.jaas.config"
+    return f"{listener_key_prefix(listener)}{mechanism.lower()}.sasl.jaas.config"
 
 
 def _accepts_anonymous(keys: Mapping[str, str], listener: str) -> bool:

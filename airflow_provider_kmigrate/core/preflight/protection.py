@@ -13,8 +13,8 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     find_references,
     inter_broker_listener,
     is_true,
+    listener_key_prefix,
     listener_names,
-    listener_prefix,
     read_listener_setting,
 )
 from airflow_provider_kmigrate.core.preflight.controllers import MECHANISM, Rendered, render_future_keys, security_of
@@ -133,7 +133,7 @@ def _check_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
 
 def _verifies_host_names(keys: Keys, listener: str) -> bool:
     """Whether a client with these keys verifies host names on a TLS listener: an empty value, and no other, switches it off."""
-    value = keys.get(listener_prefix(listener) + _ALGORITHM, keys.get(_ALGORITHM))
+    value = keys.get(listener_key_prefix(listener) + _ALGORITHM, keys.get(_ALGORITHM))
     return value is None or bool(find_references(value)) or value.strip().lower() in _VERIFYING
 
 
@@ -178,7 +178,7 @@ def _has_protection(keys: Keys) -> bool:
 
 def _is_stated_in_quorum(facts: PreflightFacts, future: Rendered, *keys: str) -> bool:
     """Whether `quorum.properties` names one of these keys, for all listeners or the controllers': it is meant."""
-    prefix = listener_prefix(future.listener)
+    prefix = listener_key_prefix(future.listener)
     return any(name in facts.spec.controller_properties for key in keys for name in (key, prefix + key))
 
 

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     find_references,
     inter_broker_listener,
     is_forbidden,
-    listener_prefix,
+    listener_key_prefix,
     read_node_id,
     read_owner,
     read_setting,
@@ -405,7 +405,7 @@ def _is_ignored_until_restart(key: str, file: Mapping[str, str], taken: Taken, b
         return False
     own_id = key in _OF_ID and read_node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
-    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(listener_prefix(listener))
+    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(listener_key_prefix(listener))
     return own_id or first_secret or bool(towards_controllers)
 
 
