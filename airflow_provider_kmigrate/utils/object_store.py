@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextvars import copy_context
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_kmigrate.clients.object_log import ObjectExists, StoredFolder, refuse_copy
 from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.utils.spark_jobs import call_object_storage
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
 
 _LOCAL = {"", "file", "local"}  # a half-written file is seen there
 Value = TypeVar("Value")
+LIMIT = 60.0  # seconds for one call: objects are of a few kB, and some of the libraries have no limit, others one of many minutes
 
 
 @lru_cache
@@ -81,3 +87,31 @@ def _require_content(content: bytes | Exception) -> bytes | None:
     if isinstance(content, Exception):
         raise content
     return content
+
+
+def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value]) -> Value:
+    """Call `act` on that path of Airflow's object storage, for at most `LIMIT` seconds.
+
+    Raises `FileNotFoundError`, `FileExistsError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
+    error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
+    process.
+    """
+    from airflow.sdk import ObjectStoragePath  # noqa: PLC0415  # fsspec: most sites have no store
+
+    answer: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(act(ObjectStoragePath(path, conn_id=conn_id)))
+        except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
+            answer.set_exception(error)
+
+    Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
+    try:
+        return answer.result(LIMIT)
+    except (FileNotFoundError, FileExistsError, ImportError):
+        raise
+    except TimeoutError:
+        raise Unavailable(f"{path}: no answer within {LIMIT:g} s") from None
+    except Exception as error:  # each store's library has classes of its own
+        raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error

@@ -1,18 +1,10 @@
-"""The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read.
-
-Airflow's object storage is asked with a limit: some of the libraries behind it have none, others one of many minutes.
-"""
+"""The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextvars import copy_context
 from functools import partial
-from threading import Thread
-from typing import Any, TypeVar
-
-from airflow.sdk import ObjectStoragePath
+from typing import Any
 
 from airflow_provider_kmigrate.applications.spark_hold import Files, LocalFiles
 from airflow_provider_kmigrate.clients.admin import REQUEST_TIMEOUT, read_marks
@@ -25,37 +17,7 @@ from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 from airflow_provider_kmigrate.hooks.connections import BrokerHostHook, ClusterHooks
 from airflow_provider_kmigrate.steps.spark_jobs import CommandedJobControl, JobControl, Logs
-
-LIMIT = 60.0  # seconds for one call: they read and write files of a few kB
-
-Value = TypeVar("Value")
-
-
-def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value]) -> Value:
-    """Call `act` on that path of Airflow's object storage, for at most `LIMIT` seconds.
-
-    Raises `FileNotFoundError`, `FileExistsError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
-    error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
-    process.
-    """
-    answer: Future[Value] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(act(ObjectStoragePath(path, conn_id=conn_id)))
-        except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
-            answer.set_exception(error)
-
-    Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
-    try:
-        return answer.result(LIMIT)
-    except (FileNotFoundError, FileExistsError, ImportError):
-        raise
-    except TimeoutError:
-        raise Unavailable(f"{path}: no answer within {LIMIT:g} s") from None
-    except Exception as error:  # each store's library has classes of its own
-        raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
-
+from airflow_provider_kmigrate.utils.object_store import call_object_storage
 
 _SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage names otherwise
 

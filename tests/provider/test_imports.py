@@ -72,10 +72,11 @@ def test_rolling_a_broker_imports_what_that_takes(in_airflow: dict[str, set[str]
     Consumer groups that must continue take two (`core.migration.group_progress`, `steps.group_watch`), metrics two, the chain of the journal
     two (`core.shared.chain`, `clients.journal_heads`), the verdict on a rollback, foreign JSON, the schema of
     answers of agents, the note of a group's cutover, the commits of clients that are not registered one each, the status for operators three, what differs among the releases of Airflow one. Logins by token and by ticket take four
-    (`clients.identity`, `clients.sasl`, `clients.oauth`, `clients.deadline`), the acts of kmigrate's own client one.
+    (`clients.identity`, `clients.sasl`, `clients.oauth`, `clients.deadline`), the acts of kmigrate's own client one, a store
+    behind the folder three (`clients.state_folder`, `clients.object_log`, `utils.object_store`).
     """
     found = ours(in_airflow["roll"])
-    assert len(modules_with_code(found)) <= 91, "a new import from the roll of a broker: does it need it?"
+    assert len(modules_with_code(found)) <= 94, "a new import from the roll of a broker: does it need it?"
     assert not {name for name in found if name.startswith("airflow_provider_kmigrate.audit")}
 
 

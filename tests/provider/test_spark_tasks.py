@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.operators.spark_jobs import (
 )
 from airflow_provider_kmigrate.sensors.waits import AuditVerdictSensor, ClusterQuietSensor
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.utils import spark_jobs
+from airflow_provider_kmigrate.utils import object_store, spark_jobs
 from airflow_provider_kmigrate.utils.spark_jobs import ObjectFiles, make_job_control, read_verdict, select_file_system
 from tests.audit import reports
 from tests.provider.simulated import Rehearsal, document
@@ -253,7 +253,7 @@ class TestSilence:
     def test_verdicts_and_hold_folders_are_read_with_a_limit(
         self, unresponsive: str, read: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(spark_jobs, "LIMIT", 0.1)
+        monkeypatch.setattr(object_store, "LIMIT", 0.1)
         with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
             read(unresponsive)
 

@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Reading, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields, NoProbe, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.core.migration.roll import JUDGED_FOR, SETTLING, STAGE, next_to_roll, why_postponed
@@ -236,12 +236,16 @@ def test_a_first_broker_bakes_until_enough_was_seen_of_it(tmp_path):
 
 def test_before_the_first_restart_of_a_pass_it_is_observed_for_a_moment(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    view = with_backup(cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, cluster.observe(EVERYTHING))
+    view = with_backup(
+        cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, replace(cluster.observe(EVERYTHING), probe=NoProbe())
+    )
     first = step(cluster, BrokerMode.MIGRATION).next_action(view, view, ALL).decision
     assert isinstance(first, Wait)
     assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T01"])
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.context(tmp_path))
-    view = with_backup(cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, cluster.observe(EVERYTHING))
+    view = with_backup(
+        cluster.context(tmp_path), Fields.FILES | Fields.BACKUP, replace(cluster.observe(EVERYTHING), probe=NoProbe())
+    )
     assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).next_action(view, view, ALL).decision, Act), (
         "the second one is not"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ProbeFigures, ProduceLatency
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, NoProbe, ProbeFigures, ProduceLatency
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
 from airflow_provider_kmigrate.core.migration.controllers import SETTLES_WITHIN
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
@@ -108,7 +108,7 @@ def test_a_probe_that_ended_or_never_began_holds_every_restart_until_the_cluster
         return ProbeFigures(cluster.clock.time - began - last_written, QUICK, QUICK)
 
     for broker in (1, 2):
-        with pytest.raises(TimedOut, match=rf"\[Y05\] {said}.*`probe: false`"):
+        with pytest.raises(TimedOut, match=rf"\[Y05\] {said}.*clear the task `probe` alone"):
             roll(probed(cluster, tmp_path, gone), broker, BrokerMode.MIGRATION)
     assert stops(cluster) == [0, 0]
     for broker in (1, 2):
@@ -117,7 +117,7 @@ def test_a_probe_that_ended_or_never_began_holds_every_restart_until_the_cluster
 
 def test_a_cluster_file_without_a_probe_waits_for_none(tmp_path: Path) -> None:
     cluster = hurried(tmp_path, BrokerMode.MIGRATION)
-    context, began = replace(cluster.context(tmp_path), probe=lambda: None), cluster.clock.time
+    context, began = replace(cluster.context(tmp_path), probe=NoProbe), cluster.clock.time
     assert isinstance(roll(context, 1, BrokerMode.MIGRATION), Done)
     assert cluster.clock.time - began < 15.0
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate.clients.znodes import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause, Fields, NoProbe, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
@@ -438,7 +438,7 @@ def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_na
     none = decide_restart(view, 0, BrokerMode.MIGRATION)
     assert isinstance(none, Refuse), "none was started"
     direct.provision(context)
-    view = cluster.observe(roll.MIN_OBSERVATIONS)
+    view = replace(cluster.observe(roll.MIN_OBSERVATIONS), probe=NoProbe())
     unresponsive = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
     waits = decide_restart(replace(view, controllers=unresponsive), 0, BrokerMode.MIGRATION)
     assert isinstance(waits, Wait)
