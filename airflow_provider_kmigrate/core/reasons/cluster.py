@@ -82,7 +82,7 @@ source: measured
 G05 A controller runs without the migration flag
 means: The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).
 meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
-do: Type `kmigrate flag return <cluster> N --airflow-url URL`: the task `controllers.provision_N` restarts it with the flag, alone, once the others answer. In a rollback clear `controller_failover.restore_flag_N`.
+do: Type `kmigrate flag return <cluster> N --airflow-url URL`: `controllers.provision_N` restarts it with the flag, alone. In a rollback clear `controller_failover.restore_flag_N`. Or start the rollback: it does that first.
 do: The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
 do: The task waits with R12: see there. By hand: install its file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
 do: It leads, and the copy is not over: nothing is finalized, and the copy goes on once the flag is back. A copy was over: the cluster **is** finalized; continue with P02.
