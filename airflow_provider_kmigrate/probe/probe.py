@@ -21,18 +21,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from airflow_provider_kmigrate.applications.event_log import list_open_writers, read_events
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, Level, LevelHealth, findings_from_facts
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import PROBE_GROUP
 from airflow_provider_kmigrate.core.ledger import Facts, balance
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.probe.clients import Lifetime, Receiver, Sender, Setup
 from airflow_provider_kmigrate.probe.kafka_calls import kafka_calls, partitions_of, wait_for_leaders
 from airflow_provider_kmigrate.probe.stream import StreamProgress, describe_missing, write_expected, write_extents
@@ -118,6 +120,7 @@ _TAKE_OVER_S: Final = 300.0  # longer than a probe takes to end: its sender's la
 _STOP_SENDER_S: Final = 140.0  # longer than a sender waits for its last acknowledgement
 _STOP_RECEIVER_S: Final = 60.0  # a last commit may wait for the coordinator as long as a session
 _POLL_S: Final = 0.5
+_REQUEST_S: Final = 20.0  # for each broker that is asked
 DRAIN_S: Final = 60.0  # for what is sent and not read yet, at the end of a run
 
 
@@ -194,18 +197,33 @@ class Probe:
             raise TimedOut(f"The probe in {running[0]} was told to end and has not within {_TAKE_OVER_S:.0f} s.")
 
     def _commit_delivered(self, timeout: float) -> None:
-        """Commit what the attempt before was delivered and could not commit: a record that comes again would count as a repeat."""
+        """Commit what the attempt before was delivered and could not commit: a record that comes again would count as a repeat.
+
+        By the wire client: librdkafka's admin did not answer within 90 s (measured), and the coordinator refuses while a member is left.
+        """
         progress = StreamProgress(self.events).update()
         committed = progress.committed[GROUP]
-        uncommitted = [
-            TopicPartition(*topic_partition, offset)
-            for topic_partition, offset in sorted(progress.delivered[GROUP].items())
+        uncommitted = {
+            topic_partition: offset
+            for topic_partition, offset in progress.delivered[GROUP].items()
             if offset > committed.get(topic_partition, 0)
-        ]
-        if uncommitted:
-            with kafka_calls(f"committing the offsets of group {GROUP}"):
-                request = [ConsumerGroupTopicPartitions(GROUP, uncommitted)]
-                connect(self._properties).alter_consumer_group_offsets(request, request_timeout=timeout)[GROUP].result(timeout)
+        }
+        if not uncommitted:
+            return
+        for attempt in Retrying(
+            retry=retry_if_exception_type((Unavailable, TimedOut)),
+            stop=stop_after_delay(timeout),
+            wait=wait_fixed(1.0),
+            reraise=True,
+        ):
+            with attempt:
+                commit(self._properties, GROUP, uncommitted, _REQUEST_S, self)
+
+    def check(self) -> None:
+        """Raises `Refused` (Y05) if another attempt has taken the run, or it was stopped, `Failed` if this process is to end."""
+        if end := self.find_end():
+            text = f"The probe in {self.folder} ended before it began: {end}."
+            raise Failed(text) if end is ProbeEnd.CANCELLED else Refused.because(Reason("Y05", text))
 
     def _begin(self, writer: str, make: Callable[[Setup], Sender | Receiver]) -> _Client:
         lifetime = Lifetime(self.events)
@@ -224,9 +242,7 @@ class Probe:
     def _wait_until_met(self, describe_unmet: Callable[[StreamProgress], str], deadline: float) -> None:
         progress = StreamProgress(self.events)
         while what := describe_unmet(progress.update()):
-            if end := self.find_end():
-                text = f"The probe in {self.folder} ended before it began: {end}."
-                raise Failed(text) if end is ProbeEnd.CANCELLED else Refused.because(Reason("Y05", text))
+            self.check()
             if time.monotonic() > deadline:
                 raise TimedOut(f"The probe in {self.folder} does not start: {what}.")
             self.wait(_POLL_S)
