@@ -86,13 +86,13 @@ def test_files_that_were_read_at_different_times(duck_or_nightly_spark: Engine, 
 
 
 @pytest.mark.parametrize("stops", [None, 1])
-def test_partitions_that_fell_silent(engine: Engine, stops: int | None) -> None:
+def test_partitions_that_fell_silent(duck_or_nightly_spark: Engine, stops: int | None) -> None:
     events = [*steady(stops=stops).events, *packed(20, 26)]
     for since in (BEGAN, BEGAN + 100_000, None):
         policy = replace(ALL, alive_since=BEGAN, required_evidence=Demand(since))
         facts = reported_by_ledger(events, policy)
         assert any("steady writes" in reason for reason in facts["reasons"]) == (stops is not None and since == BEGAN)
-        assert differences(of_polls(events, engine, policy), facts) == {}
+        assert differences(of_polls(events, duck_or_nightly_spark, policy), facts) == {}
 
 
 @pytest.mark.parametrize("share", [0.7, *long_runs(0.3, 1.1)])

@@ -218,7 +218,7 @@ def _foreign_requests(session: Running) -> list[tuple[SessionRequest | bytes, st
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("victim", ["python", "java"])
+@pytest.mark.parametrize("victim", [pytest.param("python", marks=pytest.mark.long), "java"])
 def test_a_gate_notices_a_session_that_is_killed_in_the_middle(session: Running, victim: str) -> None:
     """It answers nothing, so the gate does the work itself; a Java that is gone is no fault of the records."""
     write_events(session.events)

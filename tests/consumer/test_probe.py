@@ -164,6 +164,7 @@ def test_another_attempt_goes_on_with_a_run_and_nothing_counts_as_lost(cluster: 
 
 
 @pytest.mark.cluster
+@pytest.mark.long  # `test_probe_runs` has its decisions
 @pytest.mark.slow(seconds=100)
 def test_a_killed_attempt_is_never_a_loss_and_the_next_steps_gate_passes(cluster: LocalCluster, tmp_path: Path) -> None:
     killed = subprocess.Popen(command("run", tmp_path / "run", "--bootstrap", cluster.bootstrap))
