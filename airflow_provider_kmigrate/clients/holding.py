@@ -8,7 +8,7 @@ UNFENCED_GAP: Final = 10.0
 """Seconds: how long after the fence was read a request without a token may still reach a broker. No request has a longer time-out."""
 
 
-class Ownership(Protocol):
+class FenceCheck(Protocol):
     """What a request without a token reads again right before it is sent."""
 
     def check(self) -> None:
@@ -19,7 +19,7 @@ class Ownership(Protocol):
         """
 
 
-class Holding(Ownership, Protocol):
+class Holding(FenceCheck, Protocol):
     """Proof of owning the cluster, as `fence.Fence` gives it: `path` had version `token` when the fence was taken."""
 
     @property

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.admin import (
     check,
     error_for,
 )
-from airflow_provider_kmigrate.clients.holding import Holding, Ownership
+from airflow_provider_kmigrate.clients.holding import FenceCheck, Holding
 from airflow_provider_kmigrate.clients.identity import security_from_kafka
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
@@ -54,7 +54,7 @@ def describe_group(properties: Mapping[str, str], group: str, timeout: float) ->
 
 
 def commit(
-    properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float, holding: Ownership
+    properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float, holding: FenceCheck
 ) -> None:
     """Commit for a group without members; its coordinator refuses any other group. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
@@ -122,7 +122,7 @@ class GroupsAt:
                     check(outcome.error_code, f"{self._wire.endpoint} DeleteGroups of {outcome.group_id}")
 
     @map_malformed_answers
-    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset], holding: Ownership) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, FetchedOffset], holding: FenceCheck) -> None:
         """Commit for a group without members; the broker refuses any other group, and one that it does not coordinate."""
         holding.check()
         answer = self._wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
