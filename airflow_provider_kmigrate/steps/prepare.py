@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
@@ -31,6 +31,8 @@ from airflow_provider_kmigrate.steps.plan_binding import read_plan_facts
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 
 _TRIES, _AGAIN_AFTER = 10, 2.0  # seconds; a busy broker misses one observation, and the whole run must not end with it (measured)
+_NO_MORE_AFTER = 60.0  # seconds; a machine that does not answer takes 15 s each time
+Looked = TypeVar("Looked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,40 @@ class Preflight:
 
 
 def observe_preflight(context: StepContext) -> Preflight:
-    """Observe and judge everything; nothing is changed, logged or written."""
+    """Observe and judge everything; nothing is changed or written. Looks again, for a minute, while something blocks that was not read.
+
+    A broker that starts or is busy is late for one look: that blocks a migration only if it lasts.
+    """
     began = context.clock.monotonic()
-    view = context.observer.observe(preflight.PREFLIGHT_FIELDS)
-    facts = replace(_read_facts(context, view), environment=context.observer.environment(view))
-    findings = preflight.run_checks(view, facts)
-    return Preflight(view, facts, findings, context.clock.monotonic() - began)
+
+    def observe_once() -> Preflight:
+        view = context.observer.observe(preflight.PREFLIGHT_FIELDS)
+        facts = replace(_read_facts(context, view), environment=context.observer.environment(view))
+        findings = preflight.run_checks(view, facts)
+        return Preflight(view, facts, findings, context.clock.monotonic() - began)
+
+    return _look_again_while_late(
+        context, observe_once, lambda result: _list_late(result.view) if preflight.blocking_findings(result.found) else ()
+    )
+
+
+def _look_again_while_late(
+    context: StepContext, look: Callable[[], Looked], list_late: Callable[[Looked], Sequence[Reason]]
+) -> Looked:
+    """What a look returns; looks again, up to `_TRIES` times in a minute, while `list_late` names what was not read in time."""
+    until = context.clock.monotonic() + _NO_MORE_AFTER
+    for _ in range(_TRIES - 1):
+        looked = look()
+        late = list_late(looked)
+        if not late or context.clock.monotonic() >= until:
+            return looked
+        context.say(f"Not read yet, so kmigrate looks again: {'; '.join(reason.text for reason in late)}")
+        context.clock.sleep(_AGAIN_AFTER)
+    return look()
+
+
+def _list_late(view: ClusterView) -> tuple[Reason, ...]:
+    return tuple(reason for reason in view.unknowns if not reason.certain)
 
 
 def plan_from_here(context: StepContext, result: Preflight) -> dict[str, Any]:
@@ -76,7 +106,7 @@ def plan_of_view(context: StepContext, view: ClusterView, version: str | None = 
 
 
 def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
-    """Log, journal and return all findings of one observation, after `keep` received them. Raises `Refused` with every blocker."""
+    """Log, journal and return all findings, after `keep` received them. Raises `Refused` with every blocker."""
     result = observe_preflight(context)
     findings = result.found
     for text in (*result.facts.environment.unread, *map(str, findings)):
@@ -128,7 +158,11 @@ def _read_config(context: StepContext, broker: NodeSpec) -> dict[str, str] | Non
 def run_backup(context: StepContext) -> Done:
     """Save all (`save_all`), and note how many partitions the topics of coordinators have. Raises `Unavailable` if that is not known."""
     done = save_all(context)
-    view = context.observer.observe(Fields.ZOOKEEPER | Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS)
+
+    def observe_counts() -> ClusterView:
+        return context.observer.observe(Fields.ZOOKEEPER | Fields.BROKERS | Fields.PARTITIONS | Fields.COORDINATORS)
+
+    view = _look_again_while_late(context, observe_counts, _list_late)
     require_gate(coordinator.answers_agree(view))
     note_counts(context, coordinator.counts_to_note(view))
     return done

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, ConnectionFacts
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Cause, ConnectionFacts, Fields, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -93,6 +93,60 @@ def test_a_broker_that_does_not_answer_for_a_moment_is_asked_again(tmp_path):
         run_backup(context)
     context.clock.sleep = lambda _seconds: cluster.start(node)
     assert run_backup(context).text
+
+
+class Late(SimCluster):
+    """Broker 1 does not say in its first looks with which count it computes coordinators, as a JVM that has just started (measured)."""
+
+    looks, late, certain = 0, 0, False
+
+    def observe(self, what, nodes=(), groups=()):
+        asked = bool(what & Fields.COORDINATORS)
+        self.looks += asked
+        is_late = asked and self.looks <= self.late
+        self.unread_coordinators = {1} if is_late else set()
+        view = super().observe(what, nodes, groups)
+        late = Reason("U05", "Broker 1 is late", cause=Cause.UNREAD_COORDINATORS, certain=self.certain)
+        return replace(view, unknowns=(*view.unknowns, late)) if is_late else view
+
+
+def late_cluster(looks, **changes):
+    cluster = Late(offsets_partitions=10)
+    cluster.late = looks
+    for name, value in changes.items():
+        setattr(cluster, name, value)
+    return cluster
+
+
+def test_preflight_and_backup_look_again_at_a_broker_that_is_late(tmp_path):
+    said: list[str] = []
+    cluster = late_cluster(2)
+    context = replace(cluster.context(tmp_path), say=said.append)
+    run_preflight(context)
+    assert cluster.looks == 3
+    assert said.count("Not read yet, so kmigrate looks again: Broker 1 is late") == 2
+    cluster.looks = 0
+    run_backup(context)
+    assert cluster.looks == 3
+
+
+@pytest.mark.parametrize(("certain", "looks"), [(False, 10), (True, 1)], ids=["it may answer later", "no later look reads it"])
+@pytest.mark.parametrize(("task", "error"), [(run_preflight, Refused), (run_backup, Unavailable)])
+def test_what_stays_unread_blocks(tmp_path, task, error, certain, looks):
+    cluster = late_cluster(1000, certain=certain)
+    with pytest.raises(error, match="K02"):
+        task(cluster.context(tmp_path))
+    assert cluster.looks == looks
+
+
+def test_preflight_ends_within_a_minute_where_each_look_is_long(tmp_path):
+    cluster = late_cluster(1000)
+    context = cluster.context(tmp_path)
+    looked = cluster.observe
+    cluster.observe = lambda *asked: (context.clock.sleep(25.0), looked(*asked))[1]
+    with pytest.raises(Refused, match="K02"):
+        run_preflight(context)
+    assert cluster.looks == 3
 
 
 def test_preflight_judges_its_own_connections(tmp_path):
