@@ -101,7 +101,7 @@ def _render_pages(rows: list[StoredStatus]) -> float:
     token = manager.generate_jwt(SimpleAuthManagerUser(username="trial", role="viewer"))
     client = TestClient(app, headers={"Authorization": f"Bearer {token}"})
     checked = [check_stored(row, row.stored_ms) for row in rows]
-    database.kept[:] = [database.Reading(checked, [], frozenset(row.dag_id for row in rows), time.monotonic() + 3_600)]
+    database.kept[:] = [database.DatabaseSnapshot(checked, [], frozenset(row.dag_id for row in rows), time.monotonic() + 3_600)]
     gc.collect()
     gc.freeze()  # the views of large clusters beside it are none of an API server's
     slowest = 0.0

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.queries import Data, Engine
-from airflow_provider_kmigrate.audit.screen import Reading
+from airflow_provider_kmigrate.audit.screen import GroupStart
 from airflow_provider_kmigrate.core.audit.report_facts import (
     BINS,
     LagTrack,
@@ -42,7 +42,7 @@ class DrawnSource:
 
     data: tuple[Data, ...]
     book: Book
-    readings: Sequence[Reading]
+    readings: Sequence[GroupStart]
 
 
 def join_books(books: Iterable[Book]) -> Book:

@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.foreign_files import (
     LARGEST,
     NotRead,
-    Opened,
+    OpenFile,
     list_files_below,
     open_regular_file,
     read_line_blocks,
@@ -538,7 +538,7 @@ def _is_continued(file: Path, progress: _FileProgress) -> bool:
         )
 
 
-def _hash_seam(opened: Opened, read: int) -> str:
+def _hash_seam(opened: OpenFile, read: int) -> str:
     """The hash of a file's first bytes and of the last ones before `read`."""
     digest = hashlib.sha256()
     for begin in (0, max(0, read - _SEAM_BYTES)):

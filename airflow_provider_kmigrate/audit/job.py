@@ -24,10 +24,10 @@ from airflow_provider_kmigrate.audit.judge import ControlEvents, Judged, judge_s
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import (
     AuditPolicy,
+    AuditRequest,
     LogsRequest,
     OffsetsRequest,
     ReportRequest,
-    Request,
     StreamRequest,
 )
 from airflow_provider_kmigrate.audit.session import SparkEngine, start_session
@@ -145,7 +145,7 @@ def audit_source(
 
 
 def main(
-    arguments: Sequence[str] | None = None, open_engine: Callable[[Request], AbstractContextManager[Engine]] | None = None
+    arguments: Sequence[str] | None = None, open_engine: Callable[[AuditRequest], AbstractContextManager[Engine]] | None = None
 ) -> int:
     """`job REQUEST FOLDER`: leave `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report if requested.
 
@@ -212,7 +212,7 @@ class Concluded:
             print(f"no tables: {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def run_audit(audit_request: Request, engine: Engine, folder: Path) -> Concluded:
+def run_audit(audit_request: AuditRequest, engine: Engine, folder: Path) -> Concluded:
     """Conclude on a request; the verdict and its facts are in the folder. Raises ours if nothing could be concluded."""
     notes: list[AuditFinding] = []
     if audit_request.stream:
@@ -253,7 +253,7 @@ def _prepare_next(collect: Callable[[], object] | None, settle: Callable[[], lis
     return settle()
 
 
-def settled_key(audit_request: Request) -> SettledKey:
+def settled_key(audit_request: AuditRequest) -> SettledKey:
     """What cuts of this request belong to."""
     policy = audit_request.policy
     cluster_id = audit_request.report.cluster_id if audit_request.report else ""
@@ -312,7 +312,7 @@ def _require_spark_session(engine: Engine) -> SparkSession:
 
 
 @contextmanager
-def _open_spark_engine(audit_request: Request) -> Iterator[Engine]:
+def _open_spark_engine(audit_request: AuditRequest) -> Iterator[Engine]:
     with start_session(
         audit_request.spark.master, jars=audit_request.spark.jars, settings=audit_request.spark.settings
     ) as session:

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
-from airflow_provider_kmigrate.audit.settling import Opened, ask_accounts, reopen
+from airflow_provider_kmigrate.audit.settling import AuditInput, ask_accounts, reopen
 from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.audit.settled import is_to_be_confirmed
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
@@ -97,11 +97,11 @@ class Judged:
     facts: Facts
     screened: Screened
     book: Book
-    opened: Opened
+    opened: AuditInput
     context: CheckContext
 
 
-def judge_source(engine: Engine, opened: Opened, control: ControlEvents, policy: AuditPolicy) -> Judged:
+def judge_source(engine: Engine, opened: AuditInput, control: ControlEvents, policy: AuditPolicy) -> Judged:
     """Judge the attached source, as `core.ledger.balance` would have it of all its events, settled ones too."""
     now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
     times = EvidenceTimes(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.required_evidence.since)

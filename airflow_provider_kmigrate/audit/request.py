@@ -115,7 +115,7 @@ class ReportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AuditRequest:
     """One audit. `whole`: read all events, also those that earlier audits settled.
 
     None means: `logs`, level L0 is not measured; `report`, no page; `canary`, no comparison; `stream`, no topic is read; `offsets`, only
@@ -133,7 +133,7 @@ class Request:
     whole: bool = False
 
 
-def load(path: Path) -> Request:
+def load(path: Path) -> AuditRequest:
     """The request in a file. Raises `Failed` if it cannot be read, `Refused` (X08) if it makes no sense."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ def load(path: Path) -> Request:
         _refuse(f"it is no JSON: {error}")
 
 
-def parse(document: Any) -> Request:
+def parse(document: Any) -> AuditRequest:
     """The request that a JSON document describes. Raises `Refused` (X08)."""
     return _REQUEST(document)
 
@@ -195,7 +195,7 @@ _STRINGS: Final = _list_reader(str)
 _LEVEL: Final = {level.label: level for level in Level}.__getitem__
 _TIME: Final = _optional_reader(int)  # milliseconds since the epoch, also as the text that a template makes of them
 _REQUEST: Final = _object_reader(
-    Request,
+    AuditRequest,
     sources=_list_reader(_object_reader(Source, level=_LEVEL, lines=_STRINGS, store=str, ledgers=_STRINGS)),
     policy=_object_reader(
         _build_policy,

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import fingerprint, job, report, request
 from airflow_provider_kmigrate.audit.event_store import EventStore
-from airflow_provider_kmigrate.audit.request import AuditPolicy, Request
+from airflow_provider_kmigrate.audit.request import AuditPolicy, AuditRequest
 from airflow_provider_kmigrate.audit.session import SparkEngine, start_session
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.clients import atomic
@@ -75,7 +75,7 @@ class SessionStart:
     results: Path
     idle_s: float
     lease_s: float
-    request: Request
+    request: AuditRequest
 
 
 def load_start(folder: Path) -> SessionStart:

@@ -37,7 +37,7 @@ _OWNED: Final = pa.schema(
 )
 
 
-class Reading(NamedTuple):
+class GroupStart(NamedTuple):
     """A partition that a group reads. `begins`: the first offset that it was delivered, or else the first one acknowledged."""
 
     consumer_group: str
@@ -57,7 +57,7 @@ class Screened:
     clean: list[PartitionChecked]
     suspects: set[TopicPartition]
     newest: Newest
-    readings: list[Reading]
+    readings: list[GroupStart]
     places: Mapping[TopicPartition, Place] = field(default_factory=dict)
     flawed: set[TopicPartition] = field(default_factory=set)
     accounts: Accounts = field(default_factory=lambda: Accounts({}, [], {}))
@@ -185,12 +185,12 @@ def screen_partitions(engine: Engine, book: Book, context: CheckContext, writer_
     )
 
 
-def _list_readings(aggregates: Mapping[TopicPartition, Place], subscribed: Mapping[str, Collection[str]]) -> Iterator[Reading]:
+def _list_readings(aggregates: Mapping[TopicPartition, Place], subscribed: Mapping[str, Collection[str]]) -> Iterator[GroupStart]:
     for topic_partition, aggregate in aggregates.items():
         firsts = [row["acked_lo"] for row in aggregate.acked if row["acked_lo"] is not None]
         for group in {*subscribed[topic_partition.topic], *aggregate.delivered} if firsts else ():
             delivered = aggregate.delivered.get(group)
-            yield Reading(group, *topic_partition, delivered["lo"] if delivered else min(firsts))
+            yield GroupStart(group, *topic_partition, delivered["lo"] if delivered else min(firsts))
 
 
 def _partitions_of_writers(engine: Engine, names: Collection[str]) -> Iterator[TopicPartition]:

@@ -69,7 +69,7 @@ _NAMES: Final = pa.schema([(name, pa.string()) for name in ("writer", "consumer_
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class AuditInput:
     """What an audit reads of a source.
 
     `rows`: the view `events`, without what the store gives whole each time (`given`). `arrivals`: as above. `settled`: None: everything is
@@ -95,7 +95,7 @@ class Opened:
         engine.attach("settled_names", [_table(names, _NAMES)])
 
 
-def open_evidence(engine: Engine, evidence: Evidence, key: SettledKey | None = None) -> Opened:
+def open_evidence(engine: Engine, evidence: Evidence, key: SettledKey | None = None) -> AuditInput:
     """Attach what came after the cuts of this key; everything, if there are none. `key` None: cuts are not asked for."""
     engine.attach("everything", evidence.data)
     opened = _find_settled(evidence, key)
@@ -103,7 +103,7 @@ def open_evidence(engine: Engine, evidence: Evidence, key: SettledKey | None = N
     return opened
 
 
-def _find_settled(evidence: Evidence, key: SettledKey | None) -> Opened:
+def _find_settled(evidence: Evidence, key: SettledKey | None) -> AuditInput:
     stored = evidence.stored
     if key is None or stored is None or stored.settled is None:
         return _open_whole(evidence)
@@ -119,14 +119,14 @@ def _find_settled(evidence: Evidence, key: SettledKey | None) -> Opened:
     given = stored.rows.to_pylist()
     new_rows = [row for row in given if row["row_kind"] == RowKind.CONTROL and row["number"] in new_changes[row["writer"]]]
     arrivals = (*of_parts, pa.Table.from_pylist(new_rows, schema=EVENTS))
-    return Opened(evidence, ((stored.settled.rows, *parts),), (stored.rows,), arrivals, settled)
+    return AuditInput(evidence, ((stored.settled.rows, *parts),), (stored.rows,), arrivals, settled)
 
 
-def _open_whole(evidence: Evidence, whole_because: str = "") -> Opened:
+def _open_whole(evidence: Evidence, whole_because: str = "") -> AuditInput:
     stored = evidence.stored
     if stored is None:
-        return Opened(evidence, evidence.data)
-    return Opened(evidence, (stored.parts,) if stored.parts else (), (stored.rows,), whole_because=whole_because)
+        return AuditInput(evidence, evidence.data)
+    return AuditInput(evidence, (stored.parts,) if stored.parts else (), (stored.rows,), whole_because=whole_because)
 
 
 def _list_own_changes(given: pa.Table) -> dict[str, list[int]]:
@@ -136,7 +136,7 @@ def _list_own_changes(given: pa.Table) -> dict[str, list[int]]:
     return changes
 
 
-def ask_accounts(engine: Engine, opened: Opened) -> tuple[Opened, list[WriterRow]]:
+def ask_accounts(engine: Engine, opened: AuditInput) -> tuple[AuditInput, list[WriterRow]]:
     """The account of each writer; everything is attached if the new events do not simply follow the settled ones."""
     if opened.settled is not None:
         rows = join_accounts(opened.settled.writers, _ask_writers(engine, queries.NEW_WRITERS))
@@ -151,7 +151,7 @@ def _ask_writers(engine: Engine, question: str) -> list[WriterRow]:
     return [WriterRow(**row) for row in engine.ask(question).to_pylist()]
 
 
-def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
+def reopen(engine: Engine, opened: AuditInput, context: CheckContext) -> AuditInput:
     """Attach all of the partitions whose cuts hold no longer."""
     stored = opened.evidence.stored
     if opened.settled is None or stored is None or stored.settled is None:
@@ -176,7 +176,7 @@ def reopen(engine: Engine, opened: Opened, context: CheckContext) -> Opened:
     return opened
 
 
-def _reopen_everything(engine: Engine, opened: Opened, reopened: Mapping[TopicPartition, str]) -> Opened:
+def _reopen_everything(engine: Engine, opened: AuditInput, reopened: Mapping[TopicPartition, str]) -> AuditInput:
     where, why = min(reopened.items())
     whole = _open_whole(opened.evidence, f"{len(reopened)} partitions have news of what was read before, {where.name}: {why}")
     whole.attach(engine)
@@ -211,7 +211,7 @@ def _list_claims(settled: Settled | None) -> Iterator[tuple[Any, ...]]:
             yield *where, name, producer.before - producer.number_before, producer.before, *acked
 
 
-def settle(engine: Engine, opened: Opened, screened: Screened, context: CheckContext, key: SettledKey) -> str:
+def settle(engine: Engine, opened: AuditInput, screened: Screened, context: CheckContext, key: SettledKey) -> str:
     """Settle what an audit found clean, for the next one; returns what was done, for a log. Raises `Failed`."""
     stored = opened.evidence.stored
     if stored is None or not stored.parts:
@@ -346,7 +346,7 @@ def _note_edges(added: Mapping[TopicPartition, SettledPartition], open_rows: pa.
     return noted
 
 
-def describe(opened: Opened) -> str:
+def describe(opened: AuditInput) -> str:
     """What is read, for a log; empty if nothing was settled."""
     if opened.whole_because:
         return f"All events are read, because the settled cuts cannot be used: {opened.whole_because}."

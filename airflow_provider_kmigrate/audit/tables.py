@@ -36,7 +36,7 @@ from airflow_provider_kmigrate.audit.figures import LATE, MINUTE_MS, SECOND_MS, 
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.sources import EVENTS
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.audit.restarts import Restart
+from airflow_provider_kmigrate.core.audit.restarts import StepRestart
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed
@@ -157,7 +157,7 @@ class AuditRecord:
     step: str
     verdict: AuditVerdict
     sources: tuple[AuditedSource, ...] = ()
-    restarts: tuple[Restart, ...] = ()
+    restarts: tuple[StepRestart, ...] = ()
     id: str = field(default_factory=lambda: os.urandom(4).hex())
 
     @property
@@ -274,7 +274,7 @@ def join_minutes(
     return rows
 
 
-def measure_restarts(engine: Engine, sources: Sequence[AuditedSource], restarts: Sequence[Restart]) -> list[Row]:
+def measure_restarts(engine: Engine, sources: Sequence[AuditedSource], restarts: Sequence[StepRestart]) -> list[Row]:
     """Rows of `RESTARTS`: each restart with the longest waits and the late records of all sources."""
     longest: dict[int, dict[str, int | None]] = defaultdict(dict)
     for source in sources if restarts else ():
@@ -306,7 +306,7 @@ def _join_figures(name: str, one: int | None, other: int | None) -> int | None:
     return max(one, other) if name.startswith("longest") else one + other
 
 
-def _restart_times(restarts: Sequence[Restart]) -> pa.Table:
+def _restart_times(restarts: Sequence[StepRestart]) -> pa.Table:
     times = [(number, restart.began_ms, restart.until_ms) for number, restart in enumerate(restarts)]
     names = ("number", "began_ms", "until_ms")
     return pa.table([pa.array(values, pa.int64()) for values in zip(*times, strict=True)], names=names)

@@ -51,7 +51,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FenceHolder:
     """The run that owns the cluster.
 
     `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader.
@@ -164,7 +164,7 @@ class Fence:
             raise Fenced.because(outdated_token(f"run {self._me} does not own the cluster any more and cannot hand it over"))
         self._zookeeper.commit([Set(self._owner_path, self._owner_record(run), owner_znode[1]), *beside], holding=self)
 
-    def holder(self) -> Owner | None:
+    def holder(self) -> FenceHolder | None:
         """The run that owns the cluster now; None if no run does."""
         owner_znode = self._zookeeper.read(self._owner_path)
         return _parse_owner(owner_znode[0]) if owner_znode else None
@@ -173,7 +173,7 @@ class Fence:
         """True if any process shows life now; a killed one seems alive until its ZooKeeper session expires."""
         return bool(self._zookeeper.children(f"{self._root}/live"))
 
-    def break_lock(self, run: str | None = None) -> Owner | None:
+    def break_lock(self, run: str | None = None) -> FenceHolder | None:
         """Free the cluster from the run that owns it, as the operator decided; returns that run. `run`: only from this one.
 
         ZooKeeper, and hosts that have seen a newer token, refuse its running task from now on. Its next task would take the free
@@ -227,9 +227,9 @@ class Fence:
 
     def _owner_record(self, run: str = "") -> bytes:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return json.dumps(asdict(Owner(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
+        return json.dumps(asdict(FenceHolder(run or self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
-    def _owned_by_other(self, owner: Owner) -> Fenced:
+    def _owned_by_other(self, owner: FenceHolder) -> Fenced:
         alive = "one of its processes is alive" if self.alive() else "none of its processes is alive now"
         return Fenced.because(Reason("H01", f"The cluster is owned by {owner}; {alive}."))
 
@@ -266,9 +266,9 @@ class ReadOnlyFence:
         """Do nothing: nothing was taken."""
 
 
-def _parse_owner(data: bytes) -> Owner:
+def _parse_owner(data: bytes) -> FenceHolder:
     try:
         fields = read_json(data)
-        return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
+        return FenceHolder(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Owner(f"unknown: {printable_content(data)}", "?", "?")
+        return FenceHolder(f"unknown: {printable_content(data)}", "?", "?")

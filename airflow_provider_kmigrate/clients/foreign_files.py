@@ -48,7 +48,7 @@ class LineBlock(NamedTuple):
     too_long: str = ""
 
 
-class Opened(NamedTuple):
+class OpenFile(NamedTuple):
     """An open file; `size` in bytes and `written_ms` (since the epoch) as they were when it was opened. `inode`: device and number."""
 
     file: BinaryIO
@@ -58,7 +58,7 @@ class Opened(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_regular_file(folder: Path, name: str, largest: int = LARGEST) -> Iterator[Opened]:
+def open_regular_file(folder: Path, name: str, largest: int = LARGEST) -> Iterator[OpenFile]:
     """A regular file below a folder, which may itself be behind a link. Raises `NotRead`."""
     with contextlib.ExitStack() as stack:
         try:
@@ -74,7 +74,7 @@ def open_regular_file(folder: Path, name: str, largest: int = LARGEST) -> Iterat
             raise _not_read(name, _NO_FILE)
         if status.st_size > largest:
             raise _not_read(name, f"it has {status.st_size} bytes, and at most {largest} are read")
-        yield Opened(file, status.st_size, status.st_mtime_ns // 1_000_000, [status.st_dev, status.st_ino])
+        yield OpenFile(file, status.st_size, status.st_mtime_ns // 1_000_000, [status.st_dev, status.st_ino])
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def _not_read(name: str, why: str) -> NotRead:
     return NotRead(f"{printable(name)} is not read: {why}")
 
 
-def read_line_blocks(opened_file: Opened, longest: int = LONGEST, block: int = _BLOCK) -> Iterator[LineBlock]:
+def read_line_blocks(opened_file: OpenFile, longest: int = LONGEST, block: int = _BLOCK) -> Iterator[LineBlock]:
     """Its lines as far as it was written when it was opened, without an unfinished last one. Raises `OSError`.
 
     A longer line than `longest` bytes is read to its end and not kept, also without an end: nothing that long is being written.

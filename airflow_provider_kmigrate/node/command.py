@@ -40,7 +40,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused,
 from airflow_provider_kmigrate.node import ansible
 from airflow_provider_kmigrate.node.accept import accept, require_cluster, select_node
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
-from airflow_provider_kmigrate.node.inventory import Access, find_access, reach_by_inventory, read_inventory, render_inventory
+from airflow_provider_kmigrate.node.inventory import SshAccess, find_access, reach_by_inventory, read_inventory, render_inventory
 from airflow_provider_kmigrate.node.known_hosts import collect_known_hosts, read_fingerprints
 from airflow_provider_kmigrate.node.script import AGENT, InstallOptions, build_install_script, read_agent_version
 from airflow_provider_kmigrate.spec import load
@@ -255,7 +255,7 @@ def _collect_known_hosts(fleet: Fleet, options: argparse.Namespace) -> int:
     """Raises `Refused` for an inventory or a file of fingerprints that is wrong."""
     machines = fleet.merge_machines()
     inventory = read_inventory(options.inventory) if options.inventory else None
-    accesses = {host: Access(host, options.port) if inventory is None else find_access(inventory, host) for host in machines}
+    accesses = {host: SshAccess(host, options.port) if inventory is None else find_access(inventory, host) for host in machines}
     expected = read_fingerprints(options.fingerprints) if options.fingerprints else None
     return collect_known_hosts(
         accesses, options.known_hosts, expected, options.at_once, say=print, confirm=_make_confirmation(options)

@@ -29,7 +29,7 @@ _OPTIONS = ("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10", "
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SshAccess:
     """How one machine is reached. `user` empty: as ssh decides. `has_sudo`: root is reached by `sudo -n`; else the user is root."""
 
     address: str
@@ -57,7 +57,7 @@ class Access:
         return ("ssh", "-T", *words, "-p", str(self.port), *user, *key, self.address, *sudo, *_SERVE)
 
 
-Inventory = Mapping[str, Access]  # by `normalize_host` of its name
+Inventory = Mapping[str, SshAccess]  # by `normalize_host` of its name
 
 
 def read_inventory(path: Path) -> Inventory:
@@ -98,20 +98,20 @@ def _mapping(path: Path, name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def _read_access(path: Path, host: str, values: Mapping[str, Any]) -> Access:
+def _read_access(path: Path, host: str, values: Mapping[str, Any]) -> SshAccess:
     address, user = str(values.get("ansible_host", host)), str(values.get("ansible_user") or "")
     port, sudo = values.get("ansible_port", SSH_PORT), values.get("ansible_become", True)
     key_file = str(values.get("ansible_ssh_private_key_file") or "")
     if isinstance(port, bool) or not str(port).isdecimal() or not 0 < int(port) < 1 << 16 or not isinstance(sudo, bool):
         raise _refuse(path, f"has no port, or no true or false as ansible_become, for {host}: {port!r} {sudo!r}")
-    return Access(address, int(port), user, str(Path(key_file).expanduser()) if key_file else "", sudo and user != "root")
+    return SshAccess(address, int(port), user, str(Path(key_file).expanduser()) if key_file else "", sudo and user != "root")
 
 
 def _refuse(path: Path, text: str) -> Refused:
     return Refused.because(Reason("N03", f"{path} {printable(text)}."))
 
 
-def find_access(inventory: Inventory, host: str) -> Access:
+def find_access(inventory: Inventory, host: str) -> SshAccess:
     """Raises `Refused` (N03) for a host that the inventory does not name."""
     if (access := inventory.get(normalize_host(host))) is None:
         raise Refused.because(Reason("N03", f"The inventory has no host {host}; it has {summarize(inventory)}."))

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.node.inventory import SSH_PORT, Access
+from airflow_provider_kmigrate.node.inventory import SSH_PORT, SshAccess
 
 _TIMEOUT = 30.0  # seconds for a machine
 _TYPES = "ed25519,ecdsa,rsa"
@@ -54,7 +54,7 @@ def fingerprint(key: str) -> str:
         raise Failed(f"a machine sent a host key that is none: {printable(key[:80])}") from error
 
 
-def name_in_file(access: Access) -> str:
+def name_in_file(access: SshAccess) -> str:
     """How known_hosts names a machine."""
     return access.address if access.port == SSH_PORT else f"[{access.address}]:{access.port}"
 
@@ -75,7 +75,7 @@ def read_fingerprints(path: Path) -> Mapping[str, frozenset[str]]:
     return expected
 
 
-def collect_keys(accesses: Mapping[str, Access], file: Path, at_once: int) -> list[HostKeys]:
+def collect_keys(accesses: Mapping[str, SshAccess], file: Path, at_once: int) -> list[HostKeys]:
     """Ask each machine for its keys and the file for what it knows, `at_once` machines at a time."""
 
     def collect(host: str) -> HostKeys:
@@ -134,7 +134,7 @@ def judge_keys(machine: HostKeys, expected: Mapping[str, frozenset[str]]) -> tup
 
 
 def collect_known_hosts(
-    accesses: Mapping[str, Access],
+    accesses: Mapping[str, SshAccess],
     file: Path,
     expected: Mapping[str, frozenset[str]] | None,
     at_once: int,

@@ -24,9 +24,9 @@ from sqlalchemy import func, select
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.pages.stored import (
     WAITING_STATES,
+    ApprovalRequest,
     ClusterStatus,
     Entry,
-    Request,
     StoredStatus,
     check_stored,
     cluster_of_dag,
@@ -41,17 +41,17 @@ _PREFIX: Final = "kmigrate_"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DatabaseSnapshot:
     """What was read at a monotonic time, for all users; each status is checked once."""
 
     statuses: Sequence[Entry]
-    requests: Sequence[Request]
+    requests: Sequence[ApprovalRequest]
     dag_ids: frozenset[str]
     at: float
 
 
 _lock = Lock()
-kept: list[Reading] = []
+kept: list[DatabaseSnapshot] = []
 """The newest reading, or none."""
 
 
@@ -89,12 +89,12 @@ def _permitted(user: Any, dag_ids: set[str], entity: DagAccessEntity) -> set[str
     }
 
 
-def _read_all() -> Reading:
+def _read_all() -> DatabaseSnapshot:
     with _lock:
         if not kept or time.monotonic() - kept[0].at > _KEPT_S:
             now_ms = round(1000 * time.time())
             checked = [check_stored(row, now_ms) for row in _select_newest(STATUS, _OF_A_DAG)]
-            kept[:] = [Reading(checked, _select_requests(), _select_dag_ids(), time.monotonic())]
+            kept[:] = [DatabaseSnapshot(checked, _select_requests(), _select_dag_ids(), time.monotonic())]
         return kept[0]
 
 
@@ -108,7 +108,7 @@ def _select_newest(key: str, of_a_dag: int) -> list[StoredStatus]:
     return [StoredStatus(row.dag_id, row.run_id, row.task_id, round(1000 * row.timestamp.timestamp()), row.value) for row in rows]
 
 
-def _select_requests() -> list[Request]:
+def _select_requests() -> list[ApprovalRequest]:
     query = (
         select(HITLDetail, TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
@@ -120,7 +120,7 @@ def _select_requests() -> list[Request]:
     )
     with create_session() as session:
         return [
-            Request(
+            ApprovalRequest(
                 dag_id,
                 run_id,
                 task_id,

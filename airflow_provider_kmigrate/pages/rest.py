@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.pages.stored import (
     WAITING_STATES,
+    ApprovalRequest,
     ClusterStatus,
-    Request,
     StoredStatus,
     check_stored,
     cluster_of_dag,
@@ -122,7 +122,7 @@ class _Reader:
             return None
         return StoredStatus(dag, run, task, round(1000 * _read_time(row)), value)
 
-    def _list_requests(self) -> list[Request]:
+    def _list_requests(self) -> list[ApprovalRequest]:
         path = "/api/v2/dags/~/dagRuns/~/hitlDetails"
         try:
             rows = list(self._list_all(path, "hitl_details", {"response_received": "false"}))
@@ -130,7 +130,7 @@ class _Reader:
             self._notes.append(f"Whether a request for an approval waits was not read: {error}")
             return []
         return [
-            Request(
+            ApprovalRequest(
                 row["task_instance"]["dag_id"],
                 row["task_instance"]["dag_run_id"],
                 row["task_instance"]["task_id"],

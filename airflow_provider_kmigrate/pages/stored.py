@@ -206,7 +206,7 @@ class Light(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApprovalRequest:
     """A request for an approval that waits. Times in milliseconds."""
 
     dag_id: str
@@ -231,7 +231,7 @@ class ClusterStatus:
     step: Entry | None = None
     seen: Entry | None = None
     problems: Sequence[Entry] = ()
-    requests: Sequence[Request] = ()
+    requests: Sequence[ApprovalRequest] = ()
 
     def age_ms(self, entry: Entry) -> int:
         """How long ago Airflow stored it."""
@@ -275,9 +275,9 @@ class ClusterStatus:
         return step is not None and is_named and step.doing in {"acts", "waits"}
 
 
-def combine(checked: Iterable[Entry], requests: Iterable[Request], now_ms: int) -> list[ClusterStatus]:
+def combine(checked: Iterable[Entry], requests: Iterable[ApprovalRequest], now_ms: int) -> list[ClusterStatus]:
     """One picture of each cluster, by its name. A task that began later hides the step of an earlier one."""
-    entries, asked = defaultdict[str, list[Entry]](list), defaultdict[str, list[Request]](list)
+    entries, asked = defaultdict[str, list[Entry]](list), defaultdict[str, list[ApprovalRequest]](list)
     for entry in checked:
         entries[cluster_of_dag(entry.stored.dag_id)].append(entry)
     for request in requests:
@@ -285,7 +285,7 @@ def combine(checked: Iterable[Entry], requests: Iterable[Request], now_ms: int) 
     return [_combine_cluster(name, entries[name], asked[name], now_ms) for name in sorted({*entries, *asked})]
 
 
-def _combine_cluster(name: str, entries: Sequence[Entry], requests: Sequence[Request], now_ms: int) -> ClusterStatus:
+def _combine_cluster(name: str, entries: Sequence[Entry], requests: Sequence[ApprovalRequest], now_ms: int) -> ClusterStatus:
     newest_first = sorted(entries, key=lambda entry: -entry.stored.stored_ms)
     valid = [(entry, entry.document) for entry in newest_first if entry.document is not None]
     return ClusterStatus(

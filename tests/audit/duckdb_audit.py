@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.audit.request import Request
+from airflow_provider_kmigrate.audit.request import AuditRequest
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.lines import encode
@@ -28,7 +28,7 @@ def written(folder: Path, *more: str) -> Source:
 
 
 @contextmanager
-def on_duckdb(_wanted: Request) -> Iterator[Engine]:
+def on_duckdb(_wanted: AuditRequest) -> Iterator[Engine]:
     """What the program runs on where it is no Spark that is tried."""
     with DuckDBEngine(threads=2) as engine:
         yield engine

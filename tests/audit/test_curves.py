@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit.curves import join_books, measure_sources
 from airflow_provider_kmigrate.audit.job import audit_sources, run_audit
 from airflow_provider_kmigrate.audit.queries import Engine
-from airflow_provider_kmigrate.audit.request import AuditPolicy, ReportRequest, Request
+from airflow_provider_kmigrate.audit.request import AuditPolicy, AuditRequest, ReportRequest
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.audit.report_facts import ReportWindow, measure_book
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -87,7 +87,7 @@ def test_two_sources_are_drawn_together(duck: Engine) -> None:
 def test_the_verdict_is_there_before_the_page_and_without_it(duck: Engine, tmp_path: Path) -> None:
     """The gate goes on with the verdict: the page is made after it, and what keeps it from being made does not change the verdict."""
     (tmp_path / "events").mkdir()
-    wanted = Request((written(tmp_path / "events"),), report=ReportRequest("prod"))
+    wanted = AuditRequest((written(tmp_path / "events"),), report=ReportRequest("prod"))
     concluded = run_audit(wanted, duck, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["outcome"] == "PASS"
     assert not (tmp_path / "out" / "report.html").exists()
@@ -99,7 +99,7 @@ def test_an_engine_that_ends_before_the_page_is_no_failure_of_the_audit(
     duck: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "events").mkdir()
-    concluded = run_audit(Request((written(tmp_path / "events"),), report=ReportRequest("prod")), duck, tmp_path / "out")
+    concluded = run_audit(AuditRequest((written(tmp_path / "events"),), report=ReportRequest("prod")), duck, tmp_path / "out")
 
     def fail(question: str) -> None:
         raise Failed(f"ended at {question[:9]}")

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.audit.tables import AuditedSource
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.audit.restarts import Restart
+from airflow_provider_kmigrate.core.audit.restarts import StepRestart
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events.lines import encode
 from airflow_provider_kmigrate.core.events.model import Event
@@ -55,8 +55,8 @@ class Audits:
         times = [row["minute_ms"] for row in rows]
         half = (min(times) + max(times)) // 2
         restarts = (
-            Restart("r", "one", (), (), min(times), half, half),
-            Restart("r", "two", (), (), half, max(times) + 60_000, None),
+            StepRestart("r", "one", (), (), min(times), half, half),
+            StepRestart("r", "two", (), (), half, max(times) + 60_000, None),
         )
         return rows, tables.measure_restarts(self.engine, [source], restarts)
 

@@ -299,12 +299,12 @@ def test_a_session_that_is_told_to_end_still_makes_its_last_report(
     tmp_path: Path, *, ended: bool, lost: bool, seconds: float | None
 ) -> None:
     """A busy machine took longer than half a minute for it; a task that is gone leaves no reader."""
-    from airflow_provider_kmigrate.audit.request import Request  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.request import AuditRequest  # noqa: PLC0415
     from airflow_provider_kmigrate.audit.run_session import AuditSession, Heart, SessionStart  # noqa: PLC0415
 
     folder, key = SessionFolder(tmp_path), new_key(*_OF_RUN)
     folder.write("lease.json", SessionLease(key, 0, ended=ended))
-    start = SessionStart(key, tmp_path, 600.0, 0.0 if lost else 60.0, Request(()))
+    start = SessionStart(key, tmp_path, 600.0, 0.0 if lost else 60.0, AuditRequest(()))
     watch = BeatWatch(start.lease_s)
     heart = Heart(folder, start, AuditSession(folder, start, cast("Any", None)))
     heart.find_end(watch)

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tests.consumer.migrating_group import delivered
-from tests.consumer.wire_log import Api, Request, WireLog
+from tests.consumer.wire_log import Api, WireLog, WireRequest
 from tests.waiting import wait_until
 
 OFFSET_FETCH = 9
@@ -89,7 +89,7 @@ class WatchedKafka(MockKafka):
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests: list[Request] = []
+        self.requests: list[WireRequest] = []
         self.proxies = [WireLog(_address(one), self.requests) for one in self.bootstrap.split(",")]
         for broker, proxy in enumerate(self.proxies, 1):
             self._library.rd_kafka_mock_broker_set_host_port(self._cluster, ctypes.c_int32(broker), b"127.0.0.1", proxy.port)
@@ -100,7 +100,7 @@ class WatchedKafka(MockKafka):
             proxy.__exit__()
         super().__exit__(kind, error, trace)
 
-    def sent(self, *apis: Api, client: str = "", since: float = 0.0) -> list[Request]:
+    def sent(self, *apis: Api, client: str = "", since: float = 0.0) -> list[WireRequest]:
         """Requests of these kinds of clients whose id begins so, in order."""
         return [one for one in list(self.requests) if one.api in apis and one.client.startswith(client) and one.at >= since]
 
@@ -128,7 +128,7 @@ def goes_on(kafka: WatchedKafka, folder: Path, count: int = 5) -> None:
     wait_until(lambda: delivered(folder) == before + 4 * count, "all that came since")
 
 
-def after(kafka: WatchedKafka, *apis: Api, since: int) -> list[Request]:
+def after(kafka: WatchedKafka, *apis: Api, since: int) -> list[WireRequest]:
     """Requests behind the first `since` of all."""
     return [one for one in kafka.requests[since:] if one.api in apis]
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.applications.event_log import read_events
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating import runner as migrating_shell
 from airflow_provider_kmigrate.core.events.model import Ownership, OwnershipChange
-from airflow_provider_kmigrate.core.member.messages import Alarm
+from airflow_provider_kmigrate.core.member.messages import MemberAlarm
 from airflow_provider_kmigrate.core.member.state import Settings
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts
@@ -133,7 +133,7 @@ def test_a_group_without_a_coordinator_raises_the_alarm(
     monkeypatch.setattr(migrating_shell, "Settings", partial(Settings, unowned=1.0, observe_every=0.2))
     watched.fail(Api.JOIN_GROUP, *[KafkaError.NOT_COORDINATOR] * 500)
     with caplog.at_level(logging.WARNING), joins() as member:
-        wait_until(lambda: Alarm.UNOWNED.value in caplog.text, "the alarm")
+        wait_until(lambda: MemberAlarm.UNOWNED.value in caplog.text, "the alarm")
         assert member.answered_at == []
         watched.forgive(Api.JOIN_GROUP)
         goes_on(watched, tmp_path)

@@ -29,7 +29,7 @@ class Api(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WireRequest:
     """One of a group member. `offsets`: partition -> committed offset; `given`: members in a leader's SyncGroup."""
 
     at: float
@@ -80,7 +80,7 @@ class _Body:
             assert self._varint() == 0, "no client sends tagged fields here"
 
 
-def read(frame: bytes, at: float) -> Request | None:
+def read(frame: bytes, at: float) -> WireRequest | None:
     """A request without its size; None: not a group member's."""
     body = _Body(frame)
     api, version, _ = body.number("h"), body.number("h"), body.number("i")
@@ -89,35 +89,35 @@ def read(frame: bytes, at: float) -> Request | None:
         return None
     body.flexible = api == Api.OFFSET_COMMIT and version >= 8
     body.tags()
-    return _READ[Api(api)](body, version, Request(at, Api(api), client))
+    return _READ[Api(api)](body, version, WireRequest(at, Api(api), client))
 
 
-def _as_sent(_: _Body, __: int, request: Request) -> Request:
+def _as_sent(_: _Body, __: int, request: WireRequest) -> WireRequest:
     return request
 
 
-def _join(body: _Body, version: int, request: Request) -> Request:
+def _join(body: _Body, version: int, request: WireRequest) -> WireRequest:
     body.text()
     body.number("i")
     if version >= 1:
         body.number("i")
-    return Request(request.at, request.api, request.client, member=body.text())
+    return WireRequest(request.at, request.api, request.client, member=body.text())
 
 
-def _heartbeat(body: _Body, _: int, request: Request) -> Request:
+def _heartbeat(body: _Body, _: int, request: WireRequest) -> WireRequest:
     body.text()
     generation = body.number("i")
-    return Request(request.at, request.api, request.client, generation, body.text())
+    return WireRequest(request.at, request.api, request.client, generation, body.text())
 
 
-def _leave(body: _Body, version: int, request: Request) -> Request:
+def _leave(body: _Body, version: int, request: WireRequest) -> WireRequest:
     body.text()
     if version >= 3:
         body.number("i")
-    return Request(request.at, request.api, request.client, member=body.text())
+    return WireRequest(request.at, request.api, request.client, member=body.text())
 
 
-def _sync(body: _Body, version: int, request: Request) -> Request:
+def _sync(body: _Body, version: int, request: WireRequest) -> WireRequest:
     reported = _heartbeat(body, version, request)
     if version >= 3:
         body.text()
@@ -125,10 +125,10 @@ def _sync(body: _Body, version: int, request: Request) -> Request:
     for _ in range(body.number("i")):
         given.append(body.text())
         body.blob()
-    return Request(reported.at, reported.api, reported.client, reported.generation, reported.member, given=tuple(given))
+    return WireRequest(reported.at, reported.api, reported.client, reported.generation, reported.member, given=tuple(given))
 
 
-def _commit(body: _Body, version: int, request: Request) -> Request:
+def _commit(body: _Body, version: int, request: WireRequest) -> WireRequest:
     reported = _heartbeat(body, version, request)
     if version >= 7:
         body.text()
@@ -145,10 +145,10 @@ def _commit(body: _Body, version: int, request: Request) -> Request:
             body.text()
             body.tags()
         body.tags()
-    return Request(reported.at, reported.api, reported.client, reported.generation, reported.member, offsets)
+    return WireRequest(reported.at, reported.api, reported.client, reported.generation, reported.member, offsets)
 
 
-_READ: dict[Api, Callable[[_Body, int, Request], Request]] = {
+_READ: dict[Api, Callable[[_Body, int, WireRequest], WireRequest]] = {
     Api.OFFSET_COMMIT: _commit,
     Api.OFFSET_FETCH: _as_sent,
     Api.FIND_COORDINATOR: _as_sent,
@@ -162,7 +162,7 @@ _READ: dict[Api, Callable[[_Body, int, Request], Request]] = {
 class WireLog:
     """Stands before one broker. `requests` grows; while `hears` is clear, what clients send is kept back and connections stay open."""
 
-    def __init__(self, upstream: tuple[str, int], requests: list[Request]) -> None:
+    def __init__(self, upstream: tuple[str, int], requests: list[WireRequest]) -> None:
         self._upstream, self._requests = upstream, requests
         self.hears = threading.Event()
         self.hears.set()

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
+from airflow_provider_kmigrate.core.member.messages import GroupView, MemberAlarm
 from airflow_provider_kmigrate.core.member.registration import Registration
 from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, delivery_permit
 
@@ -85,7 +85,7 @@ class Talk:
         return may_deliver(self.member, self.now)
 
 
-def alarms(said: tuple[messages.Action, ...]) -> list[Alarm]:
+def alarms(said: tuple[messages.Action, ...]) -> list[MemberAlarm]:
     return [action.alarm for action in said if isinstance(action, messages.Raise)]
 
 

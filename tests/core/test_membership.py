@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
+from airflow_provider_kmigrate.core.member.messages import GroupView, MemberAlarm
 from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, read_registration
 from airflow_provider_kmigrate.core.member.state import PartitionStage, due_commits, is_current_generation
 from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, observe
@@ -161,7 +161,7 @@ def test_r5_an_old_consumer_joins_in_kafka_mode() -> None:
     assert talk.tell(messages.GroupObserved(observe(mode=b"kafka", plain=(OTHER,)))) == (messages.StopDelivery(T1, generation),)
     assert talk.after(3.9) == ()
     talk.alive()
-    assert alarms(talk.after(0.1)) == [Alarm.SLOW], "user code has to stop before the old consumer gives up"
+    assert alarms(talk.after(0.1)) == [MemberAlarm.SLOW], "user code has to stop before the old consumer gives up"
 
 
 def test_r1_progress_is_published_with_the_epoch_it_is_about() -> None:
@@ -187,7 +187,7 @@ def test_r1_progress_is_published_with_the_epoch_it_is_about() -> None:
 def test_r7_what_a_plain_consumer_holds_is_left_alone_in_zookeeper_mode() -> None:
     talk = Talk()
     said = talk.registered(observe(foreign=frozenset({T1})))
-    assert alarms(said) == [Alarm.FOREIGN]
+    assert alarms(said) == [MemberAlarm.FOREIGN]
     assert [action.where for action in said if isinstance(action, messages.Claim)] == [T0]
     assert alarms(talk.tell(messages.GroupObserved(observe(foreign=frozenset({T1}))))) == [], "once"
 
@@ -195,7 +195,7 @@ def test_r7_what_a_plain_consumer_holds_is_left_alone_in_zookeeper_mode() -> Non
 def test_an_unreadable_registration_changes_nothing() -> None:
     talk = Talk().delivering(SHARED)
     said = talk.tell(messages.GroupObserved(observe(plain=(OTHER,), others={"pykafka": read_registration(b"t")})))
-    assert alarms(said) == [Alarm.FROZEN]
+    assert alarms(said) == [MemberAlarm.FROZEN]
     assert talk.delivers == {T0}
     assert talk.tell(messages.GroupObserved(SHARED)) == ()
 

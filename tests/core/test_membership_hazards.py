@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.group_seen import Store
-from airflow_provider_kmigrate.core.member.messages import Alarm
+from airflow_provider_kmigrate.core.member.messages import MemberAlarm
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores_of_mode
 from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, observe
@@ -95,7 +95,7 @@ def test_r15_an_owner_node_that_is_lost_ends_the_generation(owner: int | None) -
     said = talk.tell(messages.OwnerIs(T0, 1, owner))
     assert said == (
         messages.Drop(T0, 1),
-        messages.Raise(Alarm.OWNER_LOST, "t-0"),
+        messages.Raise(MemberAlarm.OWNER_LOST, "t-0"),
         messages.ObserveGroup(),
         messages.Claim(T0, 2, f"{ME}-0"),
     )
@@ -145,7 +145,7 @@ def test_r11_a_kafka_member_that_is_not_polled_delivers_nothing_in_kafka_mode() 
     talk = Talk(poll_limit=2.0).delivering(KAFKA, frozenset({T0}))
     talk.now = 1.9
     assert talk.delivers == {T0}
-    assert alarms(talk.after(0.1)) == [Alarm.NOT_POLLED]
+    assert alarms(talk.after(0.1)) == [MemberAlarm.NOT_POLLED]
     assert not talk.delivers
     talk.tell(messages.Polled())
     assert talk.delivers == {T0}
@@ -165,14 +165,14 @@ def test_r11_user_code_that_never_comes_back_ends_the_process() -> None:
     assert messages.End() not in talk.after(0.9)
     said = talk.after(0.1)
     assert messages.End() in said
-    assert Alarm.HUNG in alarms(said)
+    assert MemberAlarm.HUNG in alarms(said)
 
 
 def test_r12_a_commit_for_what_is_no_longer_held_is_dropped() -> None:
     talk = Talk().delivering(SHARED)
     assert talk.tell(messages.CommitAsked(T0, 1, 9)) == (messages.CommitOffset(T0, 1, 9, (Store.ZOOKEEPER, Store.KAFKA)),)
     for late in (messages.CommitAsked(T0, 99, 9), messages.CommitAsked(T1, 1, 9)):
-        assert alarms(talk.tell(late)) == [Alarm.LATE_COMMIT]
+        assert alarms(talk.tell(late)) == [MemberAlarm.LATE_COMMIT]
         assert len(talk.said) == 1
 
 
@@ -252,7 +252,7 @@ def test_a_failed_last_commit_is_reported_and_does_not_keep_the_partition() -> N
     talk.tell(messages.GroupObserved(SHARED), messages.Stopped(T1, 2, 9))
     assert talk.tell(messages.CommitDone(T1, 2, 8)) == (), "an earlier one"
     said = talk.tell(messages.CommitDone(T1, 2, 9, frozenset({Store.ZOOKEEPER})))
-    assert alarms(said) == [Alarm.UNCOMMITTED]
+    assert alarms(said) == [MemberAlarm.UNCOMMITTED]
     assert messages.ReleaseOwner(T1, 2) in said
 
 
@@ -276,7 +276,7 @@ def test_r17_partitions_without_an_owner_are_reported_once_membership_is_stable(
         talk.alive()
         seen += alarms(talk.after(1.0))
         talk.tell(messages.GroupObserved(replace(SHARED, owned=frozenset({T0}))))
-    assert seen == [Alarm.UNOWNED]
+    assert seen == [MemberAlarm.UNOWNED]
 
 
 def test_what_plain_consumers_hold_lacks_no_owner() -> None:
@@ -288,7 +288,7 @@ def test_r17_a_group_that_changes_is_not_blamed() -> None:
     talk = Talk().delivering(replace(SHARED, owned=frozenset({T0})))
     for i in range(16):
         talk.alive()
-        assert Alarm.UNOWNED not in alarms(talk.after(1.0))
+        assert MemberAlarm.UNOWNED not in alarms(talk.after(1.0))
         talk.tell(messages.GroupObserved(observe(plain=(OTHER, f"g_x-{i}"), owned=frozenset({T0}))))
 
 
@@ -309,7 +309,7 @@ def test_a_claim_that_no_member_makes_room_for_is_reported() -> None:
         talk.tell(messages.OwnerIs(T0, 1, 99))
         talk.alive()
         seen += alarms(talk.after(1.0))
-    assert seen == [Alarm.BLOCKED]
+    assert seen == [MemberAlarm.BLOCKED]
 
 
 def test_closing_lets_go_of_everything_then_leaves() -> None:

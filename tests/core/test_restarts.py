@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.audit.restarts import Restart, list_restarts
+from airflow_provider_kmigrate.core.audit.restarts import StepRestart, list_restarts
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
 
 
@@ -13,7 +13,7 @@ def test_acts_of_a_step_are_one_restart() -> None:
         ActSpan("r", "flag", "restore flag", 8_500),
         ActSpan("r", step, "start", 11_000, 12_000, 18_000),
     ]
-    assert list_restarts(spans) == (Restart("r", step, ("broker 0",), ("restart", "start"), 8_000, 12_000, 18_000),)
+    assert list_restarts(spans) == (StepRestart("r", step, ("broker 0",), ("restart", "start"), 8_000, 12_000, 18_000),)
 
 
 def test_a_restart_that_never_settled_ends_with_its_last_recorded_time() -> None:

@@ -10,7 +10,7 @@ import yaml
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.node.ansible import render_role, write_role
 from airflow_provider_kmigrate.node.command import build_shell_command, main
-from airflow_provider_kmigrate.node.inventory import Access, find_access, reach_by_inventory, read_inventory, render_inventory
+from airflow_provider_kmigrate.node.inventory import SshAccess, find_access, reach_by_inventory, read_inventory, render_inventory
 from tests.node.script_text import FILE, MACHINES
 
 NESTED = """\
@@ -34,15 +34,15 @@ def path(tmp_path: Path) -> Path:
 def test_the_innermost_variable_holds(path: Path) -> None:
     path.write_text(NESTED)
     assert read_inventory(path) == {
-        "ctl1": Access("ctl1", 2222, "root", "", has_sudo=False),
-        "kafka0": Access("10.0.0.1", 2222, "ops", "/keys/kafka"),
-        "kafka1": Access("KAFKA1.", 22, "ops", "/keys/kafka", has_sudo=False),
+        "ctl1": SshAccess("ctl1", 2222, "root", "", has_sudo=False),
+        "kafka0": SshAccess("10.0.0.1", 2222, "ops", "/keys/kafka"),
+        "kafka1": SshAccess("KAFKA1.", 22, "ops", "/keys/kafka", has_sudo=False),
     }
 
 
 def test_groups_beside_all_count_too(path: Path) -> None:
     path.write_text("all: {vars: {ansible_user: ops}}\nkafka: {hosts: {kafka0: }}\n")
-    assert read_inventory(path) == {"kafka0": Access("kafka0", user="ops")}
+    assert read_inventory(path) == {"kafka0": SshAccess("kafka0", user="ops")}
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_what_is_no_plain_inventory_is_refused(path: Path, text: str) -> None:
 
 def test_a_machine_that_the_inventory_does_not_name_is_refused() -> None:
     with pytest.raises(Refused, match=r"N03.*no host kafka9"):
-        find_access({"kafka0": Access("kafka0")}, "kafka9")
+        find_access({"kafka0": SshAccess("kafka0")}, "kafka9")
 
 
 def test_every_node_of_a_machine_is_reached_as_the_inventory_says_and_host_keys_are_verified() -> None:
     accesses = {
-        "kafka0": Access("10.0.0.1", 2222, "ops", "/key"),
-        "kafka1": Access("kafka1", has_sudo=False),
-        "ctl1": Access("ctl1"),
+        "kafka0": SshAccess("10.0.0.1", 2222, "ops", "/key"),
+        "kafka1": SshAccess("kafka1", has_sudo=False),
+        "ctl1": SshAccess("ctl1"),
     }
     reached = reach_by_inventory(MACHINES, accesses, Path("/known"))
     assert {host: len(nodes) for host, nodes in reached.items()} == {host: len(nodes) for host, nodes in MACHINES.items()}

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.node.inventory import Access
+from airflow_provider_kmigrate.node.inventory import SshAccess
 from airflow_provider_kmigrate.node.known_hosts import (
     compare_keys,
     fingerprint,
@@ -81,7 +81,7 @@ def test_lines_of_other_forms_are_left_out() -> None:
 
 
 def test_names_have_their_port() -> None:
-    assert [name_in_file(Access("k")), name_in_file(Access("k", 2222))] == ["k", "[k]:2222"]
+    assert [name_in_file(SshAccess("k")), name_in_file(SshAccess("k", 2222))] == ["k", "[k]:2222"]
 
 
 def test_a_file_of_fingerprints_is_read_as_tools_print_it(tmp_path: object) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.clients.fence import Owner
+from airflow_provider_kmigrate.clients.fence import FenceHolder
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ZooKeeperServer
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.dag_builders import folder
@@ -259,7 +259,7 @@ def test_an_owner_whose_dag_is_paused_is_an_alarm_at_the_first_look(
 ) -> None:
     """A rollback that was asked for owned the cluster, queued for ever, and the watch was healthy."""
     owner = {"owner": "kmigrate_rollback__sim/r1", "since": "2026-01-01", "host": "worker:1"}
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.holder", lambda _: Owner(**owner))
+    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.holder", lambda _: FenceHolder(**owner))
     monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.alive", lambda _: False)
     monkeypatch.setattr(dag_runs, "state_of", lambda *_: "queued")
     monkeypatch.setattr(

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, nod
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class StepRestart:
     """What a step did to its nodes: from its first act until it observed everything healthy. Times are ms since the epoch.
 
     `acts`: the verbs, in their order. `ended_ms`: when the last recorded act was carried out; None: none is. `settled_ms` None: the step
@@ -30,14 +30,14 @@ class Restart:
         return max(self.began_ms, self.ended_ms or 0, self.settled_ms or 0)
 
 
-def list_restarts(spans: Iterable[ActSpan]) -> tuple[Restart, ...]:
+def list_restarts(spans: Iterable[ActSpan]) -> tuple[StepRestart, ...]:
     """The restarts of a journal's acts, oldest first; acts on no node are left out."""
     steps: dict[tuple[str, str], list[ActSpan]] = {}
     for span in spans:
         if nodes_of_act(span):
             steps.setdefault((span.run, span.step), []).append(span)
     restarts = (
-        Restart(
+        StepRestart(
             run,
             step,
             tuple(dict.fromkeys(node for span in acts for node in nodes_of_act(span))),

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.assignors import Frozen
 from airflow_provider_kmigrate.core.member.group_seen import Store
-from airflow_provider_kmigrate.core.member.messages import Alarm
+from airflow_provider_kmigrate.core.member.messages import MemberAlarm
 from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode
 from airflow_provider_kmigrate.core.member.state import (
     LEASE,
@@ -61,13 +61,13 @@ class Reducer:
     def _add_actions(self, *actions: messages.Action) -> None:
         self.actions += actions
 
-    def _raise_alarm(self, alarm: Alarm, about: str) -> None:
+    def _raise_alarm(self, alarm: MemberAlarm, about: str) -> None:
         """Raise an alarm once, until `_clear_alarms`."""
         if (alarm, about) not in self.member.raised:
             self._update_member(raised=self.member.raised | {(alarm, about)})
             self._add_actions(messages.Raise(alarm, about))
 
-    def _clear_alarms(self, *alarms: Alarm, about: str | None = None) -> None:
+    def _clear_alarms(self, *alarms: MemberAlarm, about: str | None = None) -> None:
         cleared = {(alarm, text) for alarm, text in self.member.raised if alarm in alarms and about in (None, text)}
         self._update_member(raised=self.member.raised - cleared)
 
@@ -109,16 +109,16 @@ class Reducer:
         for partition, held_partition in self._partitions_in(*LEAVING, PartitionStage.CLAIMING):
             if self.now - held_partition.since >= settings.slow:
                 self._raise_alarm(
-                    Alarm.BLOCKED if held_partition.stage is PartitionStage.CLAIMING else Alarm.SLOW, partition.name
+                    MemberAlarm.BLOCKED if held_partition.stage is PartitionStage.CLAIMING else MemberAlarm.SLOW, partition.name
                 )
             if held_partition.stage is PartitionStage.STOPPING and self.now - held_partition.since >= settings.poll_limit:
-                self._raise_alarm(Alarm.HUNG, partition.name)
+                self._raise_alarm(MemberAlarm.HUNG, partition.name)
                 self._add_actions(messages.End())
         if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:
-            self._raise_alarm(Alarm.NOT_POLLED, settings.consumer)
+            self._raise_alarm(MemberAlarm.NOT_POLLED, settings.consumer)
         long_unowned = [partition for partition, since in self.member.unowned.items() if self.now - since >= settings.unowned]
         if long_unowned:
-            self._raise_alarm(Alarm.UNOWNED, summarize(partition.name for partition in sorted(long_unowned)))
+            self._raise_alarm(MemberAlarm.UNOWNED, summarize(partition.name for partition in sorted(long_unowned)))
 
     def _watch_unowned(self, *, stable: bool) -> None:
         view = self.member.view
@@ -126,7 +126,7 @@ class Reducer:
         since = self.member.unowned if stable else {}
         unowned_partitions = subscribed_partitions(self.member.settings, view) - view.owned - view.foreign
         if not unowned_partitions:
-            self._clear_alarms(Alarm.UNOWNED)
+            self._clear_alarms(MemberAlarm.UNOWNED)
         self._update_member(unowned={partition: since.get(partition, self.now) for partition in unowned_partitions})
 
     @singledispatchmethod
@@ -246,14 +246,14 @@ class Reducer:
             return
         target = compute_target(self.member.settings, view, self.member.kafka)
         if isinstance(target, Frozen):
-            self._raise_alarm(Alarm.FROZEN, summarize(sorted(target.flaws)))
+            self._raise_alarm(MemberAlarm.FROZEN, summarize(sorted(target.flaws)))
             return
-        self._clear_alarms(Alarm.FROZEN)
+        self._clear_alarms(MemberAlarm.FROZEN)
         self._update_member(target=target)
         if view.mode is Mode.ZOOKEEPER and view.foreign:
-            self._raise_alarm(Alarm.FOREIGN, summarize(partition.name for partition in sorted(view.foreign)))
+            self._raise_alarm(MemberAlarm.FOREIGN, summarize(partition.name for partition in sorted(view.foreign)))
         else:
-            self._clear_alarms(Alarm.FOREIGN)
+            self._clear_alarms(MemberAlarm.FOREIGN)
 
     # ------------------------------------------------------------------------------------------------- one partition
 
@@ -270,7 +270,7 @@ class Reducer:
 
     def _handle_owned(self, partition: TopicPartition, held_partition: HeldPartition) -> None:
         if held_partition.stage is PartitionStage.CLAIMING:
-            self._clear_alarms(Alarm.BLOCKED, about=partition.name)
+            self._clear_alarms(MemberAlarm.BLOCKED, about=partition.name)
             if partition in self.member.target:
                 self._move_to_stage(partition, PartitionStage.READING, messages.ReadOffsets(partition, held_partition.generation))
             else:
@@ -290,12 +290,12 @@ class Reducer:
                 self._send_and_await(partition, _make_claim(partition, held_partition))
         elif held_partition.stage is PartitionStage.RELEASING:
             del self.held[partition]
-            self._clear_alarms(Alarm.SLOW, about=partition.name)
+            self._clear_alarms(MemberAlarm.SLOW, about=partition.name)
         else:
             del self.held[partition]
             self._add_actions(
                 messages.Drop(partition, held_partition.generation),
-                messages.Raise(Alarm.OWNER_LOST, partition.name),
+                messages.Raise(MemberAlarm.OWNER_LOST, partition.name),
                 messages.ObserveGroup(),
             )
 
@@ -340,7 +340,7 @@ class Reducer:
     def _handle_commit_asked(self, event: messages.CommitAsked) -> None:
         held_partition = self._find_partition(event, PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING)
         if held_partition is None:
-            self._add_actions(messages.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
+            self._add_actions(messages.Raise(MemberAlarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
             self.held[event.where] = replace(held_partition, committed=True)
             self._commit_offset(event.where, event.offset, self._stores_to_commit(held_partition))
@@ -383,7 +383,9 @@ class Reducer:
     def _handle_final_commit(self, event: messages.CommitDone) -> None:
         if event.failed:
             self._add_actions(
-                messages.Raise(Alarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}")
+                messages.Raise(
+                    MemberAlarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}"
+                )
             )
         self._move_to_stage(event.where, PartitionStage.RELEASING)
         if self.member.live:
@@ -397,7 +399,7 @@ class Reducer:
     @handle.register
     def _handle_polled(self, _event: messages.Polled) -> None:
         self._update_member(polled=self.now)
-        self._clear_alarms(Alarm.NOT_POLLED)
+        self._clear_alarms(MemberAlarm.NOT_POLLED)
 
     @handle.register
     def _handle_tick(self, _event: messages.Tick) -> None:
@@ -489,7 +491,7 @@ class Reducer:
             self._move_to_stage(partition, PartitionStage.RELEASING, messages.ReleaseOwner(partition, held_partition.generation))
         elif held_partition.stage is PartitionStage.CLAIMING and not held_partition.waits:
             del self.held[partition]
-            self._clear_alarms(Alarm.BLOCKED, about=partition.name)
+            self._clear_alarms(MemberAlarm.BLOCKED, about=partition.name)
             # The claim may have succeeded in a newer session, of which the member does not know yet.
             self._add_actions(messages.ReleaseOwner(partition, held_partition.generation))
 

@@ -40,7 +40,7 @@ class GroupView:
         return parse_mode(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
 
 
-class Alarm(StrEnum):
+class MemberAlarm(StrEnum):
     """Conditions that the operator must be alerted to, each with its sentence."""
 
     FROZEN = "unreadable registrations: ZooKeeper consumers release all partitions, this member keeps its own"
@@ -313,7 +313,7 @@ class Publish(Action):
 class Raise(Action):
     """Report an alarm to the user, and its subject."""
 
-    alarm: Alarm
+    alarm: MemberAlarm
     about: str
 
 

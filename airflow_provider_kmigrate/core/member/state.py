@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.member.assignors import (
     topics_of,
 )
 from airflow_provider_kmigrate.core.member.group_seen import Store
-from airflow_provider_kmigrate.core.member.messages import Alarm, GroupView
+from airflow_provider_kmigrate.core.member.messages import GroupView, MemberAlarm
 from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, Unreadable, thread_id
 
 LEASE: Final = 2 / 3
@@ -125,7 +125,7 @@ class Member:
     generation: int = 0
     closing: bool = False
     published: MemberProgress | None = None
-    raised: frozenset[tuple[Alarm, str]] = frozenset()
+    raised: frozenset[tuple[MemberAlarm, str]] = frozenset()
     unowned: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     @property
