@@ -116,7 +116,7 @@ proofs: setup setup-spark ## what no shorter test shows: the rows of KIP-125's m
 
 spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes); executors killed, a broker with TLS and a password
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q $(LONGEST) -m "not long" tests/audit
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit/test_standalone.py
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit/test_standalone.py tests/audit/test_object_store.py
 	$(BIN)/pytest -q tests/system/test_secured_spark.py
 
 demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs, by dag.test; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: first migrated on an Airflow with a scheduler, and rolled back by its approver
