@@ -83,6 +83,7 @@ def _zookeeper_connection() -> dict[str, Any]:
         "sasl_mechanism": _text_field(
             "SASL mechanism", "empty: login and password are a digest", enum=[None, "DIGEST-MD5", "GSSAPI"]
         ),
+        **_kerberos_fields("zookeeper"),
     }
     return _describe_connection("zookeeper", "ZooKeeperHook", "ZooKeeper", fields, {"host": "Connect string"}, placeholder_texts)
 
@@ -102,12 +103,18 @@ def _controller_connection() -> dict[str, Any]:
         ),
         "scope": _text_field("Scope", "OAUTHBEARER"),
         "token_ca_file": _text_field("CA file of the token endpoint", "empty: those of the machine"),
-        "kerberos_service": _text_field("Kerberos service", "GSSAPI; empty: kafka"),
-        "principal": _text_field("Principal", "GSSAPI; empty: the first of the keytab"),
-        "keytab": _text_field("Keytab", "GSSAPI; empty: the ticket cache of Airflow's user"),
+        **_kerberos_fields("kafka"),
     }
     names, placeholder_texts = {"host": "Controller to test"}, {"host": "ctl0:9093", "login": "SASL user"}
     return _describe_connection("controller", "KRaftControllerHook", "KRaft controllers", fields, names, placeholder_texts)
+
+
+def _kerberos_fields(service: str) -> dict[str, Any]:
+    return {
+        "kerberos_service": _text_field("Kerberos service", f"GSSAPI; empty: {service}"),
+        "principal": _text_field("Principal", "GSSAPI; empty: the first of the keytab"),
+        "keytab": _text_field("Keytab", "GSSAPI; empty: the ticket cache of Airflow's user"),
+    }
 
 
 def _host_connection() -> dict[str, Any]:

@@ -29,7 +29,6 @@ AIRFLOW_3_3 = {
     "gssapi": "1.9.0",
     "httpx": "0.28.1",
     "jinja2": "3.1.6",
-    "kerberos": "1.3.1",
     "markdown-it-py": "3.0.0",  # of Airflow 3.0's constraints; 3.3's is no older
     "psutil": "7.2.2",
     "pure-sasl": "0.6.2",
@@ -40,7 +39,7 @@ AIRFLOW_3_3 = {
 }
 """Of Airflow's own constraints for its release 3.3.0: constraints-3.3.0/constraints-3.12.txt of apache/airflow, generated 2026-07-06.
 
-But cryptography, for which it is the lower bound of Airflow's own metadata, and gssapi and kerberos, of its constraints for 3.0."""
+But cryptography, for which it is the lower bound of Airflow's own metadata, and gssapi, of its constraints for 3.0."""
 CONSTRAINED = Version(AIRFLOW_3_3["apache-airflow"])
 UNCONSTRAINED = {"kafka-python", "kazoo"}  # Airflow's constraints name neither
 NEEDS_NEXT_MAJOR = {"apache-airflow": "4", "httpx": "1", "kafka-python": "4"}  # setup.cfg says why
@@ -66,7 +65,7 @@ PINNED = {
 @pytest.mark.parametrize("requirement", [*INSTALLED, *read_requirements("mutants", "test")], ids=str)
 def test_each_requirement_admits_the_version_that_the_tests_are_run_with(requirement: Requirement) -> None:
     name = canonicalize_name(requirement.name)
-    optional = {"pure-sasl", "kerberos", "gssapi"}  # none is installed for the tests; those of Kerberos are skipped without it
+    optional = {"pure-sasl", "gssapi"}  # none is installed for the tests; those of Kerberos are skipped without it
     assert name in optional or PINNED[name] in requirement.specifier
 
 

@@ -2,7 +2,7 @@
 
 | type | used for | host, login, password | extra |
 | --- | --- | --- | --- |
-| kmigrate_zookeeper | the brokers' ZooKeeper | `zk1:2181,zk2:2181/chroot`; login and password: digest, or SASL with `sasl_mechanism` | ZOOKEEPER_EXTRAS |
+| kmigrate_zookeeper | the brokers' ZooKeeper | `zk1:2181,zk2:2181/chroot`; login and password: digest, or DIGEST-MD5 with `sasl_mechanism` | ZOOKEEPER_EXTRAS |
 | kafka | brokers | unused | librdkafka's properties, as Airflow's Kafka provider has them |
 | kmigrate_controller | the controller listener | login and password: SASL (OAUTHBEARER: the client's id and secret); host: what *Test* asks | CONTROLLER_EXTRAS |
 | kmigrate_host | the nodes' commands | unused | HOST_EXTRAS: names and values for their environment |
@@ -215,8 +215,9 @@ HTTP, SSH, SPARK, SIGNING = "http", "ssh", "spark", "generic"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
-ZOOKEEPER_EXTRAS = ("chroot", "session_timeout", "connect_timeout", "use_tls", *_TLS_EXTRAS, "sasl_mechanism")
-_LOGIN_EXTRAS = ("kerberos_service", "principal", "keytab", "token_endpoint", "scope", "token_ca_file")
+_KERBEROS_EXTRAS = ("kerberos_service", "principal", "keytab")
+ZOOKEEPER_EXTRAS = ("chroot", "session_timeout", "connect_timeout", "use_tls", *_TLS_EXTRAS, "sasl_mechanism", *_KERBEROS_EXTRAS)
+_LOGIN_EXTRAS = (*_KERBEROS_EXTRAS, "token_endpoint", "scope", "token_ca_file")
 CONTROLLER_EXTRAS = ("protocol", *_TLS_EXTRAS, "sasl_mechanism", *_LOGIN_EXTRAS)
 HOST_EXTRAS = ("environment", "secret_environment")
 
@@ -260,10 +261,17 @@ def zookeeper_settings(conn_id: str, connection: Connection) -> ZooKeeperSetting
         **_read_tls(fields, used=use_tls, switch="use_tls"),
         digest=f"{login}:{password}" if login and password and not mechanism else None,
         sasl_mechanism=mechanism,
-        sasl_user=login if mechanism else None,
-        sasl_password=password if mechanism else None,
+        sasl_user=login if mechanism == "DIGEST-MD5" else None,
+        sasl_password=password if mechanism == "DIGEST-MD5" else None,
+        kerberos=_read_kerberos(fields, "zookeeper") if mechanism == GSSAPI else None,
     )
-    if mechanism != "GSSAPI":
+    if mechanism == GSSAPI:
+        _check_kerberos(fields)
+        if login or password:
+            fields.add_problem(
+                "login or password is set", "Kerberos takes neither.", "Write principal and keytab into extra, or have a ticket."
+            )
+    else:
         _check_login(fields, needed=mechanism is not None)
     if login and not mechanism and ":" in login:
         fields.add_problem("login has a colon", "ZooKeeper ends a digest's user name at the first one.", "Use another user.")
@@ -299,7 +307,7 @@ def controller_security(conn_id: str, connection: Connection) -> WireSecurity:
         sasl_user=fields.field("login"),
         sasl_password=fields.field("password"),
         oauth=_read_oauth(fields) if mechanism == OAUTHBEARER else None,
-        kerberos=_read_kerberos(fields) if mechanism == GSSAPI else None,
+        kerberos=_read_kerberos(fields, "kafka") if mechanism == GSSAPI else None,
     )
     if mechanism == GSSAPI:
         _check_kerberos(fields)
@@ -332,8 +340,8 @@ def _read_oauth(fields: ConnectionFields) -> OAuthLogin:
     return login
 
 
-def _read_kerberos(fields: ConnectionFields) -> KerberosLogin:
-    return KerberosLogin(fields.text("kerberos_service") or "kafka", fields.text("principal"), fields.text("keytab"))
+def _read_kerberos(fields: ConnectionFields, service: str) -> KerberosLogin:
+    return KerberosLogin(fields.text("kerberos_service") or service, fields.text("principal"), fields.text("keytab"))
 
 
 def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] | None:

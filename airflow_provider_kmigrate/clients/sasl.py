@@ -1,4 +1,4 @@
-"""The SASL mechanisms of the wire client: PLAIN, SCRAM and OAUTHBEARER are kafka-python's, GSSAPI (RFC 4752) is by `gssapi`.
+"""The SASL mechanisms of the wire client: PLAIN, SCRAM and OAUTHBEARER are kafka-python's, GSSAPI (RFC 4752; ZooKeeper's too) is by `gssapi`.
 
 A login that cannot be made is named by its mechanism and by what is missing (U09): no ticket, an unknown realm, an expired ticket, a
 keytab that others may read, a token endpoint that does not answer.
@@ -30,7 +30,7 @@ _OTHERS: Final = 0o077
 
 _NO_TICKET: Final = "there is no ticket, and no keytab is named"
 _NO_KEY: Final = "the keytab has no key of kmigrate's principal, or is damaged"
-_CLOCKS: Final = "the clocks of this machine and of the KDC or broker differ too much"
+_CLOCKS: Final = "the clocks of this machine and of the KDC or server differ too much"
 _NO_COMMON_TYPE: Final = (
     "this machine and the KDC or keytab have no encryption type in common (permitted_enctypes in krb5.conf of this machine)"
 )
@@ -40,7 +40,7 @@ _KERBEROS_ERRORS: Final[dict[int, tuple[str, type[KMigrateError]]]] = {
     -1765328243: (_NO_TICKET, AuthenticationFailed),
     -1765328189: (_NO_TICKET, AuthenticationFailed),
     -1765328352: ("the ticket has expired", AuthenticationFailed),
-    -1765328377: ("the KDC does not know the broker by this name", AuthenticationFailed),
+    -1765328377: ("the KDC does not know the server by this name", AuthenticationFailed),
     -1765328378: ("the KDC does not know kmigrate's principal", AuthenticationFailed),
     -1765328366: ("the KDC has locked or expired kmigrate's principal", AuthenticationFailed),
     -1765328361: ("the key of kmigrate's principal has expired", AuthenticationFailed),
@@ -185,10 +185,10 @@ def _open_context(gssapi: Any, login: KerberosLogin, host: str) -> Any:
 
 
 def _credentials(gssapi: Any, login: KerberosLogin) -> Any:
-    """From the keytab, with its tickets in this process's memory; None: the ticket cache of the process."""
-    if not login.keytab:
-        return None
+    """From the keytab, with its tickets in this process's memory, or the process's ticket cache; None: whatever that cache has."""
     name = gssapi.Name(login.principal, name_type=gssapi.NameType.kerberos_principal) if login.principal else None
+    if not login.keytab:
+        return gssapi.Credentials(name=name, usage="initiate") if name else None
     cache = hashlib.sha256(f"{login.principal}\0{login.keytab}".encode()).hexdigest()[:16]
     store = {"client_keytab": f"FILE:{login.keytab}", "ccache": f"MEMORY:kmigrate-{cache}"}
     return gssapi.Credentials(name=name, usage="initiate", store=store)

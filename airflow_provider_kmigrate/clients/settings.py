@@ -17,6 +17,15 @@ _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?:
 
 
 @dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """GSSAPI: the other side is `service`/HOST. Without `keytab` the ticket cache of the process counts (KRB5CCNAME)."""
+
+    service: str = "kafka"
+    principal: str | None = None  # None: the keytab's first one, or the ticket cache's own
+    keytab: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
     """`hosts` is `host:port,host:port` without chroot; `chroot` is empty or starts with a slash. Times in seconds."""
 
@@ -34,6 +43,7 @@ class ZooKeeperSettings:
     sasl_mechanism: str | None = None  # DIGEST-MD5 or GSSAPI
     sasl_user: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    kerberos: KerberosLogin | None = None  # GSSAPI; None: `zookeeper`/HOST, with the ticket cache of the process
     set_acl: bool = False  # a migrating consumer's znodes: closed to all but their creator
 
 
@@ -66,15 +76,6 @@ class OAuthLogin:
     extensions: tuple[tuple[str, str], ...] = ()  # SASL extensions (KIP-342)
     ca_file: str | None = None  # of the endpoint's certificate authority; None: those of the machine
     token: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class KerberosLogin:
-    """GSSAPI: brokers are `service`/HOST. Without `keytab` the ticket cache of the process counts (KRB5CCNAME)."""
-
-    service: str = "kafka"
-    principal: str | None = None  # None: the keytab's first one, or the ticket cache's own
-    keytab: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from importlib.util import find_spec
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kazoo import exceptions as kazoo
@@ -40,13 +39,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, sasl_options
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
     KMigrateError,
-    Refused,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -63,10 +61,6 @@ _SENSELESS = (
     AttributeError,
     RuntimeError,
 )  # what other bytes than ZooKeeper's lead to
-_SASL_MODULES = {
-    "DIGEST-MD5": ("puresasl",),
-    "GSSAPI": ("puresasl", "kerberos"),
-}  # kazoo loses its own word for one that is missing
 
 
 class ReadKind(IntEnum):
@@ -227,20 +221,6 @@ def error_for(error: Exception, text: str) -> KMigrateError:
     return ours(f"{text}: {type(error).__name__}{f' {error}' if str(error) else ''}")
 
 
-class _LastWarning(logging.Handler):
-    """Keeps the last line of kazoo's log, which alone has the cause of a failed connection or login."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.text = ""
-        self.refused = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the warning's text, and whether any said that the login was refused."""
-        self.text = record.getMessage()
-        self.refused = self.refused or self.text.startswith("AUTH_FAILED")
-
-
 class Session:
     """One session. Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
 
@@ -252,7 +232,7 @@ class Session:
         self._client: KazooClient | None = None
         self._live = threading.Event()
         self._started = 0.0
-        self._warning = _LastWarning()
+        self._warning = LastWarning()
         self._many: bool | None = None  # whether the server knows multiRead; None: not tried yet
 
     def client(self) -> KazooClient:
@@ -260,10 +240,11 @@ class Session:
         with self._lock:
             client = self._client = self._living_client() or self._start_client()
         if not self._live.wait(self._settings.connect_timeout):
+            text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
+            if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, text):
+                raise login
             kind = AuthenticationFailed if self._warning.refused else TimedOut
-            raise kind(
-                f"{self.where}: no session within {self._settings.connect_timeout:g} s ({self._warning.text or 'no answer'})"
-            )
+            raise kind(f"{text} ({self._warning.text or 'no answer'})")
         return client
 
     def close(self) -> None:
@@ -317,7 +298,8 @@ class Session:
         except KazooTimeoutError as error:
             raise TimedOut(f"{self.where}: {what}: no answer within {_READ_TIMEOUT:g} s") from error
         except (kazoo.KazooException, ForceRetryError) as error:
-            raise error_for(error, f"{self.where}: {what}") from error
+            text = f"{self.where}: {what}"
+            raise explain_login(error, self._warning, self._settings, text) or error_for(error, text) from error
 
     def wait_for_result(self, what: str, wait_for_result: Any) -> Any:
         """The value of one of kazoo's asynchronous results."""
@@ -375,7 +357,7 @@ class Session:
         return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
     def _start_client(self) -> KazooClient:
-        self._warning = _LastWarning()
+        self._warning = LastWarning()
         with self.map_errors("connect"):
             client = KazooClient(**_client_arguments(self._settings, self._warning))
             _bound_answers(client)
@@ -472,7 +454,7 @@ def access_arguments(settings: ZooKeeperSettings) -> dict[str, Any]:
     """The arguments of kazoo's client for TLS and our identity."""
     return {
         "auth_data": [("digest", settings.digest)] if settings.digest else None,
-        "sasl_options": _sasl_options(settings),
+        "sasl_options": sasl_options(settings),
         "use_ssl": settings.use_tls,
         "ca": settings.ca_file,
         "certfile": settings.cert_file,
@@ -480,21 +462,3 @@ def access_arguments(settings: ZooKeeperSettings) -> dict[str, Any]:
         "keyfile_password": settings.key_password,
         "check_hostname": settings.use_tls and settings.verify_hostname,
     }
-
-
-def _sasl_options(settings: ZooKeeperSettings) -> dict[str, Any] | None:
-    if settings.sasl_mechanism is None:
-        return None
-    if missing := [name for name in _SASL_MODULES[settings.sasl_mechanism] if find_spec(name) is None]:
-        text = (
-            f"SASL {settings.sasl_mechanism} towards ZooKeeper needs {' and '.join(missing)}, which this machine does not have."
-        )
-        install = "Install it on every worker and the triggerer: pip install 'airflow-provider-kmigrate[sasl]'"
-        raise Refused.because(Reason("N03", f"{text} {install}{', and kerberos' if 'kerberos' in missing else ''}."))
-    if settings.sasl_mechanism == "GSSAPI":
-        return {
-            "mechanism": "GSSAPI",
-            "service": "zookeeper",
-            **({"principal": settings.sasl_user} if settings.sasl_user else {}),
-        }
-    return {"mechanism": settings.sasl_mechanism, "username": settings.sasl_user, "password": settings.sasl_password}

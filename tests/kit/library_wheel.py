@@ -17,7 +17,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "airflow_provider_kmigrate"
 NAME: Final = "kmigrate-applications"
-BROUGHT_ALONG: Final = frozenset({"gssapi", "pyspark"})  # by an application itself, if it uses Kerberos or Spark
+BROUGHT_ALONG: Final = frozenset({"gssapi", "puresasl", "pyspark"})  # by an application itself, if it uses Kerberos or Spark
 DISTRIBUTIONS: Final = {"kafka": "kafka-python", "confluent_kafka": "confluent-kafka"}  # of packages that are named otherwise
 
 _PROJECT: Final = """\

@@ -1,21 +1,29 @@
-"""Brokers whose only listener is OAUTHBEARER or Kerberos: their keys, and the restart that brings these into force."""
+"""Brokers whose only listener is OAUTHBEARER or Kerberos, and a ZooKeeper that lets clients in by SASL only: their keys, and the restarts for these."""
 
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.exceptions import Failed
 from tests.kit import kdc, token_server
 from tests.kit.kdc import Kdc
+from tests.kit.localcluster import ready
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.plan import Plan
+from tests.kit.processes import NodeProcess
 from tests.kit.token_server import TokenServer
 
 NAME = "localhost"  # by which Java's Kerberos knows the loopback address
 SECRETS = {"broker": "canary-b0bb1e", "kmigrate": "canary-c0ffee"}
 _JAAS = "org.apache.kafka.common.security"
+_SASL_ONLY = "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\nsessionRequireClientSASLAuth=true\n"
+_STOP_S, _START_S = 30.0, 60.0
 _REPLACED = {"listeners", "advertised.listeners", "inter.broker.listener.name"}
 
 
@@ -50,10 +58,59 @@ def oauth_client(bootstrap: str, server: TokenServer, secret: str = SECRETS["kmi
 
 def kerberos_keys(realm: Kdc) -> dict[str, str]:
     """Of nodes that all have the one principal of their address."""
-    keytab = realm.add(f"kafka/{NAME}")
-    options = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/{NAME}@{kdc.REALM}"'
-    login = f"com.sun.security.auth.module.Krb5LoginModule required {options};"
+    login = kerberos_login(realm.add(f"kafka/{NAME}"), f"kafka/{NAME}")
     return {"listener.name.only.gssapi.sasl.jaas.config": login, "sasl.kerberos.service.name": "kafka"}
+
+
+def kerberos_login(keytab: Path, principal: str) -> str:
+    """As a JAAS section has it."""
+    options = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}@{kdc.REALM}"'
+    return f"com.sun.security.auth.module.Krb5LoginModule required {options};"
+
+
+def digest_login(user: str, password: str) -> tuple[str, str]:
+    """Of a server that knows one user, and of that user, as JAAS sections have it."""
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule required"
+    return f'{module} user_{user}="{password}";', f'{module} username="{user}" password="{password}";'
+
+
+def write_jaas(path: Path, **sections: str) -> str:
+    """Write the sections (`Client`, `Server`) of a JAAS file; returns Java's switch that names it."""
+    path.write_text("".join(f"{name} {{\n {login}\n}};\n" for name, login in sections.items()))
+    return f"-Djava.security.auth.login.config={path}"
+
+
+def demand_sasl(plan: Plan, login: str, switches: Sequence[str] = ()) -> None:
+    """Have ZooKeeper's next start let clients in by SASL only; `login`: of its JAAS section."""
+    for folder in plan.zookeeper_folders:
+        with (folder / "zoo.cfg").open("a") as file:
+            file.write(_SASL_ONLY)
+        process = NodeProcess(folder)
+        launch = process.read_launch()
+        program, *words = launch.start
+        process.define(replace(launch, start=(program, write_jaas(folder / "jaas.conf", Server=login), *switches, *words)))
+
+
+def restart_with_sole_zookeeper_login(plan: Plan, server: str, client: str, token: int, switches: Sequence[str] = ()) -> None:
+    """ZooKeeper lets clients in by SASL only, and brokers and controllers log in there; what brokers create is closed to all but them."""
+    jaas = write_jaas(plan.folder / "client-jaas.conf", Client=client)
+    for node in (*plan.brokers, *plan.controllers):
+        _set_switches(Path(plan.agent_config(node.id)), [jaas, *switches])
+    for node in plan.brokers:
+        with agent_of(node, plan.cluster_id) as host:
+            text = host.read_properties(node).replace(
+                "127.0.0.1:" + str(plan.ports["zookeeper"]), f"{NAME}:{plan.ports['zookeeper']}"
+            )
+            host.put_properties(node, f"{text}zookeeper.set.acl=true\n", token)
+            host.stop(node, token)
+    demand_sasl(plan, server, switches)
+    for process in map(NodeProcess, plan.zookeeper_folders):
+        if not process.wait_gone(process.signal(signal.SIGTERM), _STOP_S):
+            raise Failed(f"{process.folder.name} does not end")
+    ready.zookeeper_serves(plan, time.monotonic() + _START_S)
+    for node in plan.brokers:
+        with agent_of(node, plan.cluster_id) as host:
+            host.start(node, token)
 
 
 def kerberos_client(bootstrap: str, keytab: Path | None) -> dict[str, str]:

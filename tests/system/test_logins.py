@@ -1,11 +1,13 @@
-"""There, back, there again and finalized on clusters that speak OAUTHBEARER or Kerberos alone: no listener is opened for kmigrate."""
+"""There, back, there again and finalized on clusters that speak OAUTHBEARER or Kerberos alone, and with a ZooKeeper that takes SASL alone."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
-from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import run_rollback
+from airflow_provider_kmigrate.steps.prepare import run_preflight
 from benchmarks import direct
 from tests.kit import kdc, token_server
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -31,17 +34,24 @@ from tests.kit.logins import (
     NAME,
     SECRETS,
     bootstrap_of,
+    digest_login,
     kerberos_client,
     kerberos_keys,
+    kerberos_login,
     oauth_client,
     oauth_keys,
     restart_with_sole_listener,
+    restart_with_sole_zookeeper_login,
 )
 from tests.system import evidence
 from tests.waiting import wait_until
 
 _TOKEN_S, _AWAY_S = 15.0, 60.0
 
+needs_kerberos = pytest.mark.skipif(
+    not (kdc.is_installed() and is_kerberos_installed() and find_spec("puresasl")),
+    reason="needs Debian's krb5-kdc and the packages gssapi and pure-sasl",
+)
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(900)]
 
 
@@ -56,21 +66,76 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 def test_oauth_alone(cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with token_server.running(tmp_path, SECRETS) as server:
         restart_with_sole_listener(cluster.plan, "OAUTHBEARER", oauth_keys(server), 1)
-        migrate_there_and_back_and_there(cluster, oauth_client(bootstrap_of(cluster.plan), server))
+        migrate_there_and_back_and_there(cluster, *named_nodes(cluster, oauth_client(bootstrap_of(cluster.plan), server)))
     reported = capsys.readouterr()
     journals = "".join(path.read_text() for path in (tmp_path / "kmigrate" / "journal").glob("*.jsonl"))
     assert journals
     assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}{journals}"]
 
 
-@pytest.mark.skipif(not (kdc.is_installed() and is_kerberos_installed()), reason="needs Debian's krb5-kdc and the package gssapi")
+@needs_kerberos
 def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kdc.running(tmp_path) as realm:
         for name in ("KRB5_CONFIG", "KRB5CCNAME"):
             monkeypatch.setenv(name, realm.environment[name])
         switch = f"-Djava.security.krb5.conf={realm.configuration}"
         restart_with_sole_listener(cluster.plan, "GSSAPI", kerberos_keys(realm), 1, [switch])
-        migrate_there_and_back_and_there(cluster, kerberos_client(bootstrap_of(cluster.plan), realm.add("kmigrate")))
+        keytab = realm.add("kmigrate")
+        migrate_there_and_back_and_there(cluster, *named_nodes(cluster, kerberos_client(bootstrap_of(cluster.plan), keytab)))
+
+
+@pytest.mark.skipif(not find_spec("puresasl"), reason="needs the package pure-sasl")
+def test_a_zookeeper_that_takes_digest_alone(cluster: LocalCluster) -> None:
+    server, client = digest_login("kafka", SECRETS["broker"])
+    restart_with_sole_zookeeper_login(cluster.plan, server, client, 1)
+    known = {"sasl_mechanism": "DIGEST-MD5"}
+    wrong = {"password": ({**known}, "canary-wrong", "ZooKeeper does not accept the user or password")}
+    go_with_zookeeper_login(cluster, known, ("kafka", SECRETS["broker"]), wrong)
+
+
+@needs_kerberos
+def test_a_zookeeper_that_takes_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers, controllers and kmigrate log in there by the brokers' principal; what brokers create is closed to all others."""
+    with kdc.running(tmp_path) as realm:
+        for name in ("KRB5_CONFIG", "KRB5CCNAME"):
+            monkeypatch.setenv(name, realm.environment[name])
+        service, ours = f"zookeeper/{NAME}", f"kafka/{NAME}"
+        server, keytab = kerberos_login(realm.add(service), service), realm.add(ours)
+        switch = f"-Djava.security.krb5.conf={realm.configuration}"
+        restart_with_sole_zookeeper_login(cluster.plan, server, kerberos_login(keytab, ours), 1, [switch])
+        known = {"sasl_mechanism": "GSSAPI", "keytab": str(keytab), "principal": ours}
+        wrong = {
+            "no ticket": ({"sasl_mechanism": "GSSAPI"}, "", "there is no ticket"),
+            "keytab": ({**known, "keytab": str(tmp_path / "gone")}, "", "cannot be read"),
+            "realm": ({**known, "principal": f"{ours}@WRONG.REALM"}, "", "no key of kmigrate's principal"),
+            "no login": ({}, "", "SASL only"),
+        }
+        go_with_zookeeper_login(cluster, known, ("", ""), wrong)
+
+
+def go_with_zookeeper_login(
+    cluster: LocalCluster,
+    known: Mapping[str, str],
+    login: tuple[str, str],
+    wrong: Mapping[str, tuple[Mapping[str, str], str, str]],
+) -> None:
+    """Each `wrong` login (extras, password, what it is called) ends preflight by U09 before anything is restarted; then both ways."""
+    spec, connections = named_nodes(cluster, {"bootstrap.servers": bootstrap_of(cluster.plan)}, "PLAINTEXT")
+    zookeeper = {"conn_type": "kmigrate_zookeeper", "host": f"{NAME}:{cluster.plan.ports['zookeeper']}"}
+
+    def connections_with(extra: Mapping[str, str], user: str, password: str) -> dict[str, dict[str, Any]]:
+        return {**connections, "logins_zookeeper": {**zookeeper, "login": user, "password": password, "extra": dict(extra)}}
+
+    for what, (extra, password, text) in wrong.items():
+        with (
+            direct.context(
+                cluster, "looking", spec=spec, connections=connections_with(extra, login[0], password), acting=False
+            ) as here,
+            pytest.raises(AuthenticationFailed, match=re.escape(text)) as error,
+        ):
+            run_preflight(here)
+        assert [reason.code for reason in error.value.reasons] == ["U09"], what
+    migrate_there_and_back_and_there(cluster, spec, connections_with(known, *login))
 
 
 def test_a_roll_outlasts_a_token_endpoint_that_is_away_for_a_minute(
@@ -108,10 +173,12 @@ def has_all_replicas(wire: Wire) -> bool:
     return bool(rows) and all(set(row.isr) == set(row.replicas) for row in rows)
 
 
-def named_nodes(cluster: LocalCluster, properties: Mapping[str, str]) -> tuple[ClusterSpec, dict[str, dict[str, Any]]]:
+def named_nodes(
+    cluster: LocalCluster, properties: Mapping[str, str], quorum: str = "SASL_PLAINTEXT"
+) -> tuple[ClusterSpec, dict[str, dict[str, Any]]]:
     """The cluster file with each node by the name in its principal, and the connections; once all replicas are in sync."""
     document = yaml.safe_load(cluster.spec_path.read_text())
-    document["quorum"] = {"security_protocol": "SASL_PLAINTEXT"}
+    document["quorum"] = {"security_protocol": quorum}
     for node in (*document["brokers"], *document["controllers"]):
         node["host"] = NAME
     cluster.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -127,10 +194,11 @@ def named_nodes(cluster: LocalCluster, properties: Mapping[str, str]) -> tuple[C
     return spec, connections
 
 
-def migrate_there_and_back_and_there(cluster: LocalCluster, properties: Mapping[str, str]) -> None:
+def migrate_there_and_back_and_there(
+    cluster: LocalCluster, spec: ClusterSpec, connections: Mapping[str, Mapping[str, Any]]
+) -> None:
     """With a broker in each of the three modes on the way."""
-    spec, connections = named_nodes(cluster, properties)
-    security = security_from_kafka(KafkaSettings(properties))
+    security = security_from_kafka(KafkaSettings(connections["logins_kafka"]["extra"]))
     with direct.context(cluster, "there", spec=spec, connections=connections) as here:
         direct.to_copied(here)
         direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)

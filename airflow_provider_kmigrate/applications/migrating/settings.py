@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.settings import KerberosLogin, ZooKeeperSettings
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.member.assignors import Strategy
 from airflow_provider_kmigrate.core.member.registration import (
@@ -73,6 +73,8 @@ _TAKEN: Final = frozenset(
         f"{_SASL}mechanism",
         f"{_SASL}username",
         f"{_SASL}password",
+        f"{_SASL}principal",
+        f"{_SASL}keytab",
     }
 )
 _MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
@@ -97,8 +99,15 @@ def read_zookeeper_settings(own_settings: Mapping[str, Any]) -> ZooKeeperSetting
         sasl_mechanism=None if mechanism is None else mechanism.upper(),
         sasl_user=_read_text(own_settings, f"{_SASL}username"),
         sasl_password=_read_text(own_settings, f"{_SASL}password"),
+        kerberos=_read_kerberos(own_settings, mechanism),
         set_acl=parse_boolean(own_settings.get("zookeeper.set.acl", False)),
     )
+
+
+def _read_kerberos(own_settings: Mapping[str, Any], mechanism: str | None) -> KerberosLogin | None:
+    if mechanism is None or mechanism.upper() != "GSSAPI":
+        return None
+    return KerberosLogin("zookeeper", *(_read_text(own_settings, f"{_SASL}{name}") for name in ("principal", "keytab")))
 
 
 def _read_text(own_settings: Mapping[str, Any], name: str) -> str | None:
@@ -137,6 +146,10 @@ def _check_identity(own_settings: Mapping[str, Any]) -> None:
     if mechanism is not None and mechanism.upper() == "DIGEST-MD5" and not credentials:
         why = "DIGEST-MD5 needs a user and a password."
         raise unsupported_setting("zookeeper.sasl has no user.", why, "Set zookeeper.sasl.username and .password.")
+    unused = ("principal", "keytab") if mechanism is None or mechanism.upper() != "GSSAPI" else ("username", "password")
+    for name in (f"{_SASL}{part}" for part in unused if own_settings.get(f"{_SASL}{part}")):
+        remedy = "GSSAPI takes zookeeper.sasl.principal and .keytab, DIGEST-MD5 .username and .password."
+        raise unsupported_setting(f"{name} is set.", f"It has no effect with mechanism {mechanism}.", remedy)
     if ":" not in str(digest or ":"):
         raise unsupported_setting(
             "zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password."

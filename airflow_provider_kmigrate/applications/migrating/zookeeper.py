@@ -26,6 +26,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper_sasl import find_own_error
 from airflow_provider_kmigrate.clients.zookeeper_session import access_arguments, close_client, error_for
 from airflow_provider_kmigrate.core.cluster_state.model import Malformed
 from airflow_provider_kmigrate.core.events.model import TopicPartition
@@ -44,7 +45,7 @@ from airflow_provider_kmigrate.core.member.registration import (
     write_progress,
     write_registration,
 )
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 4.0
@@ -69,6 +70,7 @@ class _Log(logging.Logger):
     def __init__(self, timeout: float) -> None:
         super().__init__("kazoo", logging.CRITICAL)
         self.timeout = timeout
+        self.cause: KMigrateError | None = None  # why the last login could not be made, if it could not
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
         """Note the negotiated session timeout, in seconds, that kazoo only logs."""
@@ -77,6 +79,7 @@ class _Log(logging.Logger):
 
     def warning(self, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
         """Log it as information: a lost connection is expected here, and handled."""
+        self.cause = find_own_error(args)
         _log.info(str(msg), *args)
 
 
@@ -110,7 +113,8 @@ class GroupSession:
     def _on_state(self, state: str) -> None:
         if self._client.client_state == KeeperState.AUTH_FAILED:
             self._refused = True
-            _log.error("%s refuses this consumer's identity: it delivers nothing and does not retry", self.where)
+            why = f" ({self._log.cause})" if self._log.cause else ""
+            _log.error("%s refuses this consumer's identity%s: it delivers nothing and does not retry", self.where, why)
         if state != KazooState.CONNECTED:
             self._changed(state == KazooState.LOST)
 

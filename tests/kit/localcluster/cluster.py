@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,14 +209,17 @@ def lent(folder: Path, shape: Shape, more: Mapping[str, str] | None = None) -> I
 
 
 @contextmanager
-def lent_zookeeper(folder: Path, timeout: float = 60.0, release: str = "") -> Iterator[str]:
-    """A ZooKeeper alone, as `host:port`; afterwards as of `lent`. `release`: as of `Shape`."""
+def lent_zookeeper(
+    folder: Path, timeout: float = 60.0, release: str = "", prepare: Callable[[Plan], object] = lambda _: None
+) -> Iterator[str]:
+    """A ZooKeeper alone, as `host:port`; afterwards as of `lent`. `release`: as of `Shape`; `prepare` may change its files before it starts."""
     cluster = LocalCluster(folder)
     cluster.end_with_this_process()
     try:
         planned = plan.make(cluster.folder, Shape(name="zookeeper", brokers=1, controllers=1, zookeeper_release=release))
         planned.save()
         config.write(planned, runtime.find())
+        prepare(planned)
         ready.zookeeper_serves(planned, time.monotonic() + timeout)
         yield planned.zookeeper
     finally:
