@@ -1,7 +1,7 @@
 """Tokens for SASL OAUTHBEARER: a fixed one, or one of client credentials from a token endpoint (RFC 6749, section 4.4).
 
 A token is kept for most of its lifetime, by login, for all connections of the process: an endpoint that is away for a minute in the
-middle of a roll is not noticed. Neither tokens nor answers of the endpoint appear in an error; of an answer only the error's code does.
+middle of a roll is not noticed. One that hangs costs a moment while the token is valid, and never a login to another endpoint. Neither tokens nor answers of the endpoint appear in an error; of an answer only the error's code does.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _TRIES: Final = 3
 _PAUSE_S: Final = 0.2
 _LONGEST: Final = 1 << 16  # bytes of an answer
 _UNKNOWN_LIFE_S: Final = 60.0  # of a token that does not say how long it is valid
+_RENEWAL_S: Final = 2.0  # longest wait for a new token while the old one is valid: the call needs the rest of its time
+_NEXT_RENEWAL_S: Final = 10.0  # after one that failed
 _RENEWED_AT: Final = 0.8  # of the lifetime, as Kafka's clients do (sasl.login.refresh.window.factor)
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")  # RFC 6749, section 5.2
 _REFUSALS: Final = range(400, 500)
@@ -47,7 +49,7 @@ class _Token(NamedTuple):
 
 
 _tokens: dict[OAuthLogin, _Token] = {}
-_lock = threading.Lock()
+_locks: dict[OAuthLogin, threading.Lock] = {}
 
 
 def run_within(deadline: Deadline, what: str, act: Callable[[], Answer]) -> Answer:
@@ -80,21 +82,32 @@ def token_for(login: OAuthLogin, what: str, deadline: Deadline) -> str:
     if login.token:
         _refuse_ended(login.token, what)
         return login.token
-    if not _lock.acquire(timeout=max(0.0, deadline.seconds_left())):
-        raise TimedOut(f"{what}: another login waits for {_name_of(login)}")
+    kept = _tokens.get(login)
+    if kept is not None and time.monotonic() < kept.renew_at:
+        return kept.text
+    lock = _locks.setdefault(login, threading.Lock())
+    if not lock.acquire(timeout=max(0.0, deadline.seconds_left())):
+        text = f"{what}: another login waits for {_name_of(login)}, which has not answered"
+        raise TimedOut(text, (Reason("U09", text),))
     try:
         kept, now = _tokens.get(login), time.monotonic()
         if kept is not None and now < kept.renew_at:
             return kept.text
-        try:
+        if kept is None or now >= kept.ends_at:
             _tokens[login] = _fetch_bounded(login, what, deadline)
-        except (Unreachable, TimedOut):
-            if kept is None or now >= kept.ends_at:
-                raise
-            return kept.text
+        else:
+            _tokens[login] = _renew(login, what, kept, deadline)
         return _tokens[login].text
     finally:
-        _lock.release()
+        lock.release()
+
+
+def _renew(login: OAuthLogin, what: str, kept: _Token, deadline: Deadline) -> _Token:
+    """A new token, or the old one, which is valid still, until the next try."""
+    try:
+        return _fetch_bounded(login, what, Deadline(min(_RENEWAL_S, deadline.seconds_left() / 2)))
+    except (Unreachable, TimedOut):
+        return kept._replace(renew_at=min(time.monotonic() + _NEXT_RENEWAL_S, kept.ends_at))
 
 
 def drop_token(login: OAuthLogin) -> None:

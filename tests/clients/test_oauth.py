@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.clients import oauth
 from airflow_provider_kmigrate.clients.deadline import Deadline
 from airflow_provider_kmigrate.clients.settings import OAuthLogin, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, Unreachable
 from tests.kit.token_server import TokenServer, running
 from tests.waiting import refusing_port
 
@@ -37,10 +37,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
 @pytest.fixture(autouse=True)
 def no_tokens() -> None:
     oauth._tokens.clear()
+    oauth._locks.clear()
 
 
 def login(url: str, secret: str = SECRET) -> OAuthLogin:
     return OAuthLogin(url, "kmigrate", secret, "kafka")
+
+
+def has_token(login: OAuthLogin, seconds: float) -> bool:
+    try:
+        return bool(oauth.token_for(login, WHAT, Deadline(seconds)))
+    except Unavailable:
+        return False
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -93,9 +101,66 @@ class TestEndpoint:
             with pytest.raises(Unreachable):
                 oauth.token_for(away, WHAT, Deadline(5.0))
 
-    def test_a_second_login_waits_no_longer_than_its_deadline(self) -> None:
-        with oauth._lock, pytest.raises(TimedOut, match="another login"):
-            oauth.token_for(login("http://127.0.0.1:1/"), WHAT, Deadline(0.1))
+    @pytest.mark.parametrize("fault", ["away", "hanging"])
+    def test_the_real_server_without_an_answer_is_named_by_mechanism_and_endpoint(self, server: TokenServer, fault: str) -> None:
+        with getattr(server, fault)():
+            with pytest.raises(Unavailable, match=rf"SASL OAUTHBEARER: the token endpoint {server.url}.*(answer)") as error:
+                oauth.token_for(login(server.url), WHAT, Deadline(1.0))
+            assert [reason.code for reason in error.value.reasons] == ["U09"]
+            assert SECRET not in str(error.value)
+        assert oauth.token_for(login(server.url), WHAT, Deadline(5.0))
+
+    def test_a_valid_token_outlives_an_endpoint_that_hangs_and_leaves_the_call_its_time(self, server: TokenServer) -> None:
+        ours, deadline, now = login(server.url), Deadline(20.0), time.monotonic()
+        oauth._tokens[ours] = oauth._Token("kept", now - 1.0, now + 60.0)
+        with server.hanging():
+            before = server.times_asked()
+            assert oauth.token_for(ours, WHAT, deadline) == "kept"
+            assert deadline.seconds_left() > 10.0
+            assert oauth.token_for(ours, WHAT, deadline) == "kept"
+            assert server.times_asked() == before + 1, "it is not asked again at each login"
+            assert oauth._tokens[ours].renew_at <= now + 60.0, "but before the token's end"
+
+    def test_logins_while_the_endpoint_hangs_wait_no_longer_than_their_deadlines_and_are_named(self, server: TokenServer) -> None:
+        said = list[KMigrateError]()
+
+        def log_in() -> None:
+            try:
+                oauth.token_for(login(server.url), WHAT, Deadline(1.0))
+            except KMigrateError as error:
+                said.append(error)
+
+        with server.hanging():
+            threads = [threading.Thread(target=log_in) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20.0)
+            assert len(said) == 4
+            assert {reason.code for error in said for reason in error.reasons} == {"U09"}
+            assert all("SASL OAUTHBEARER" in str(error) and "token endpoint" in str(error) for error in said)
+
+    def test_an_endpoint_that_hangs_holds_up_no_login_to_another_one(self, server: TokenServer) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            hung = login(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+            waiting = threading.Thread(target=lambda: has_token(hung, 5.0))
+            waiting.start()
+            silent.accept()
+            assert oauth.token_for(login(server.url), WHAT, Deadline(2.0))
+            assert waiting.is_alive()
+            waiting.join(20.0)
+
+    def test_a_node_whose_token_endpoint_hangs_costs_the_calls_time_only(self, server: TokenServer) -> None:
+        with FakeNode(Node().handlers) as served, server.hanging():
+            security = WireSecurity("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", oauth=login(server.url))
+            began = time.monotonic()
+            with (
+                Wire("127.0.0.1", served.port, security, timeout=1.0) as wire,
+                pytest.raises(Unavailable, match="token endpoint") as error,
+            ):
+                wire.metadata()
+            assert time.monotonic() - began < 10.0
+            assert [reason.code for reason in error.value.reasons] == ["U09"]
 
     @pytest.mark.parametrize(
         ("status", "body", "error"),

@@ -37,10 +37,17 @@ class TokenServer:
         """How many requests it has had."""
         return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
 
-    @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
+    def away(self) -> contextlib.AbstractContextManager[None]:
         """Meanwhile every request ends without an answer, as with a proxy whose server is gone."""
-        mark = self.asked.with_name("away")
+        return self._mark("away")
+
+    def hanging(self) -> contextlib.AbstractContextManager[None]:
+        """Meanwhile every request is taken and gets no answer."""
+        return self._mark("hangs")
+
+    @contextlib.contextmanager
+    def _mark(self, name: str) -> Iterator[None]:
+        mark = self.asked.with_name(name)
         mark.touch()
         try:
             yield
@@ -73,7 +80,10 @@ def serve(folder: Path, clients: dict[str, str], lifetime: float) -> None:
             body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             with (folder / "asked").open("a") as log:
                 log.write("asked\n")
-            if (folder / "away").exists():
+            hung = (folder / "hangs").exists()
+            while (folder / "hangs").exists():
+                time.sleep(0.05)
+            if hung or (folder / "away").exists():
                 self.close_connection = True
                 return
             name, _, secret = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode().partition(":")

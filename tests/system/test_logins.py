@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,7 +46,7 @@ from tests.kit.logins import (
 from tests.system import evidence
 from tests.waiting import wait_until
 
-_TOKEN_S, _AWAY_S = 15.0, 60.0
+_TOKEN_S = 15.0
 
 needs_kerberos = pytest.mark.skipif(
     not (kdc.is_installed() and is_kerberos_installed() and find_spec("puresasl")),
@@ -138,34 +138,43 @@ def go_with_zookeeper_login(
     migrate_there_and_back_and_there(cluster, spec, connections_with(known, *login))
 
 
-def test_a_roll_outlasts_a_token_endpoint_that_is_away_for_a_minute(
+def test_a_roll_holds_while_a_token_endpoint_is_away_and_names_it(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Tokens end long before it is back; a broker that starts meanwhile gets none, and ends."""
+    """Away for longer than a token lives, and until kmigrate has named it twice; a broker that starts meanwhile gets no token, and ends."""
     with token_server.running(tmp_path, SECRETS, lifetime=_TOKEN_S) as server:
         restart_with_sole_listener(cluster.plan, "OAUTHBEARER", oauth_keys(server), 1)
         properties = oauth_client(bootstrap_of(cluster.plan), server)
         spec, connections = named_nodes(cluster, properties)
-        with direct.context(cluster, "there", spec=spec, connections=connections) as here, ThreadPoolExecutor(1) as pool:
+        said = list[str]()
+        with direct.context(cluster, "there", spec=spec, connections=connections) as opened, ThreadPoolExecutor(1) as pool:
+            here = replace(opened, say=said.append)
             direct.until(here, "first_roll")
             direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
-            absence = pool.submit(be_away, server)
+            absence = pool.submit(be_away, server, said)
             direct.roll(here, BrokerMode.MIGRATION)
-            assert absence.result() > 0, "somebody wanted a token meanwhile"
+            named, stops = absence.result()
+            assert "SASL OAUTHBEARER" in named
+            assert stops == [], "nothing is stopped once the endpoint is named"
             direct.copy(here)
         with Wire(NAME, spec.brokers[0].port, security_from_kafka(KafkaSettings(properties)), timeout=10.0) as wire:
             assert len(wire.topics()["orders"].partitions) == 6
             assert has_all_replicas(wire)
     reported = capsys.readouterr()
-    assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}"]
+    assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}{said}"]
 
 
-def be_away(server: token_server.TokenServer) -> int:
-    """For a minute; returns how often a token was asked for in it."""
-    before = server.times_asked()
+def be_away(server: token_server.TokenServer, said: Sequence[str]) -> tuple[str, list[str]]:
+    """Until it was named twice; returns how, and what was said of stops from the first time on."""
+    address = f"the token endpoint {server.url}"
+
+    def namings() -> list[int]:
+        return [place for place, text in enumerate(said) if address in text]
+
     with server.away():
-        time.sleep(_AWAY_S)
-        return server.times_asked() - before
+        wait_until(lambda: len(namings()) >= 2, "it is named", timeout=300.0)
+        first = namings()[0]
+        return said[first], [text for text in said[first:] if text.startswith("Did 'stop")]
 
 
 def has_all_replicas(wire: Wire) -> bool:
