@@ -75,14 +75,14 @@ class LastWarning(logging.Handler):
         super().__init__(logging.WARNING)
         self.text = ""
         self.refused = False
-        self.cause: KMigrateError | None = None  # why a login could not be made
+        self.cause: KMigrateError | None = None  # why a login could not be made, until a request is answered
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the warning's text, and whether any said that the login was refused."""
         text = record.getMessage()
         if text.startswith(_WITHOUT_CAUSE):
             return
-        self.text, self.cause = text, find_own_error(record.args)
+        self.text, self.cause = text, find_own_error(record.args) or self.cause
         self.refused = self.refused or text.startswith("AUTH_FAILED")
 
 

@@ -295,6 +295,7 @@ class Session:
         """Turn kazoo's exceptions into ours; `what` names the request."""
         try:
             yield
+            self._warning.cause = None
         except KazooTimeoutError as error:
             raise TimedOut(f"{self.where}: {what}: no answer within {_READ_TIMEOUT:g} s") from error
         except (kazoo.KazooException, ForceRetryError) as error:

@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
     KafkaSettings,
+    KerberosLogin,
     OAuthLogin,
     WireSecurity,
     ZooKeeperSettings,
@@ -108,8 +109,20 @@ class TestZooKeeper:
         )
         assert CANARY not in repr(settings)
 
-    def test_kerberos_needs_no_password(self) -> None:
-        assert connections.zookeeper_settings("c", zookeeper(extra={"sasl_mechanism": "GSSAPI"})).sasl_mechanism == "GSSAPI"
+    def test_kerberos_has_a_keytab_or_the_ticket_cache(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connections, "is_kerberos_installed", lambda: True)
+        plain = connections.zookeeper_settings("c", zookeeper(extra={"sasl_mechanism": "GSSAPI"}))
+        assert (plain.sasl_mechanism, plain.kerberos) == ("GSSAPI", KerberosLogin("zookeeper"))
+        extra = {"sasl_mechanism": "GSSAPI", "keytab": "/k", "principal": "kafka/w1", "kerberos_service": "zk"}
+        assert connections.zookeeper_settings("c", zookeeper(extra=extra)).kerberos == KerberosLogin("zk", "kafka/w1", "/k")
+
+    @pytest.mark.parametrize("field", ["login", "password"])
+    def test_kerberos_takes_no_login(self, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connections, "is_kerberos_installed", lambda: True)
+        connection = zookeeper(**{field: CANARY}, extra={"sasl_mechanism": "GSSAPI"})
+        with pytest.raises(Refused, match=r"login or password is set.*keytab") as refused:
+            connections.zookeeper_settings("c", connection)
+        assert CANARY not in str(refused.value)
 
     def test_a_chroot_after_every_server_may_be_written_as_what_it_is(self) -> None:
         settings = connections.zookeeper_settings("c", zookeeper(extra={"chroot": "/kafka,zk2:2181/kafka"}))
@@ -282,11 +295,15 @@ class TestKafka:
         assert "t0ken-canary" in hidden
         assert OIDC[ENDPOINT] not in hidden
 
-    @pytest.mark.parametrize("read", [connections.kafka_settings, connections.controller_security])
+    @pytest.mark.parametrize(
+        "read", [connections.kafka_settings, connections.controller_security, connections.zookeeper_settings]
+    )
     def test_kerberos_needs_its_package(self, read: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
         connection = kafka(**{"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
         if read is connections.controller_security:
             connection = controller(protocol="SASL_SSL", sasl_mechanism="GSSAPI", keytab="/k")
+        elif read is connections.zookeeper_settings:
+            connection = zookeeper(extra={"sasl_mechanism": "GSSAPI"})
         monkeypatch.setattr(connections, "is_kerberos_installed", lambda: False)
         with pytest.raises(Refused, match=r"gssapi.*airflow-provider-kmigrate\[kerberos\]"):
             read("c", connection)

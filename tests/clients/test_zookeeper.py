@@ -20,7 +20,6 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import int_struct, multiheader_struct
 
-from airflow_provider_kmigrate.clients import zookeeper_session
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import COUNTS, REGISTERED, ROLLED_BACK, ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -31,7 +30,6 @@ from airflow_provider_kmigrate.clients.zookeeper_session import (
     ReadKind,
     ZnodeRead,
     absolute_path,
-    access_arguments,
     error_for,
     none_if_absent,
 )
@@ -52,7 +50,6 @@ from airflow_provider_kmigrate.exceptions import (
     Fenced,
     Forbidden,
     KMigrateError,
-    Refused,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -302,21 +299,6 @@ class TestPartitionsAtRegistration:
         names = [str(number) for number in range(6)]
         client._session = SimpleNamespace(read=lambda _, *__: [names], stream=stream)  # type: ignore[assignment]
         assert client.partitions_at_registration("t", broker) == count
-
-
-class TestSasl:
-    @pytest.mark.parametrize(("mechanism", "missing"), [("DIGEST-MD5", ["puresasl"]), ("GSSAPI", ["kerberos"]), ("GSSAPI", [])])
-    def test_a_package_that_is_missing_is_named(
-        self, mechanism: str, missing: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(zookeeper_session, "find_spec", lambda name: None if name in missing else object())
-        settings = ZooKeeperSettings("127.0.0.1:1", sasl_mechanism=mechanism, sasl_user="u", sasl_password="hidden")
-        if not missing:
-            assert access_arguments(settings)["sasl_options"]["mechanism"] == mechanism
-            return
-        with ZooKeeper(settings) as client, pytest.raises(Refused, match=f"N03.*{missing[0]}.*pip install") as caught:
-            client.view()
-        assert "hidden" not in str(caught.value)
 
 
 class TestNoServer:

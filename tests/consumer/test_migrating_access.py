@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_kmigrate.applications.migrating import MigratingConsumer
 from airflow_provider_kmigrate.applications.migrating.settings import parse_settings, read_zookeeper_settings
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
-from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.settings import KerberosLogin, ZooKeeperSettings
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from tests.clients.authority import Authority
 from tests.consumer.wire_zookeeper import AUTH, READ, WireZooKeeper
@@ -40,6 +40,9 @@ def test_kafkas_names_say_how_to_reach_it_and_who_we_are() -> None:
     assert found.set_acl
     assert not read_zookeeper_settings({**CONNECT, **TLS, "zookeeper.ssl.endpoint.identification.algorithm": ""}).verify_hostname
     assert read_zookeeper_settings({**CONNECT, **DIGEST}).digest == f"app:{CANARY}"
+    kerberos = {"zookeeper.sasl.mechanism": "gssapi", "zookeeper.sasl.principal": "app", "zookeeper.sasl.keytab": "/k"}
+    by_ticket = read_zookeeper_settings({**CONNECT, **kerberos})
+    assert (by_ticket.sasl_mechanism, by_ticket.kerberos) == ("GSSAPI", KerberosLogin("zookeeper", "app", "/k"))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,9 @@ def test_kafkas_names_say_how_to_reach_it_and_who_we_are() -> None:
         {**TLS, "zookeeper.ssl.client.enable": "false"},
         {**SASL, "zookeeper.sasl.mechanism": "PLAIN"},
         {**SASL, "zookeeper.sasl.username": ""},
+        {**SASL, "zookeeper.sasl.keytab": "/k"},
+        {**SASL, "zookeeper.sasl.mechanism": "GSSAPI"},
+        {"zookeeper.sasl.principal": "app"},
         {"zookeeper.digest": CANARY},
         {"zookeeper.set.acl": "true"},
     ],
