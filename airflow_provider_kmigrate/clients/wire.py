@@ -96,35 +96,45 @@ def tls_context(security: WireSecurity | ZooKeeperSettings) -> ssl.SSLContext:
 
 
 def authenticate(call: Call, security: WireSecurity, host: str, port: int, deadline: Deadline) -> None:
-    """Run the SASL exchange over `call`, which sends one request and returns its answer; nothing to do without SASL."""
+    """Run the SASL exchange over `call`, which sends one request and returns its answer; nothing to do without SASL.
+
+    A refusal on either side has U09, and names node and mechanism.
+    """
     if not security.protocol.startswith("SASL_"):
         return
+    try:
+        _log_in(call, security, host, port, deadline)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(str(error), error.reasons or (Reason("U09", str(error)),)) from error
+
+
+def _log_in(call: Call, security: WireSecurity, host: str, port: int, deadline: Deadline) -> None:
     endpoint, name = f"{host}:{port}", f"SASL {security.sasl_mechanism}"
     mechanism = make_mechanism(security, host, f"{endpoint} {name}", deadline)
     answer = call(SaslHandshakeRequest(mechanism=security.sasl_mechanism, version=1))
-    check(answer.error_code, f"{endpoint} SaslHandshake", f"it offers {', '.join(answer.mechanisms)}")
+    check(answer.error_code, f"{endpoint} SaslHandshake, {name}", f"it offers {', '.join(answer.mechanisms)}")
     for _ in range(_MAX_ROUNDS):
         answer = call(SaslAuthenticateRequest(auth_bytes=mechanism.auth_bytes(), version=1))
         if answer.error_code:
             forget_token(security)
             check(answer.error_code, f"{endpoint} SaslAuthenticate, {name}", answer.error_message)
-        _check_proof(mechanism, answer.auth_bytes, endpoint)
+        _check_proof(mechanism, answer.auth_bytes, f"{endpoint} {name}")
         if mechanism.is_done():
             return
     raise AuthenticationFailed(f"{endpoint}: {name} did not end after {_MAX_ROUNDS} rounds")
 
 
-def _check_proof(mechanism: Any, proof: bytes, endpoint: str) -> None:
+def _check_proof(mechanism: Any, proof: bytes, what: str) -> None:
     rounds = _ROUNDS.search(proof)
     if rounds and not (rounds[1].isdigit() and len(rounds[1]) <= _DIGITS and int(rounds[1]) >= _FEWEST):
-        text = f"{endpoint}: the node's SCRAM asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
+        text = f"{what}: the node asks for {printable(rounds[1][:20].decode(errors='replace'))} iterations"
         raise AuthenticationFailed(
             f"{text}; brokers have {_FEWEST} or more, and with fewer the answer would give the password away"
         )
     try:
         mechanism.receive(proof)
     except (ValueError, KeyError) as error:  # SCRAM: the node must prove that it knows the password too
-        raise AuthenticationFailed(f"{endpoint}: the node's SASL answer is not valid proof: {error}") from error
+        raise AuthenticationFailed(f"{what}: the node's answer is not valid proof: {error}") from error
 
 
 def _no_password() -> str:

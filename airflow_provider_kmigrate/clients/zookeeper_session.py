@@ -143,6 +143,7 @@ def _decode_answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
 #: some 270 are waiting in it: the product must stay below.
 _BATCH, _IN_FLIGHT = 100, 2
 _READ_TIMEOUT = 5.0  # seconds
+_PAUSE_REFUSED = 0.1  # seconds between looks whether a login was refused
 _CLOSE_TIMEOUT = 3.0  # seconds to close kazoo; a hung server would keep it for a session timeout
 
 
@@ -239,13 +240,21 @@ class Session:
         """The connected client; raises `TimedOut` when there is no session within `connect_timeout`."""
         with self._lock:
             client = self._client = self._living_client() or self._start_client()
-        if not self._live.wait(self._settings.connect_timeout):
-            text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
-            if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, text):
+        if not self._wait_for_session():
+            if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, f"{self.where}: connect"):
                 raise login
+            text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
             kind = AuthenticationFailed if self._warning.refused else TimedOut
             raise kind(f"{text} ({self._warning.text or 'no answer'})")
         return client
+
+    def _wait_for_session(self) -> bool:
+        """Whether there is one in time; a login that was refused ends the wait."""
+        end = time.monotonic() + self._settings.connect_timeout
+        while not self._live.wait(min(_PAUSE_REFUSED, max(0.0, end - time.monotonic()))):
+            if self._warning.refused or time.monotonic() >= end:
+                return False
+        return True
 
     def close(self) -> None:
         """End the session and its ephemeral znodes."""
@@ -355,7 +364,8 @@ class Session:
     def _ended_states(self) -> tuple[str, ...]:
         """The states of a client that has given up. A new one is CLOSED, too, until its thread runs, which a busy machine delays."""
         is_new = time.monotonic() - self._started < self._settings.connect_timeout
-        return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
+        is_starting = is_new and not self._warning.refused
+        return (KeeperState.AUTH_FAILED,) if is_starting else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
     def _start_client(self) -> KazooClient:
         self._warning = LastWarning()

@@ -220,6 +220,31 @@ class TestSaslRefusals:
         ):
             cluster_id(node, sasl("SCRAM-SHA-256"))
 
+    @pytest.mark.parametrize(
+        ("node", "mechanism", "password"),
+        [
+            *((Sasl(mechanism), mechanism, "s3cr3t-guess") for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+            (Sasl("SCRAM-SHA-512", iterations=b"1"), "SCRAM-SHA-512", PASSWORD),
+            (Sasl("SCRAM-SHA-256", honest=False), "SCRAM-SHA-256", PASSWORD),
+            (Sasl("PLAIN"), "SCRAM-SHA-256", PASSWORD),
+            (Sasl("PLAIN"), "OAUTHBEARER", None),
+            (Sasl("PLAIN"), "DIGEST-MD5", PASSWORD),
+            (Sasl("PLAIN"), "PLAIN", None),
+            (Sasl("PLAIN"), "SCRAM-SHA-512", None),
+        ],
+    )
+    def test_every_refusal_names_node_and_mechanism_and_has_a_code(
+        self, node: Sasl, mechanism: str, password: str | None
+    ) -> None:
+        with FakeNode(node.handlers) as served, pytest.raises(AuthenticationFailed) as refused:
+            cluster_id(served, sasl(mechanism, password))
+        (reason,) = refused.value.reasons
+        assert reason.code == "U09"
+        for text in (str(refused.value), reason.text):
+            assert f"127.0.0.1:{served.port}" in text
+            assert f"SASL {mechanism}" in text
+            assert "s3cr3t" not in text
+
     @pytest.mark.parametrize(("mechanism", "password"), [("GSSAPI", "x"), (None, "x"), ("PLAIN", None)])
     def test_what_we_cannot_speak(self, mechanism: str | None, password: str | None) -> None:
         with FakeNode(Sasl("PLAIN").handlers) as node, pytest.raises(AuthenticationFailed):
