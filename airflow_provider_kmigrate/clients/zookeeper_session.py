@@ -243,9 +243,10 @@ class Session:
         if not self._wait_for_session():
             if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, f"{self.where}: connect"):
                 raise login
+            if self._warning.refused:
+                raise AuthenticationFailed(f"{self.where}: the login is refused ({self._warning.text})")
             text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
-            kind = AuthenticationFailed if self._warning.refused else TimedOut
-            raise kind(f"{text} ({self._warning.text or 'no answer'})")
+            raise TimedOut(f"{text} ({self._warning.text or 'no answer'})")
         return client
 
     def _wait_for_session(self) -> bool:

@@ -8,11 +8,19 @@ from math import inf
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster_state.model import Broker, BrokerMode, ClusterView, Process, ProcessState, Software
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    ConnectionFacts,
+    Process,
+    ProcessState,
+    Software,
+)
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity
 from tests.core.preflight_around import everywhere, large_topic, tree
-from tests.core.preflight_views import Case, Change, both, healthy, spec
+from tests.core.preflight_views import Case, Change, both, healthy, known, spec
 
 TLS = {"zookeeper.client.secure": "true", "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty"}
 STORE = {"zookeeper.ssl.keyStore.location": "/etc/kafka/ks.p12", "zookeeper.ssl.keyStore.password": "..."}
@@ -57,6 +65,7 @@ ROWS: list[tuple[str, Change, list[Severity]]] = [
     ("another spelling of true", switches(TLS, TLS | {"zookeeper.client.secure": "TRUE"}, runs=True), []),
     ("a lower limit of answers", switches({"jute.maxbuffer": "8388608"}, {"jute.maxbuffer": "1048575"}, runs=True), [BLOCK]),
     ("a JAAS file that ZooKeeper asks for", both(switches(JAAS, {}, runs=True), tree(guarded=("sasl",))), [BLOCK]),
+    ("a JAAS file, and a ZooKeeper that takes kmigrate by SASL", both(switches(JAAS, {}, runs=True), known(connections=ConnectionFacts(zookeeper=("SASL",)))), [BLOCK]),
     ("a JAAS file of the brokers' listeners alone", switches(JAAS, {}, runs=True), []),
     ("a JAAS file, and a service that sets none", switches(JAAS, {}), [UNKNOWN]),
     ("Kerberos", switches({"java.security.krb5.conf": "/etc/krb5.conf"}, {}), [UNKNOWN]),

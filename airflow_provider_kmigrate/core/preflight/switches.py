@@ -102,7 +102,7 @@ def _judge(
 ) -> Iterator[PreflightFinding]:
     """A controller that runs without them shows it; of another one a start script may set what its service does not show."""
     tree = facts.environment.tree
-    by_login = bool(tree and "sasl" in tree.guarded)
+    by_login = bool(tree and "sasl" in tree.guarded) or "SASL" in facts.connections.zookeeper
     is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == _JAAS and by_login) for name in lacking)
     runs = {controller: find_process(view, controller).state is ProcessState.RUNNING for controller in controllers}
     is_shown = {controller: runs[controller] and _switches_of(view, controller) is not None for controller in runs}
