@@ -41,6 +41,20 @@ def sasl_options(settings: ZooKeeperSettings) -> dict[str, Any] | None:
     return {"mechanism": _OURS, "service": (settings.kerberos or KerberosLogin("zookeeper")).service, "settings": settings}
 
 
+def guard_login(client: Any) -> None:
+    """Have a login that the server refuses end as one: kazoo's thread dies of the server's own error (-124), and all that is seen is a lost connection."""
+    connection = client._connection  # noqa: SLF001 - kazoo makes no other one
+    authenticate = connection._authenticate_with_sasl  # noqa: SLF001
+
+    def authenticate_guarded(host: str, timeout: float) -> None:
+        try:
+            authenticate(host, timeout)
+        except (kazoo.SessionClosedRequireSaslError, kazoo.SASLException) as error:
+            raise kazoo.AuthFailedError(f"{type(error).__name__} {error}".strip()) from error
+
+    connection._authenticate_with_sasl = authenticate_guarded  # noqa: SLF001
+
+
 class _KerberosLogin:
     """One login, as pure-sasl's client calls a mechanism. kazoo tries again after `ConnectionDropped`, and gives up after all else."""
 

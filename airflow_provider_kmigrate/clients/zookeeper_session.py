@@ -39,7 +39,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import batches
-from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, sasl_options
+from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, guard_login, sasl_options
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
@@ -373,6 +373,7 @@ class Session:
         with self.map_errors("connect"):
             client = KazooClient(**_client_arguments(self._settings, self._warning))
             _bound_answers(client)
+            guard_login(client)
             self._live = client.start_async()
         self._started = time.monotonic()
         return client

@@ -150,9 +150,9 @@ class TestKerberos:
     def test_a_wrong_realm(self, server: Server, environment: Path) -> None:
         text = environment.read_text()
         environment.write_text(text.replace("default_realm = EXAMPLE.ORG", "default_realm = OTHER.ORG"))
-        error = refusal(settings_of(server.address, keytab=str(server.realm.add("elsewhere"))))
+        error = refusal(settings_of(server.address, keytab=str(server.realm.add("elsewhere")), principal="elsewhere"))
         assert isinstance(error, AuthenticationFailed)
-        assert "SASL GSSAPI" in str(error)
+        assert "SASL GSSAPI: the keytab has no key of kmigrate's principal" in str(error)
         environment.write_text(text.partition("[realms]")[0])
         error = refusal(settings_of(server.address, keytab=str(server.realm.folder / "elsewhere.keytab"), principal="elsewhere"))
         assert "no KDC is known for the realm" in str(error)
@@ -252,3 +252,9 @@ class TestDigest:
         assert "SASL DIGEST-MD5: ZooKeeper does not accept the user or password" in str(error)
         assert "canary" not in str(error)
         assert [reason.code for reason in error.reasons] == ["U09"]
+
+    def test_a_migrating_consumer_with_a_wrong_password(self, address: str, caplog: pytest.LogCaptureFixture) -> None:
+        sasl = {"mechanism": "DIGEST-MD5", "username": "kmigrate", "password": "canary-wrong"}
+        with group_session({"zookeeper.connect": address, **{f"zookeeper.sasl.{name}": value for name, value in sasl.items()}}):
+            wait_until(lambda: "refuses this consumer's identity" in caplog.text, "its login fails")
+        assert "canary" not in caplog.text

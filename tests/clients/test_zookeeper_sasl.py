@@ -181,3 +181,24 @@ def test_a_line_without_an_error_has_no_cause() -> None:
     assert logged(("Cannot resolve %s: %s", None)).cause is None
     assert zookeeper_sasl.find_own_error({"no": "tuple"}) is None
     assert zookeeper_sasl.find_own_error((Failed("mine"),)) is not None
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (kazoo.SessionClosedRequireSaslError(), kazoo.AuthFailedError),
+        (kazoo.SASLException("library error"), kazoo.AuthFailedError),
+        (kazoo.AuthFailedError("Connection dropped in SASL"), kazoo.AuthFailedError),
+        (kazoo.ConnectionDropped("no KDC"), kazoo.ConnectionDropped),
+        (kazoo.SessionExpiredError(), kazoo.SessionExpiredError),
+    ],
+)
+def test_a_server_that_refuses_a_login_ends_no_thread(raised: Exception, expected: type[Exception]) -> None:
+    def authenticate(host: str, timeout: float) -> None:
+        assert (host, timeout) == ("zk", 3.0)
+        raise raised
+
+    client = SimpleNamespace(_connection=SimpleNamespace(_authenticate_with_sasl=authenticate))
+    zookeeper_sasl.guard_login(client)
+    with pytest.raises(expected):
+        client._connection._authenticate_with_sasl("zk", 3.0)

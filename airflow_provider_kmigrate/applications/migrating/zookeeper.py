@@ -26,7 +26,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper_sasl import find_own_error
+from airflow_provider_kmigrate.clients.zookeeper_sasl import find_own_error, guard_login
 from airflow_provider_kmigrate.clients.zookeeper_session import access_arguments, close_client, error_for
 from airflow_provider_kmigrate.core.cluster_state.model import Malformed
 from airflow_provider_kmigrate.core.events.model import TopicPartition
@@ -99,6 +99,7 @@ class GroupSession:
             logger=self._log,
             **access_arguments(settings),
         )
+        guard_login(self._client)
         self._acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE  # the legacy consumer's are open
         self._client.add_listener(self._on_state)
 
