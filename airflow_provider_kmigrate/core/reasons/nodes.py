@@ -281,13 +281,12 @@ never: Write an address into /etc/hosts of one worker alone: the next task may r
 source: getaddrinfo(3)
 
 U09 A login could not be made
-means: The machine that connects (a worker, the triggerer, or this terminal) has no valid ticket or token, or may not use its keytab, or the other side does not accept its user. The text names the mechanism and what is missing. Nothing is known about the node itself.
+means: The machine that connects has no valid ticket or token, may not use its keytab, or the other side does not accept its user. The text names the mechanism and what is missing.
 meanwhile: Yes; the node may run well. A roll waits before its next act, and continues by itself after the cause is gone.
-do: GSSAPI, as Airflow's user there: `KRB5_TRACE=/dev/stderr kinit -k -t KEYTAB PRINCIPAL`, then `kvno kafka/HOST` (ZooKeeper: `kvno zookeeper/HOST`) with the name as in the text. Realm or KDC: krb5.conf. Clocks: NTP. An old key: a new keytab.
-do: A keytab that others may read: `chmod 600`, owner Airflow's user; then a new key.
-do: OAUTHBEARER: `curl -u CLIENT -d grant_type=client_credentials ENDPOINT` there. `invalid_client`: its secret. A certificate: `https.ca.location`. A fixed token that has ended: a new one.
-do: PLAIN, SCRAM: user and password of the connection, and whether the listener offers the mechanism (`it offers` in the text). The broker's log says why.
-do: ZooKeeper: give its connection `sasl_mechanism` and the login of the section `Client` in the brokers' JAAS file. If it does not accept that, its own log says why.
+do: GSSAPI, as Airflow's user there: `KRB5_TRACE=/dev/stderr kinit -k -t KEYTAB PRINCIPAL`, then `kvno kafka/HOST` (`zookeeper/HOST`) with the name in the text. Realm or KDC: krb5.conf. Clocks: NTP. An old key: a new keytab.
+do: A keytab that others may read: `chmod 600`, then a new key.
+do: OAUTHBEARER: `curl -u CLIENT -d grant_type=client_credentials ENDPOINT` there. `invalid_client`: its secret. A certificate: `https.ca.location`. A fixed token that ended: a new one.
+do: A user or password: as in the brokers' JAAS file (ZooKeeper: section `Client`). The other side's log says why.
 do: If a task has failed, clear it.
 never: Put a ticket cache or keytab where every user of the machine can read it. Fall back to PLAINTEXT.
 source: RFC 4752; RFC 6749, 4.4 and 5.2; RFC 7628; MIT Kerberos, krb5_err.et
