@@ -241,13 +241,16 @@ class Session:
         with self._lock:
             client = self._client = self._living_client() or self._start_client()
         if not self._wait_for_session():
-            if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, f"{self.where}: connect"):
-                raise login
-            if self._warning.refused:
-                raise AuthenticationFailed(f"{self.where}: the login is refused ({self._warning.text})")
-            text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
-            raise TimedOut(f"{text} ({self._warning.text or 'no answer'})")
+            raise self._explain_failure()
         return client
+
+    def _explain_failure(self) -> KMigrateError:
+        if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, f"{self.where}: connect"):
+            return login
+        if self._warning.refused:
+            return AuthenticationFailed(f"{self.where}: the login is refused ({self._warning.text})")
+        text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
+        return TimedOut(f"{text} ({self._warning.text or 'no answer'})")
 
     def _wait_for_session(self) -> bool:
         """Whether there is one in time; a login that was refused ends the wait."""

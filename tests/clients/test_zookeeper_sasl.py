@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from airflow_provider_kmigrate.clients import zookeeper_sasl
 from airflow_provider_kmigrate.clients.settings import KerberosLogin, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, sasl_options
+from airflow_provider_kmigrate.clients.zookeeper_session import Session
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused, TimedOut, Unreachable
 
@@ -175,6 +177,24 @@ def test_an_error_of_kazoo_is_named_by_the_line_before_it(
     assert str(explained).startswith("ZooKeeper zk: read: ")
     assert text in str(explained)
     assert [reason.code for reason in explained.reasons] == ["U09"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "mechanism", "kind", "text"),
+    [
+        ([UNKNOWN], "GSSAPI", AuthenticationFailed, "connect: zk SASL GSSAPI: there is no ticket"),
+        ([REFUSED], None, AuthenticationFailed, "the login is refused (AUTH_FAILED closing: Connection dropped in SASL)"),
+        ([(LOST, None)], "GSSAPI", TimedOut, f"no session within 0 s ({LOST})"),
+    ],
+)
+def test_why_there_is_no_session(
+    lines: list[tuple[str, Any]], mechanism: str | None, kind: type[KMigrateError], text: str
+) -> None:
+    session = Session(replace(by(mechanism), connect_timeout=0.0))
+    session._warning = logged(*lines)
+    failure = session._explain_failure()
+    assert type(failure) is kind
+    assert text in str(failure)
 
 
 def test_a_line_without_an_error_has_no_cause() -> None:
