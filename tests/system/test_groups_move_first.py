@@ -1,6 +1,6 @@
-"""A group of a JVM application and one of a Python application leave ZooKeeper, each its own way, before their cluster may.
+"""A group of a JVM application and one of a Python application leave ZooKeeper, each its own way, and then their cluster does: one story.
 
-By the real DAGs, under load. The JVM application reads what Kafka's VerifiableProducer writes, beside a group of Kafka's VerifiableConsumer;
+By the real DAGs in one Airflow, under load. The JVM application reads what Kafka's VerifiableProducer writes, beside a group of Kafka's VerifiableConsumer;
 what it processed is known from its own log alone.
 """
 
@@ -12,11 +12,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.group_reads import log_offsets, seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.wire import LATEST
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.group_seen import MemberKind
+from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import find_group
 from airflow_provider_kmigrate.steps.groups import ReleaseGroup
@@ -25,14 +29,16 @@ from airflow_provider_kmigrate.steps.run import run_step
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal
+from tests.consumer.migrating_group import delivered
 from tests.kit.account import log_dirs
 from tests.kit.judge import TOPIC, Acknowledged
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.jvm_application import CutoverGroup, JvmApplication, Record
+from tests.system.evidence import EVERYTHING
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(1800)]
 OLD, PLAIN = MemberKind.ZOOKEEPER, MemberKind.KAFKA
 JVM = CutoverGroup("invoices", TOPIC)
 PYTHON = OldApplication("search", "orders", bake="0s", kind="python")
@@ -67,7 +73,7 @@ def kinds(rehearsal: Rehearsal) -> list[list[MemberKind]]:
     return [[member.kind for member in groups[name].members or ()] for name in names]
 
 
-def test_groups_leave_zookeeper_and_then_the_cluster_may(rehearsal: Rehearsal) -> None:
+def test_groups_leave_zookeeper_and_then_the_cluster_does(rehearsal: Rehearsal) -> None:
     check_asked_before_the_first_restart(rehearsal)
     check_done(rehearsal.move_groups(), rehearsal)
     assert kinds(rehearsal) == [[PLAIN, PLAIN], [PLAIN, PLAIN]]
@@ -77,7 +83,12 @@ def test_groups_leave_zookeeper_and_then_the_cluster_may(rehearsal: Rehearsal) -
     assert kinds(rehearsal) == [[PLAIN, PLAIN], [PLAIN, PLAIN]]
     with direct.context(rehearsal.cluster, "then", acting=False) as context:
         assert "G21" not in {finding.code for finding in run_preflight(context)}
+    check_done(rehearsal.migrate(), rehearsal)
+    with direct.context(rehearsal.cluster, "end", acting=False) as context:
+        assert position_of(context.observer.observe(EVERYTHING)).phase is Phase.FINALIZED
+    assert members_in_kafka(rehearsal) == [2, 2], "both groups went on through the migration"
     check_account(rehearsal)
+    check_ledger(rehearsal)
 
 
 def check_done(run: dict[str, Any], rehearsal: Rehearsal) -> None:
@@ -98,6 +109,25 @@ def check_asked_before_the_first_restart(rehearsal: Rehearsal) -> None:
         run_preflight(context)
     (text,) = [reason.text for reason in refused.value.reasons if reason.code == "G21"]
     assert all(group in text for group in (JVM.group, PYTHON.group)), text
+
+
+def members_in_kafka(rehearsal: Rehearsal) -> list[int]:
+    """How many members each group has; ZooKeeper knows none any more."""
+    admin = AdminClient({"bootstrap.servers": rehearsal.cluster.bootstrap})
+    found = admin.describe_consumer_groups([JVM.group, PYTHON.group], request_timeout=20)
+    return [len(found[name].result(30).members) for name in (JVM.group, PYTHON.group)]
+
+
+def check_ledger(rehearsal: Rehearsal) -> None:
+    """What the Python application wrote down, and everything beside it, over the whole story."""
+    assert rehearsal.workload is not None
+    rehearsal.workload.stop()
+    partitions = [TopicPartition("orders", number) for number in range(6)]
+    ends = log_offsets({"bootstrap.servers": rehearsal.cluster.bootstrap}, partitions, LATEST)
+    assert len(ends) == len(partitions)
+    wait_until(lambda: delivered(rehearsal.workload.events) >= sum(ends.values()), "the Python application is caught up", 120.0)  # type: ignore[union-attr]
+    account = rehearsal.account()
+    assert account.failures == (), account.summary()
 
 
 def check_account(rehearsal: Rehearsal) -> None:
