@@ -38,7 +38,7 @@ from tests.old_consumer.jvm_application import CutoverGroup, JvmApplication, Rec
 from tests.system.evidence import EVERYTHING
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(1500)]
 OLD, PLAIN = MemberKind.ZOOKEEPER, MemberKind.KAFKA
 JVM = CutoverGroup("invoices", TOPIC)
 PYTHON = OldApplication("search", "orders", bake="0s", kind="python")
