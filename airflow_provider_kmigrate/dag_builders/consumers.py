@@ -151,7 +151,7 @@ def _move_instances(spec: ClusterSpec, group: GroupSpec) -> Iterator[BaseOperato
 
 def _cut_over(spec: ClusterSpec, group: GroupSpec) -> list[BaseOperator]:
     """All instances at once; the step rolls itself back, the task beside it what the watch or the audit finds later."""
-    arguments = {**_group_arguments(spec, group), **audit.start_time_arguments(spec)}
+    arguments = {**_group_arguments(spec, group), **audit.start_time_arguments(spec), "deferrable": group.side_by_side}
     tasks = _watch_and_audit(
         spec, group, "cutover", Goal.ZOOKEEPER_CONSUMERS, CutOverGroupOperator(task_id="cutover", **_PLANNED, **arguments)
     )

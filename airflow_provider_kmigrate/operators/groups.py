@@ -180,9 +180,10 @@ class SwitchInstanceOperator(_OneGroupOperator, StepOperator):
 
 
 class CutOverGroupOperator(_OneGroupOperator, StepOperator):
-    """Cut a group of `way: cutover` over: stop all instances, copy the offsets to Kafka, start the new version; never deferred.
+    """Cut a group of `way: cutover` over: stop all instances, copy the offsets to Kafka, start the new version.
 
-    With `side_by_side` in the group's entry, one instance runs the new version beside the others first, for the group's `bake`.
+    With `side_by_side` in the group's entry, one instance runs the new version beside the others first, for the group's `bake`. The task is
+    deferred then only, never once all instances stop.
     If anything fails it rolls the group back to its old version, and the task fails with K69. Killed and run again, it goes on from
     where the group is.
 

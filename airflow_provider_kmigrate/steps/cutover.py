@@ -32,12 +32,14 @@ _VERSIONS: dict[str, str] = {MemberKind.KAFKA: "new", MemberKind.ZOOKEEPER: "old
 
 _INTERVAL: Final = 0.5  # seconds between observations while instances start, which need the processor
 _QUIET_INTERVAL: Final = 0.1  # while there is no member: each second of it is one of the pause
+_BAKE_INTERVAL: Final = 2.0  # while a canary bakes: nothing is interrupted, and it may be the triggerer that observes
 
 
 class _CutoverStep(GroupStep):
     """A step of a cutover: it decides by turns, and acts on all instances at once."""
 
     interval = _INTERVAL
+    may_defer = False  # the pause waits for no triggerer
     acts_again = (Unavailable, Changed)
 
     def __init__(self, group: GroupSpec) -> None:
@@ -46,6 +48,8 @@ class _CutoverStep(GroupStep):
         self.patience = 2 * group.switch_timeout + group.commit_within
         if group.side_by_side:
             self.patience += 3 * group.switch_timeout + group.commit_within + group.bake
+            # one process judges a whole bake: what began anew between two processes is not known
+            self.min_watch = group.switch_timeout + group.commit_within + group.bake
         self._state = CutoverState()
         self._turn = CutoverTurn(Wait(()), self._state)
         self._observed: GroupSeen | None = None
@@ -56,8 +60,9 @@ class _CutoverStep(GroupStep):
         self._observed = self.find_group(view)
         decide = decide_cutover_rollback if back else decide_cutover
         self._turn = decide(self._state, self._observed, view.taken_at, self.group)
-        self._state = self._turn.state
-        self.interval = _QUIET_INTERVAL if self._state.is_quiet else _INTERVAL
+        self._state, self.may_defer = self._turn.state, self._turn.may_defer
+        busy_interval = _BAKE_INTERVAL if self.may_defer else _INTERVAL
+        self.interval = _QUIET_INTERVAL if self._state.is_quiet else busy_interval
         return self._turn
 
     def _decide_rollback(self, view: ClusterView) -> Decision:
@@ -157,14 +162,19 @@ class CutOver(_CutoverStep):
     doing = "cut over"
 
     def resume(self, progress: StepProgress) -> Self:
-        """Continue a rollback that was decided."""
+        """Continue a rollback that was decided, and with a canary that was there, or has passed its bake."""
         self._failed = progress.verdict
+        has_baked = 0 < self.group.bake <= progress.healthy_seconds
+        canary = replace(self._state.canary, has_joined=progress.restart_begun, has_baked=has_baked)
+        self._state = replace(self._state, canary=canary)
         return super().resume(progress)
 
     @property
     def progress(self) -> StepProgress:
-        """The verdict stays until the group is rolled back: no later try may go on before that."""
-        return replace(super().progress, verdict=self._failed)
+        """The verdict stays until the group is rolled back: no later try may go on before that. A part of a bake does not count."""
+        canary = self._state.canary
+        healthy_seconds = self.group.bake if canary.has_baked else 0.0
+        return replace(super().progress, verdict=self._failed, healthy_seconds=healthy_seconds, restart_begun=canary.has_joined)
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
         """Decide the next move; once anything has failed, that of the rollback."""

@@ -51,7 +51,7 @@ def asked(kind: str, error: str = "") -> CutoverState:
 def watched(joined_at: float = 0.0, offsets: object = BEHIND, **fields: object) -> CutoverState:
     state = asked(KAFKA)
     watch = CanaryWatch(frozenset({"a1"}), joined_at, offsets, {T0: 10, T1: 10}, offsets, {T0: joined_at, T1: joined_at})  # type: ignore[arg-type]
-    return replace(state, canary=replace(watch, **fields))  # type: ignore[arg-type]
+    return replace(state, canary=replace(watch, has_joined=True, **fields))  # type: ignore[arg-type]
 
 
 def take(state: CutoverState, observed: GroupSeen, at: float = 1.0, *, back: bool = False) -> CutoverTurn:
@@ -105,10 +105,29 @@ STOP, START, BACK = f"{Verb.STOP_INSTANCES} {CANARY}", f"{Verb.START_INSTANCES} 
         (asked(STOPPED), beside(note=PASSED, owners={T1: "g_b-0"}), LONG, f"{BACK} K44"),
         (asked(STOPPED), beside(note=PASSED), 1.0, Verb.STOP_INSTANCES),
         (asked(STOPPED), beside("k", note=OVER), 1.0, f"{BACK} K91"),
+        (replace(CutoverState(), canary=CanaryWatch(has_joined=True)), beside(), 1.0, f"{BACK} V30"),
+        (
+            replace(CutoverState(), canary=CanaryWatch(has_baked=True)),
+            beside("k", committed=BEHIND),
+            1.0,
+            f"note {CANARY_PASSED}",
+        ),
     ],
 )
 def test_the_canary(state: CutoverState, observed: GroupSeen, at: float, expected: str) -> None:
-    assert say(take(state, observed, at)) == expected
+    turn = take(state, observed, at)
+    assert say(turn) == expected
+    assert turn.may_defer == (expected == "wait T01"), "another process may watch it bake, and do nothing else"
+
+
+def test_without_a_bake_no_other_process_watches_it() -> None:
+    turn = decide_cutover(watched(), beside("k", committed=BEHIND), 1.0, replace(SPEC, bake=0.0))
+    assert (verdict(turn.decision), turn.may_defer) == ("wait T01", False)
+
+
+def test_what_was_seen_of_a_canary_does_not_count_for_the_next_cutover() -> None:
+    turn = take(watched(has_baked=True), beside("z", note=None))
+    assert (say(turn), turn.state.canary) == (STOP, CanaryWatch())
 
 
 def test_a_member_that_the_file_does_not_know_turns_it_back() -> None:

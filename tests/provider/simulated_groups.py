@@ -111,6 +111,7 @@ def group_rehearsal(folder: Path, *groups: SimGroup, **keys: Any) -> GroupRehear
             "bake": group.spec.bake,
             "commit_within": group.spec.commit_within,
             "switch_timeout": group.spec.switch_timeout,
+            **({"side_by_side": True} if group.spec.side_by_side else {}),
             "instances": [{"name": name} for name in group.instances],
         }
         for wave, group in enumerate(groups, 1)

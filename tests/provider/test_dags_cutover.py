@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from tests.provider.dag_tasks import names, tasks
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
 from tests.provider.person import Person
 from tests.provider.simulated_groups import GroupRehearsal
+from tests.steps.sim_canary import CanaryGroup
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
 from tests.steps.sim_nodes import CLUSTER_ID
 
@@ -33,6 +35,35 @@ def test_one_task_stops_copies_and_starts_and_the_watch_and_the_rollback_are_bes
     assert dag.get_task("billing.rollback_cutover").upstream_task_ids == {"billing.cutover", "billing.watch_cutover"}
     assert not dag.get_task("billing.cutover").deferrable, "the pause must not wait for the triggerer"  # type: ignore[attr-defined]
     assert all(task.doc_md for task in dag.tasks)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds", "codes"),
+    [
+        ({}, [PLAIN, PLAIN], []),
+        ({"ill": frozenset({PLAIN})}, [OLD, OLD], ["K69", "V30"]),
+    ],
+)
+def test_while_a_canary_bakes_the_triggerer_watches_it(
+    made: Group,
+    run_dag: RunDag,
+    fields: dict[str, Any],
+    kinds: list[object],
+    codes: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It bakes, and a partition may be without a commit, for longer than the task waits itself."""
+    group = CanaryGroup(**fields)
+    group.spec = replace(group.spec, bake=400.0, commit_within=100.0)
+    there = made(group)
+    dag = dag_of(there)
+    assert dag.get_task("billing.cutover").deferrable  # type: ignore[attr-defined]
+    state = tasks(run_dag(dag))["billing.cutover"]
+    assert (state, group.kinds()) == ("failed" if codes else "success", kinds)
+    said = capsys.readouterr()
+    log = said.out + said.err
+    assert "The triggerer observed; ready." in log
+    assert all(code in log for code in codes)
 
 
 def make_by_hand(made: Group) -> GroupRehearsal:

@@ -2,91 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster_state.spec import GroupWay
+from airflow_provider_kmigrate.core.cluster_state.decision import Done, Wait
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember
-from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote, read_cutover
+from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.member.registration import Registration
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.core.migration.progress import FRESH
+from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from airflow_provider_kmigrate.steps.cutover import CutOver, make_group_rollback
 from airflow_provider_kmigrate.steps.run import run_step
-from tests.steps.sim_group import OLD, PLAIN, ROOT, SimGroup, SimInstance
+from tests.steps.sim_canary import CanaryGroup
+from tests.steps.sim_group import OLD, PLAIN, ROOT, SimGroup
 from tests.steps.sim_nodes import Killed, Mortal
-
-
-@dataclass
-class CanaryGroup(SimGroup):
-    """The old version's instances share the canary's partitions, and it reads all of theirs; what counts as committed is the old version's.
-
-    `lag`: records that the old version is behind, so that the canary is ahead of it.
-    """
-
-    lag: int = 40
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.spec = replace(self.spec, way=GroupWay.CUTOVER, side_by_side=True)
-
-    @property
-    def note(self) -> CutoverNote | None:
-        data = self.znodes.get(f"{ROOT}/migration/cutover")
-        note = read_cutover(data[0]) if data else None
-        return note if isinstance(note, CutoverNote) else None
-
-    @property
-    def canary(self) -> SimInstance:
-        return self.instances["app0"]
-
-    @property
-    def has_canary(self) -> bool:
-        return self.canary.kind is PLAIN and OLD in self.kinds()
-
-    def seen(self) -> GroupSeen:
-        found = super().seen()
-        assert found.zk is not None
-        assert found.kafka is not None
-        everything = frozenset(where for one in self.instances.values() for where in (one.busy, one.idle))
-        if found.zk.registrations:
-            first = min(found.zk.registrations)
-            owners = {where: found.zk.owners.get(where, f"{first}-0") for where in everything}
-            found = replace(found, zk=replace(found.zk, owners=owners, partitions=everything))
-        if self.has_canary:
-            members = tuple(member._replace(partitions=member.partitions | everything) for member in found.kafka.members)
-            found = replace(found, kafka=replace(found.kafka, members=members))
-        return found
-
-    def _tick(self, seconds: float) -> None:
-        super()._tick(seconds)
-        if OLD in self.kinds() and self.canary.kind is not OLD:
-            self._commit_zk(self.canary.busy, max(self._offset(self.canary.busy), self.ends[self.canary.busy] - self.lag))
-
-    def _commits(self, one: SimInstance, where: TopicPartition, offset: int) -> None:
-        if one.kind is OLD:
-            super()._commits(one, where, max(self._offset(where), offset - self.lag))
-        elif self.has_canary:
-            self.kafka |= {other.busy: self.ends[other.busy] for other in self.instances.values()}
-        else:
-            super()._commits(one, where, offset)
-
-    def _begins(self, one: SimInstance) -> None:
-        if not self.has_canary:
-            super()._begins(one)
-            return
-        for where in (one.busy, one.idle):
-            assert 0 <= self.kafka[where] <= self.committed[where], f"the canary begins {where} where nobody was"
-
-    def _check(self) -> None:
-        if {OLD, PLAIN} <= set(self.kinds()):
-            note = self.note
-            assert [one.name for one in self.instances.values() if one.kind is PLAIN] == ["app0"]
-            assert note is not None
-            assert note.canary in {CanaryPhase.RUNS, CanaryPhase.PASSED}
 
 
 def cut_over(group: SimGroup) -> str:
@@ -141,6 +74,68 @@ def test_killed_before_every_observation_and_side_effect_it_ends_the_same() -> N
             cut_over(group)
         cut_over(group)
         assert group.kinds() == [PLAIN, PLAIN], at
+
+
+def test_what_one_process_saw_of_the_canary_the_next_one_goes_on_with() -> None:
+    """Each process waits for so long, then the next one observes: as tasks and triggers do."""
+    group, progress, waits = CanaryGroup(3), FRESH, list[tuple[object, int]]()
+    for _ in range(20):
+        step = CutOver(group.spec).resume(progress)
+        outcome = run_step(step, group.context(), sync_for=2 * group.spec.bake if waits else 5.0)
+        progress = step.progress
+        if isinstance(outcome, Done):
+            break
+        waits.append((group.note and group.note.canary, sum(kind is OLD for kind in group.kinds())))
+    assert waits == [(CanaryPhase.RUNS, 2)], "it is handed on while the canary bakes, and never once all stop"
+    assert group.kinds() == [PLAIN] * 3
+    assert [one.starts for one in group.instances.values()] == [2, 1, 1]
+
+
+def test_a_canary_that_has_baked_for_the_triggerer_need_not_bake_for_the_task() -> None:
+    group = CanaryGroup()
+    task = CutOver(group.spec)
+    assert isinstance(run_step(task, group.context(), sync_for=5.0), Wait)
+    watching = CutOver(group.spec).resume(task.progress)
+    triggerer = group.context()
+    again = group.context()  # which alone may act from here on
+    began = group.clock.time
+    with pytest.raises(Fenced):
+        run_step(watching, triggerer)
+    assert (watching.progress.healthy_seconds, group.clock.time - began >= group.spec.bake) == (group.spec.bake, True)
+    steps = list[float]()
+    group.switch = lambda *given: steps.append(group.clock.time) or CanaryGroup.switch(group, *given)  # type: ignore[method-assign, func-returns-value]
+    began = group.clock.time
+    assert isinstance(run_step(CutOver(group.spec).resume(watching.progress), again), Done)
+    assert steps[0] - began < group.spec.bake / 2, "the canary ends at once"
+
+
+@pytest.mark.parametrize("ill", ["starves", "is gone"])
+def test_what_the_triggerer_found_the_task_acts_on(ill: str) -> None:
+    group = CanaryGroup(ill=frozenset({PLAIN}) if ill == "starves" else frozenset())
+    task = CutOver(group.spec)
+    assert isinstance(run_step(task, group.context(), sync_for=5.0), Wait)
+    watching = CutOver(group.spec).resume(task.progress)
+    triggerer = group.context()
+    again = group.context()
+    group.canary.kind = None if ill == "is gone" else group.canary.kind
+    with pytest.raises(Fenced):
+        run_step(watching, triggerer)
+    assert [reason.code for reason in watching.progress.verdict] == ["V30"]
+    with pytest.raises(Refused, match="K69"):
+        run_step(CutOver(group.spec).resume(watching.progress), again)
+    check_old(group)
+
+
+def test_a_canary_that_is_gone_for_the_next_process_has_left() -> None:
+    group = CanaryGroup()
+    first = CutOver(group.spec)
+    assert isinstance(run_step(first, group.context(), sync_for=5.0), Wait)
+    group.canary.kind = None
+    with pytest.raises(Refused) as refused:
+        run_step(CutOver(group.spec).resume(first.progress), group.context())
+    assert [reason.code for reason in refused.value.reasons] == ["K69", "V30"]
+    check_old(group)
+    assert first.progress.restart_begun
 
 
 def test_rolled_back_from_wherever_it_was_killed_and_cut_over_again() -> None:

@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.groups.cutover_canary import (
 from airflow_provider_kmigrate.core.groups.cutover_state import (
     SHARE,
     STOPPED,
+    CanaryWatch,
     CutoverFailedError,
     CutoverState,
     CutoverTurn,
@@ -181,7 +182,8 @@ def _begin(state: CutoverState, observed: GroupSeen, group: GroupSpec) -> Cutove
     if group.side_by_side:
         name = canary_of(group)
         text = f"Group {group.name}: {name} stops, and runs as the new version beside the others."
-        return CutoverTurn(Act(Verb.STOP_INSTANCES, text, CANARY), state, (name,), STOPPED)
+        fresh = replace(state, canary=CanaryWatch())  # what is known of a canary is of an earlier cutover
+        return CutoverTurn(Act(Verb.STOP_INSTANCES, text, CANARY), fresh, (name,), STOPPED)
     text = f"Group {group.name}: {len(group.instances)} instances stop; {move.describe_position(observed)}."
     return _stop(state, group, text)
 

@@ -119,7 +119,7 @@ def _stop_canary(state: CutoverState, at: float, group: GroupSpec, version: str,
 def _start_canary(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec, note: CutoverNote) -> CutoverTurn:
     """The others own every partition, and the canary is no member: it gets ZooKeeper's offsets, and starts."""
     name = canary_of(group)
-    if state.canary.joined_at is not None:
+    if state.canary.has_joined:
         text = f"Group {group.name}: {name} has left the group while it ran the new version."
         raise CutoverFailedError(Reason("V30", text, cause=Cause.GROUP_UNHEALTHY))
     if state.asked(name, MemberKind.KAFKA):
@@ -167,9 +167,11 @@ def _watch_canary(state: CutoverState, observed: GroupSeen, at: float, group: Gr
         for partition in sorted(note.partitions)
         if not _has_moved(watch, observed, partition, waited=joined_s >= group.commit_within)
     ]
-    if idle or joined_s < group.bake:
+    if (idle or joined_s < group.bake) and not watch.has_baked:
         waits = f"{format_partitions(idle)} without a commit yet" if idle else f"{joined_s:.0f} of {group.bake:.0f} s"
-        return CutoverTurn(Wait((Reason("T01", f"Group {group.name}: {name} runs the new version; {waits}."),)), state)
+        decision = Wait((Reason("T01", f"Group {group.name}: {name} runs the new version; {waits}."),))
+        return CutoverTurn(decision, state, may_defer=group.bake > 0)
+    state = replace(state, canary=replace(watch, has_baked=True))
     text = f"Group {group.name}: {name} reads each of the {len(note.partitions)} partitions as the new version."
     return CutoverTurn(Act(Verb.NOTE, text, CANARY_PASSED), state)
 
@@ -178,7 +180,7 @@ def _add_offsets(watch: CanaryWatch, observed: GroupSeen, at: float, note: Cutov
     committed, ends = observed.committed or {}, observed.ends or {}
     latest = {partition: committed[partition] for partition in note.partitions if partition in committed}
     if watch.joined_at is None:
-        watch = replace(watch, lives=lives, joined_at=at, offsets=latest, ends=dict(ends))
+        watch = replace(watch, lives=lives, joined_at=at, offsets=latest, ends=dict(ends), has_joined=True)
     moved_at = {
         partition: at
         if latest.get(partition) != watch.latest.get(partition) or _has_read_all(watch, latest, ends, partition)

@@ -61,7 +61,7 @@ class CanaryWatch:
 
     `lives`: the member ids it had at its first stable observation, at `joined_at`. `offsets`, `ends`: what it had committed, and the logs' ends, then. `latest`: what it has committed. `moved_at`: when each
     partition was last seen to advance, or without waiting records. `unstable_at`: since when the group beside it is not stable. `copied`: it was
-    given ZooKeeper's offsets by this process.
+    given ZooKeeper's offsets by this process. `has_joined`, `has_baked`: any process saw it as a member, and throughout its bake.
     """
 
     lives: frozenset[str] = frozenset()
@@ -72,6 +72,8 @@ class CanaryWatch:
     moved_at: Mapping[TopicPartition, float] = field(default_factory=dict)
     unstable_at: float | None = None
     copied: bool = False
+    has_joined: bool = False
+    has_baked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,10 @@ class CutoverState:
 
 
 class CutoverTurn(NamedTuple):
-    """One decision, and what its act needs: which instances get which kind, what is copied, what the note becomes, why it failed."""
+    """One decision, and what its act needs: which instances get which kind, what is copied, what the note becomes, why it failed.
+
+    `may_defer`: nothing is stopped while it waits, and another process may go on watching.
+    """
 
     decision: Decision
     state: CutoverState
@@ -148,6 +153,7 @@ class CutoverTurn(NamedTuple):
     kind: str = ""
     writes: CopyPlan = CopyPlan("", Store.KAFKA)
     failed: tuple[Reason, ...] = ()
+    may_defer: bool = False
 
 
 class CutoverFailedError(Exception):

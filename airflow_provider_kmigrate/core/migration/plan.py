@@ -449,7 +449,7 @@ SINGLE: Plan = (
     StepRow("", "", "switch", step="groups.SwitchInstance", takes=("group", "instance", "member_kind", "bake")),
     StepRow("", "", "mode", step="groups.SetMode", takes=("group", "mode"), deferrable=False),
     StepRow("", "", "watch group", step="groups.WatchGroup", takes=("group",)),
-    StepRow("", "", "cutover", step="cutover.CutOver", takes=("group",), deferrable=False),
+    StepRow("", "", "cutover", step="cutover.CutOver", takes=("group",)),
     StepRow("", "", "roll back group", step="cutover.make_group_rollback", takes=("group", "goal"), deferrable=False),
     StepRow("", "", "clean up", step="groups.CleanUp", takes=("group",)),
 )
