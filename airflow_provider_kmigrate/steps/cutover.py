@@ -164,9 +164,10 @@ class CutOver(_CutoverStep):
     def resume(self, progress: StepProgress) -> Self:
         """Continue a rollback that was decided, and with a canary that was there, or has passed its bake."""
         self._failed = progress.verdict
-        has_baked = 0 < self.group.bake <= progress.healthy_seconds
-        canary = replace(self._state.canary, has_joined=progress.restart_begun, has_baked=has_baked)
-        self._state = replace(self._state, canary=canary)
+        if not self._failed:
+            has_baked = 0 < self.group.bake <= progress.healthy_seconds
+            canary = replace(self._state.canary, has_joined=progress.restart_begun, has_baked=has_baked)
+            self._state = replace(self._state, canary=canary)
         return super().resume(progress)
 
     @property

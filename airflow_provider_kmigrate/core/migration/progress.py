@@ -24,8 +24,8 @@ class StepProgress:
     the step's timeout. `watched_seconds`, `lapses`: a consumer group was watched, and how often it became unhealthy in that time.
 
     `worse`: why what is watched must not continue, as one process of this try found it. `verdict`: why an instance must be rolled
-    back, until it is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch.
-    `recoveries`: of a dual-write.
+    back, until it is. `restart_begun`: it was decided to restart an instance; of a cutover, its canary was a member.
+    `member_restarts`: of an instance under watch. `recoveries`: of a dual-write.
     """
 
     healthy_seconds: float = 0.0
