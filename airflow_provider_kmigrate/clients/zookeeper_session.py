@@ -24,7 +24,6 @@ from kazoo.exceptions import EXCEPTIONS, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import (
-    MultiHeader,
     int_struct,
     multiheader_struct,
     read_buffer,
@@ -70,6 +69,9 @@ class ReadKind(IntEnum):
     CHILDREN = 8  # list of names
 
 
+_HEADS: Final = {kind: multiheader_struct.pack(kind, False, -1) for kind in ReadKind}  # of each request, made once
+
+
 class ZnodeRead(NamedTuple):
     """One read; the answer for an absent znode is None."""
 
@@ -88,7 +90,7 @@ class MultiRead:
         """The body in ZooKeeper's wire format: a MultiHeader and a request per read, without watches; then the end mark."""
         buffer = bytearray()
         for read in self.reads:
-            buffer += MultiHeader(read.kind, False, -1).serialize() + write_string(read.path) + _NO_WATCH
+            buffer += _HEADS[read.kind] + write_string(read.path) + _NO_WATCH
         return bytes(buffer + multiheader_struct.pack(-1, True, -1))
 
     def deserialize(self, buffer: bytes, offset: int) -> list[Any]:
@@ -98,10 +100,10 @@ class MultiRead:
         """
         answers = []
         for read in self.reads:
-            header, offset = MultiHeader.deserialize(buffer, offset)
-            if header.done or header.type not in (read.kind, _FAILED):
+            kind, is_end, _ = multiheader_struct.unpack_from(buffer, offset)
+            if is_end or kind not in (read.kind, _FAILED):
                 raise ValueError("an answer is missing, or is one to another read")
-            answer, offset = _decode_answer(header.type, buffer, offset)
+            answer, offset = _decode_answer(kind, buffer, offset + multiheader_struct.size)
             answers.append(answer)
         return answers
 

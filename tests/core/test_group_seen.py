@@ -36,3 +36,11 @@ def test_stores_are_compared_only_if_both_were_read() -> None:
     seen = GroupSeen("g", committed={HERE: 5})
     assert offsets.partitions_behind(GroupObservations(None, 1.0, ((1.0, seen),)), KAFKA, SPEC) == frozenset()
     assert offsets.partitions_behind(GroupObservations(seen, 1.0), KAFKA, SPEC) == frozenset()
+
+
+def test_the_members_of_an_observation_are_made_once() -> None:
+    observed = GroupSeen(
+        "g", ZkGroup({"g_a": Registration("static", {"t": 1})}, owners={HERE: "g_a-0"}), KafkaGroup("Empty"), {}, {}
+    )
+    assert [member.holds for member in observed.members or ()] == [frozenset({HERE})]
+    assert observed.members is observed.members, "each check of a scan asks for them, of a thousand groups"

@@ -6,10 +6,12 @@ moves groups all decide on this; `clients.group_reads` makes it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember, non_migrating_members
@@ -129,7 +131,7 @@ class MemberSeen:
     incarnation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `members` is kept, every check of a scan asks for it
 class GroupSeen:
     """The group on both sides. `committed`: offsets in Kafka; `ends`: log ends of partitions that it reads or committed for."""
 
@@ -139,7 +141,7 @@ class GroupSeen:
     committed: Mapping[TopicPartition, int] | None = None
     ends: Mapping[TopicPartition, int] | None = None
 
-    @property
+    @cached_property
     def members(self) -> tuple[MemberSeen, ...] | None:
         """All members of the group, by kind and name; None if a side could not be read.
 
@@ -148,12 +150,13 @@ class GroupSeen:
         if self.zk is None or self.kafka is None:
             return None
         zk, kafka = self.zk, self.kafka
-        names = sorted(zk.registrations.keys() | zk.progress.keys())
+        names, held = zk.registrations.keys() | zk.progress.keys(), _partitions_by_owner(zk)
         consumers = [
             MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, incarnation=member.member_id)
             for member in non_migrating_members(kafka.members, zk.progress.keys())
         ]
-        return tuple(sorted([*(_build_zookeeper_member(name, zk) for name in names), *consumers], key=_member_order))
+        in_zookeeper = (_build_zookeeper_member(name, zk, frozenset(held.get(name, ()))) for name in names)
+        return tuple(sorted([*in_zookeeper, *consumers], key=_member_order))
 
     @property
     def zookeeper_offsets(self) -> dict[TopicPartition, int]:
@@ -178,16 +181,26 @@ class GroupSeen:
         return frozenset().union(*(member.holds for member in self.members_of_kind(kind)))
 
 
+_ORDER: Final = {kind: place for place, kind in enumerate(MemberKind)}
+
+
 def _member_order(member: MemberSeen) -> tuple[int, str]:
-    return list(MemberKind).index(member.kind), member.name
+    return _ORDER[member.kind], member.name
 
 
-def _build_zookeeper_member(name: str, zk: ZkGroup) -> MemberSeen:
+def _partitions_by_owner(zk: ZkGroup) -> dict[str, list[TopicPartition]]:
+    partitions: dict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, thread in zk.owners.items():
+        partitions[consumer_of(thread)].append(partition)
+    return partitions
+
+
+def _build_zookeeper_member(name: str, zk: ZkGroup, holds: frozenset[TopicPartition]) -> MemberSeen:
     entry = zk.registrations.get(name)
     return MemberSeen(
         name,
         MemberKind.MIGRATING if name in zk.progress else MemberKind.ZOOKEEPER,
-        frozenset(partition for partition, thread in zk.owners.items() if consumer_of(thread) == name),
+        holds,
         entry if isinstance(entry, Unreadable) else None,
         zk.progress.get(name),
         incarnation=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
