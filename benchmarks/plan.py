@@ -3,12 +3,11 @@
 `plan_100_brokers_s`: the plan of 100 brokers with 20,000 partitions, as JSON, as Markdown and as a page. `status_40_clusters_s`: 40 clusters
 of 30 brokers with 6,000 partitions each, judged one after another, a line each.
 
-`predictions`: real runs in build/predictions (`tests.kit.predictions`; demo, machines and proofs write them) and those kept in the repository; `prediction_kinds`: of which
-clusters; `within_25_percent`: the share of them whose predicted work is within a quarter of the real one, None without any;
-`within_25_percent_measured`: of those that had this cluster's own restarts to go by; `over_by_phase`: predicted over real.
-of 30 brokers with 6,000 partitions each, judged one after another, a line each. `stored_40_clusters_s`: the statuses of as many clusters, stored
-by a watch and a task each, read over HTTP as `kmigrate status --all --airflow-url` reads them, as a table. `page_ms`: the pages Fleet and Cluster from
-what the API server keeps, with Airflow's login and rights, the slowest of ten.
+`predictions`, `prediction_kinds`, `within_25_percent` and what stands beside them: real runs in build/predictions (demo, machines and proofs write
+them) and those kept in the repository (`tests.kit.predictions.summarize_predictions`).
+
+`stored_40_clusters_s`: the statuses of as many clusters, stored by a watch and a task each, read over HTTP as `kmigrate status --all --airflow-url`
+reads them, as a table. `page_ms`: the pages Fleet and Cluster from what the API server keeps, with Airflow's login and rights, the slowest of ten.
 """
 
 from __future__ import annotations

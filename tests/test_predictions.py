@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_kmigrate.core.migration.durations import Work
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
+from tests.core.plan_facts import facts_of
+from tests.core.preflight_views import healthy
 from tests.kit.predictions import (
+    MODEL,
     VERSION,
     PhaseSeconds,
     compare_phases,
     is_within,
     keep_prediction,
+    predict_again,
     read_all_predictions,
     read_predictions,
     summarize_predictions,
@@ -90,9 +96,24 @@ def test_the_records_that_are_kept_are_of_real_runs_and_say_of_which_commit(tmp_
         assert (record["version"], record["is_simulated"]) == (VERSION, False)
         assert record["commit"]
         assert record["machine"]
+        assert record["model"] == MODEL or record["inputs"], "a prediction of an older model can be made again"
     assert len(summarize_predictions(records)["prediction_kinds"]) >= 3
     (tmp_path / "again.json").write_text(json.dumps(records[0]))
     assert len(read_all_predictions(tmp_path)) == len(records), "each counts once"
+
+
+def test_an_older_models_record_is_predicted_again_by_todays_plan_from_what_was_known_then() -> None:
+    inputs = {"brokers": 3, "controllers": 1, "start_seconds": [6.0]}
+    phases = [{"phase": name, "predicted": 1.0, "real": 9.0} for name in ("controllers", "second roll", "finalize")]
+    again = predict_again({"kind": "local", "inputs": inputs, "phases": phases})
+    plan = plan_migration(facts_of(healthy(), start_seconds=[6.0]))
+    (roll,) = (stage["seconds"]["expected"] for stage in plan["stages"] if stage["stage"] == "second_roll")
+    predicted = {phase["phase"]: phase["predicted"] for phase in again["phases"]}
+    assert (predicted["controllers"], predicted["second roll"]) == (7.0, roll)
+    assert all(phase["real"] == 9.0 for phase in again["phases"])
+    measured = {**inputs, "task_seconds": {str(Work.PROVISION): [20.0]}}
+    again = predict_again({"kind": "local", "inputs": measured, "phases": phases[:1]})
+    assert again["phases"][0]["predicted"] == 20.5
 
 
 @pytest.mark.parametrize(
@@ -113,9 +134,22 @@ def test_a_quarter_of_the_real_duration_is_within(predicted: float, real: float,
 def test_the_share_is_of_runs_and_none_without_any() -> None:
     empty = summarize_predictions([])
     assert (empty["predictions"], empty["within_25_percent"]) == (0, None), "no run is no success"
-    good = {"kind": "local", "restarts_measured_before": 0, "phases": [{"phase": "copy", "predicted": 3.0, "real": 3.0}]}
-    bad = {"kind": "machines", "restarts_measured_before": 6, "phases": [{"phase": "copy", "predicted": 9.0, "real": 3.0}]}
+    good = {
+        "kind": "local",
+        "model": MODEL,
+        "restarts_measured_before": 0,
+        "phases": [{"phase": "copy", "predicted": 3.0, "real": 3.0}],
+    }
+    bad = {
+        "kind": "machines",
+        "model": MODEL,
+        "restarts_measured_before": 6,
+        "phases": [{"phase": "copy", "predicted": 9.0, "real": 3.0}],
+    }
     figures = summarize_predictions([good, good, bad])
     assert (figures["predictions"], figures["prediction_kinds"]) == (3, ["local", "machines"])
     assert (figures["within_25_percent"], figures["within_25_percent_measured"]) == (0.667, 0.0)
     assert figures["over_by_phase"] == {"copy": 1.67}
+    older = {**bad, "model": MODEL - 1, "inputs": {"brokers": 3, "controllers": 3, "start_seconds": []}}
+    figures = summarize_predictions([good, older])
+    assert (figures["predictions"], figures["predicted_before"], figures["within_25_percent_before"]) == (2, 1, 1.0)

@@ -11,10 +11,12 @@ from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.core.cluster_state.decision import Wait
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.migration.durations import Work
 from airflow_provider_kmigrate.core.migration.plan_binding import BoundPlan, describe_drift_since, judge_drift
 from airflow_provider_kmigrate.core.migration.plan_document import OF_THE_CONF, PlanOf
 from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts, hash_inputs, hash_own_inputs
 from airflow_provider_kmigrate.core.monitoring import journal_lines
+from airflow_provider_kmigrate.core.monitoring.task_times import list_task_seconds
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_of, stage_on_disk
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.core.offsets_topic.expansion_plan import hash_expansion_inputs
@@ -88,33 +90,34 @@ def read_plan_facts(context: StepContext, view: ClusterView, version: str | None
 
     A broker that runs with a later file is planned from its original in the backup.
     """
-    seconds: Sequence[float] = ()
-    with suppress(OSError):  # measured restarts make a forecast better; without them it is assumed, and says so
-        seconds = journal_lines.restart_seconds(_list_acts(context.journals))
+    seconds: Mapping[Work, Sequence[float]] = {}
+    with suppress(OSError):  # measured tasks make a forecast better; without them it is assumed, and says so
+        seconds = _read_task_seconds(context.journals)
     return _make_facts(
         context,
         view,
         version,
-        restart_seconds=seconds,
-        restarts_elsewhere=() if seconds else _read_restarts_elsewhere(context.journals),
+        task_seconds=seconds,
+        tasks_elsewhere={} if seconds.get(Work.RESTART) else _read_tasks_elsewhere(context.journals),
         made_ms=round(1000 * context.clock.now()),
         **more,
     )
 
 
-def _read_restarts_elsewhere(journals: Path | None) -> list[float]:
-    """Seconds of the restarts that the journals of other clusters on this worker record; those that cannot be read count for none."""
-    seconds: list[float] = []
+def _read_tasks_elsewhere(journals: Path | None) -> dict[Work, list[float]]:
+    """Seconds of the tasks that the journals of other clusters on this worker record; those that cannot be read count for none."""
+    seconds: dict[Work, list[float]] = {work: [] for work in Work}
     if journals is None or not journals.parent.is_dir():
         return seconds
     for folder in sorted(journals.parent.iterdir()):
         with suppress(OSError):
-            seconds += journal_lines.restart_seconds(_list_acts(folder if folder != journals else None))
+            for work, measured in _read_task_seconds(folder if folder != journals else None).items():
+                seconds[work] += measured
     return seconds
 
 
-def _list_acts(journals: Path | None) -> tuple[journal_lines.ActSpan, ...]:
-    return journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(journals)).lines)
+def _read_task_seconds(journals: Path | None) -> dict[Work, list[float]]:
+    return list_task_seconds(journal_lines.parse_lines(read_journal_lines(journals)).lines)
 
 
 def read_original_keys(context: StepContext, view: ClusterView, broker: NodeSpec) -> Mapping[str, str] | None:

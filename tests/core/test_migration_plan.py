@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import Partition
 from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, AuditSpec, Policy, StopPoint
+from airflow_provider_kmigrate.core.migration.durations import NEWEST, Work
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.migration.plan_document import (
     describe_drift,
@@ -106,21 +107,46 @@ class TestHowLong:
         assert unread["restart_seconds"] == basis(5.0, 180.0)
 
     def test_what_this_cluster_needed_counts(self) -> None:
-        plan = plan_migration(facts_of(healthy(), restart_seconds=[40.0, 20.0, 900.0], start_seconds=[1.0]))
+        plan = plan_migration(facts_of(healthy(), task_seconds={Work.RESTART: [40.0, 20.0, 900.0]}, start_seconds=[1.0]))
         assert plan["restart_seconds"] == basis(20.0, 40.0, measured=3)
         assert tasks_of(plan)["first_roll.broker_1"]["seconds"]["expected"] == 40.0
 
+    def test_only_the_newest_count_because_machines_and_logs_change(self) -> None:
+        plan = plan_migration(facts_of(healthy(), task_seconds={Work.RESTART: [900.0] * 9 + [20.0] * NEWEST}))
+        assert plan["restart_seconds"] == basis(20.0, 20.0, measured=NEWEST)
+
+    def test_each_kind_of_task_has_its_own_time_and_a_task_that_only_checks_has_one_too(self) -> None:
+        measured = {Work.PROVISION: [7.0], Work.FINALIZE: [9.0], Work.COPY: [5.0], Work.CHECK: [2.0]}
+        tasks = tasks_of(plan_migration(facts_of(healthy(), task_seconds=measured)))
+        expected = {name: task["seconds"]["expected"] for name, task in tasks.items()}
+        assert (expected["controllers.provision_3001"], expected["finalize.controller_3001"]) == (7.0, 9.0)
+        assert (expected["copy.copied"], expected["copy.equivalence"], expected["finalize.finalized"]) == (5.0, 2.0, 3.5)
+        assert expected["approve"] == 0.0, "a person answers when he answers"
+        elsewhere = tasks_of(plan_migration(facts_of(healthy(), tasks_elsewhere=measured)))
+        assert elsewhere["copy.copied"]["seconds"]["expected"] == 1.0, "a copy depends on the cluster's partitions"
+        assert elsewhere["copy.equivalence"]["seconds"]["expected"] == 2.0
+
+    def test_a_controller_without_another_one_waits_for_a_successor_before_it_stops(self) -> None:
+        view, facts = healthy()
+        alone = replace(facts.spec, controllers=facts.spec.controllers[:1])
+        one = tasks_of(plan_migration(facts_of((view, replace(facts, spec=alone)), start_seconds=[6.0])))
+        three = tasks_of(plan_migration(facts_of(healthy(), start_seconds=[6.0])))
+        name = f"finalize.controller_{alone.controllers[0].id}"
+        assert one[name]["seconds"]["expected"] == three[name]["seconds"]["expected"] + 5.0
+
     def test_before_the_first_restart_the_brokers_last_starts_count(self) -> None:
-        plan = plan_migration(facts_of(healthy(), start_seconds=[4.0, 6.0, 30.0], restarts_elsewhere=[90.0]))
-        assert plan["restart_seconds"] == basis(4.0, 12.0, starts=3)
-        assert tasks_of(plan)["controllers.provision_3001"]["seconds"]["expected"] == 6.0
+        plan = plan_migration(facts_of(healthy(), start_seconds=[4.0, 6.0, 30.0], tasks_elsewhere={Work.RESTART: [90.0]}))
+        assert plan["restart_seconds"] == basis(4.0, 17.0, starts=3)
+        assert tasks_of(plan)["controllers.provision_3001"]["seconds"]["expected"] == 6.5
         assert "twice the last start" in render_document(plan)
 
     def test_other_clusters_count_only_while_this_one_has_none(self) -> None:
-        plan = plan_migration(facts_of(healthy(), restarts_elsewhere=[10.0, 30.0]))
+        plan = plan_migration(facts_of(healthy(), tasks_elsewhere={Work.RESTART: [10.0, 30.0]}))
         assert plan["restart_seconds"] == basis(10.0, 20.0, elsewhere=2)
-        assert "the median of 2 of other clusters here" in render_document(plan)
-        own = plan_migration(facts_of(healthy(), restart_seconds=[40.0], restarts_elsewhere=[10.0, 30.0]))
+        assert "the median of the newest 2 of other clusters here" in render_document(plan)
+        own = plan_migration(
+            facts_of(healthy(), task_seconds={Work.RESTART: [40.0]}, tasks_elsewhere={Work.RESTART: [10.0, 30.0]})
+        )
         assert own["restart_seconds"] == basis(40.0, 40.0, measured=1)
 
     @pytest.mark.parametrize(
@@ -225,7 +251,7 @@ class TestDrift:
 
     def test_what_moves_all_the_time_is_no_drift(self) -> None:
         view = replace(BEFORE.view, partitions=(), taken_at=999.0)
-        later = replace(with_unit(MainPID="8", ActiveState="inactive"), made_ms=5, took=99.0, restart_seconds=[1.0])
+        later = replace(with_unit(MainPID="8", ActiveState="inactive"), made_ms=5, took=99.0, task_seconds={Work.RESTART: [1.0]})
         saved, now = plan_migration(BEFORE), plan_migration(later)
         assert describe_drift(saved, now) == ()
         assert plan_migration(replace(BEFORE, view=view))["fingerprint"] == saved["fingerprint"]

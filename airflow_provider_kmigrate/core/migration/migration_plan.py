@@ -6,14 +6,14 @@ They leave out what cannot be computed (`_list_uncounted`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.cluster_state.model import Broker, BrokerMode
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole
-from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration import gates, readiness
+from airflow_provider_kmigrate.core.migration.durations import Span, Work
 from airflow_provider_kmigrate.core.migration.phase import migration_has_ended
 from airflow_provider_kmigrate.core.migration.plan import APPROVE, MIGRATION, StepRow, list_step_tasks, split_into_stages
 from airflow_provider_kmigrate.core.migration.plan_document import (
@@ -30,6 +30,8 @@ from airflow_provider_kmigrate.core.migration.plan_facts import (
     PlanFacts,
     add_file,
     build_plan,
+    check_time,
+    controller_time,
     describe_approval,
     first_sentence,
     hash_inputs,
@@ -52,7 +54,11 @@ _APPROVERS: Final = 2
 """Different approvers that the finalization needs, if the cluster file names so many (`ApproveFinalizationOperator.required`)."""
 _METADATA_LOG: Final = 2 << 30
 """Bytes of a node's metadata log with its snapshots, by Kafka's defaults (`metadata.log.segment.bytes`, `metadata.max.retention.bytes`)."""
-_CONTROLLER_FILES: Final = {"provision": FileStage.CONTROLLER_MIGRATION, "finalize": FileStage.CONTROLLER_FINAL}
+_CONTROLLER_TASKS: Final[Mapping[str, tuple[FileStage, Work, FileStage | dict[str, str]]]] = {
+    "provision": (FileStage.CONTROLLER_MIGRATION, Work.PROVISION, _NO_FILE),
+    "finalize": (FileStage.CONTROLLER_FINAL, Work.FINALIZE, FileStage.CONTROLLER_MIGRATION),
+}
+"""Kind of a step -> the file of its controllers, what it does, and the file before it."""
 
 
 def plan_migration(facts: PlanFacts) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def _plan_task(facts: PlanFacts, step: StepRow, node: int | None) -> PlannedTask
     task = replace(task, node=facts.spec.node(step.each, node).name)
     if step.each is NodeRole.BROKER and step.target:
         return _plan_broker_restart(facts, task, node, step.target)
-    return _plan_controller_start(facts, task, node, _CONTROLLER_FILES[step.kind])
+    return _plan_controller_start(facts, task, node, step.kind)
 
 
 def _plan_broker_restart(facts: PlanFacts, task: PlannedTask, broker: int, target: BrokerMode) -> PlannedTask:
@@ -115,34 +121,38 @@ def _has_reached(broker: Broker, target: BrokerMode) -> bool:
     return broker.mode in {target, BrokerMode.KRAFT}
 
 
-def _plan_controller_start(facts: PlanFacts, task: PlannedTask, controller: int, stage: FileStage) -> PlannedTask:
+def _plan_controller_start(facts: PlanFacts, task: PlannedTask, controller: int, kind: str) -> PlannedTask:
+    stage, work, before = _CONTROLLER_TASKS[kind]
     has_flag = facts.view.controller(controller).migration_flag
-    is_started = has_flag is False if stage is FileStage.CONTROLLER_FINAL else has_flag is not None
+    is_started = has_flag is False if work is Work.FINALIZE else has_flag is not None
     if migration_has_ended(facts.view) or is_started:
         return replace(task, is_done=True)
-    expected = median(facts.start_seconds) if facts.start_seconds else readiness.CONTROLLER_STOP
-    seconds = Seconds(QUICK_ACT, max(QUICK_ACT, expected), facts.spec.policy.start_timeout)
-    before = FileStage.CONTROLLER_MIGRATION if stage is FileStage.CONTROLLER_FINAL else _NO_FILE
-    return replace(add_file(facts, task, facts.spec.node(NodeRole.CONTROLLER, controller), stage, before), seconds=seconds)
+    task = add_file(facts, task, facts.spec.node(NodeRole.CONTROLLER, controller), stage, before)
+    return replace(task, seconds=controller_time(facts, work))
 
 
 def _time_of_whole_cluster(facts: PlanFacts, step: StepRow) -> Seconds:
-    """How long a step of the whole cluster takes; nothing if it only waits until what it asks for is so."""
+    """How long a step of the whole cluster takes; of one that waits for a person, nothing."""
+    if step.kind == "preflight":
+        return Seconds(facts.took, facts.took, facts.took)
+    if step.kind == APPROVE or migration_has_ended(facts.view):
+        return Seconds()
     match step.kind:
-        case "preflight":
-            return Seconds(facts.took, facts.took, facts.took)
-        case "copied" if not migration_has_ended(facts.view) and not readiness.kraft_may_hold_more(facts.view):
-            expected = _copy_seconds(facts)
-            return Seconds(min(QUICK_ACT, expected), expected, facts.spec.policy.copy_timeout)
+        case "copied" if not readiness.kraft_may_hold_more(facts.view):
+            return _copy_time(facts)
         case "soak":
             return Seconds(*[_soak_seconds(facts)] * 3)
+        case "finalized":
+            return add_seconds((check_time(facts), Seconds(*[gates.STILL] * 3)))
         case _:
-            return Seconds()
+            return check_time(facts)
 
 
-def _copy_seconds(facts: PlanFacts) -> float:
+def _copy_time(facts: PlanFacts) -> Seconds:
     partitions = facts.view.partitions
-    return _UNKNOWN_COPY if partitions is None else round(_COPY_BASE + _COPY_PER_PARTITION * len(partitions), 1)
+    assumed = _UNKNOWN_COPY if partitions is None else round(_COPY_BASE + _COPY_PER_PARTITION * len(partitions), 1)
+    low, expected = facts.measurements.estimate(Work.COPY, Span(min(QUICK_ACT, assumed), assumed))
+    return Seconds(low, expected, max(expected, facts.spec.policy.copy_timeout))
 
 
 def _soak_seconds(facts: PlanFacts) -> float:

@@ -350,11 +350,11 @@ def format_bytes(number: int | None) -> str:
 def describe_restart_basis(restart: Mapping[str, Any]) -> str:
     """What the plan's time of a restart rests on; of a plan by an older kmigrate, which knew less, too."""
     if restart["measured"]:
-        return f"the median of {restart['measured']} in this cluster's journals"
+        return f"the median of the newest {restart['measured']} in this cluster's journals"
     if starts := restart.get("starts"):
-        return f"twice the last start of its brokers until they registered, the median of {starts}; no restart was measured on it yet"
+        return f"twice the last start of its brokers until they registered, the median of {starts}, and 5 s; no restart was measured on it yet"
     if elsewhere := restart.get("elsewhere"):
-        return f"the median of {elsewhere} of other clusters here; none was measured on this one yet"
+        return f"the median of the newest {elsewhere} of other clusters here; none was measured on this one yet"
     return "assumed from the replicas of a broker: none was measured here yet"
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from statistics import median
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Process, ProcessState, ServiceUnit
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.migration import readiness
+from airflow_provider_kmigrate.core.migration.durations import Measurements, Span, Work
 from airflow_provider_kmigrate.core.migration.phase import position_of
 from airflow_provider_kmigrate.core.migration.plan_document import (
     DOCUMENT_KIND,
@@ -39,10 +39,9 @@ _QUICK_RESTART: Final = 5.0
 BROKERS_VERSION: Final = "the inter.broker.protocol.version"
 """The input that the brokers' version is."""
 QUICK_ACT: Final = 3.0
-"""Seconds of the quickest failover with its comparison (`readiness.FAILOVER`); the start of a controller is taken to be as quick."""
-_RESTART_PER_START: Final = 2.0
-"""A whole restart over the start of the process until its registration: it also stops, follows into every ISR and is observed until the
-consumer groups commit again. Measured on local clusters: 9 to 12 s over 5 to 6 s, idle; both grow alike on a busy machine."""
+"""Seconds of the quickest failover with its comparison (`readiness.FAILOVER`)."""
+_LONGEST_CHECK: Final = 30.0
+"""Seconds that Airflow may need to start a task on a busy day; what a check waits for is not counted."""
 _CHANGING_UNIT_FACTS: Final = frozenset(
     {"ActiveState", "ControlGroup", "MainPID", "NRestarts", "Result", "SubState", "UnitFileState"}
 )
@@ -54,10 +53,9 @@ class PlanFacts:
     """What a plan is made of: the cluster file, a view of preflight's fields, and what neither has.
 
     `originals`: the keys of each broker's file as it was before the migration; without those of brokers that run with a later file
-    whose original is not known here. `metadata_version`: None if brokers differ, or it was not read. `restart_seconds`: of each restart
-    of a broker that this cluster's journals record; `start_seconds`: of each broker's last start, until it registered itself, which count
-    only while no restart is recorded; `restarts_elsewhere`: the restarts of other clusters on this worker, which count only while this one
-    has neither. `findings`: preflight's codes, by severity. `took`: seconds of the observation.
+    whose original is not known here. `metadata_version`: None if brokers differ, or it was not read. `task_seconds`: of tasks that this
+    cluster's journals record; `start_seconds`: of each broker's last start, until it registered itself, which count only while such a task is not
+    recorded; `tasks_elsewhere`: tasks of other clusters on this worker, which count only while this one has neither. `findings`: preflight's codes, by severity. `took`: seconds of the observation.
     `made_by`: the version of kmigrate. `made_ms`: when, in milliseconds since the epoch. `room`: node -> the free bytes of the disk that
     its metadata log will be on, as far as they are known. `with_files`: false for a plan without the
     lines of files, which cost most of its time.
@@ -67,9 +65,9 @@ class PlanFacts:
     view: ClusterView
     originals: Mapping[int, Mapping[str, str]]
     metadata_version: str | None
-    restart_seconds: Sequence[float] = ()
+    task_seconds: Mapping[Work, Sequence[float]] = field(default_factory=dict)
     start_seconds: Sequence[float] = ()
-    restarts_elsewhere: Sequence[float] = ()
+    tasks_elsewhere: Mapping[Work, Sequence[float]] = field(default_factory=dict)
     findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     took: float = 0.0
     made_by: str = ""
@@ -87,6 +85,11 @@ class PlanFacts:
     def assumed_restart_seconds(self) -> float:
         """Of one broker, from the replicas of all: counted once, and not for each task (two thirds of a status's time, measured)."""
         return readiness.assume_restart_seconds(self.view)
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        """What durations are estimated from."""
+        return Measurements(self.task_seconds, self.tasks_elsewhere, self.start_seconds, len(self.spec.controllers) == 1)
 
     @cached_property
     def alone(self) -> Counter[int] | None:
@@ -112,12 +115,7 @@ def build_plan(facts: PlanFacts, parts: PlanParts) -> dict[str, Any]:
         "consequences": list(parts.consequences),
         "seconds": add_seconds(Seconds(**stage["seconds"]) for stage in stages)._asdict(),
         "soak_seconds": parts.soak_seconds,
-        "restart_seconds": {
-            **restart_time(facts)._asdict(),
-            "measured": len(facts.restart_seconds),
-            "starts": 0 if facts.restart_seconds else len(facts.start_seconds),
-            "elsewhere": 0 if facts.restart_seconds or facts.start_seconds else len(facts.restarts_elsewhere),
-        },
+        "restart_seconds": {**restart_time(facts)._asdict(), **facts.measurements.count_basis(Work.RESTART)},
         "restarts_at_once": 1,
         "uncounted": list(parts.uncounted),
         "stalls": list(parts.stalls),
@@ -134,19 +132,21 @@ def build_plan(facts: PlanFacts, parts: PlanParts) -> dict[str, Any]:
 
 
 def restart_time(facts: PlanFacts) -> Seconds:
-    """Of one broker's restart, until it is back in every ISR and its groups commit: as this cluster's journals have it, else from its
-    brokers' last starts, else as the journals of other clusters have it, else assumed from the replicas of a broker.
-    """
-    limit = facts.spec.policy.start_timeout
-    if measured := facts.restart_seconds:
-        low, expected = min(measured), median(measured)
-    elif starts := facts.start_seconds:
-        low, expected = min(starts), _RESTART_PER_START * median(starts)
-    elif measured := facts.restarts_elsewhere:
-        low, expected = min(measured), median(measured)
-    else:
-        low, expected = _QUICK_RESTART, facts.assumed_restart_seconds
-    return Seconds(low, expected, max(expected, limit))
+    """Of one broker's restart, until it is back in every ISR and its groups commit; without a measurement assumed from the replicas of a broker."""
+    span = facts.measurements.estimate(Work.RESTART, Span(_QUICK_RESTART, facts.assumed_restart_seconds))
+    return Seconds(*span, max(span.expected, facts.spec.policy.start_timeout))
+
+
+def controller_time(facts: PlanFacts, work: Work) -> Seconds:
+    """Of the start of a new controller, or of its restart without the flag."""
+    low, expected = facts.measurements.estimate(work)
+    return Seconds(low, expected, max(expected, facts.spec.policy.start_timeout))
+
+
+def check_time(facts: PlanFacts) -> Seconds:
+    """Of a task that finds everything as it should be: its start in Airflow and its observations."""
+    low, expected = facts.measurements.estimate(Work.CHECK)
+    return Seconds(low, expected, max(expected, _LONGEST_CHECK))
 
 
 def list_start_seconds(view: ClusterView, registered_at: Mapping[int, float], limit: float) -> list[float]:

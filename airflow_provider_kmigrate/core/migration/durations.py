@@ -1,0 +1,94 @@
+"""How long a task takes: what journals have of such tasks, else what the brokers' last starts say, else what other clusters needed, else an assumption.
+
+A task is counted from the end of the one before it to its own end: with Airflow's start of it, the waits before its act, the act, and the
+observations until its step is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+from typing import Final, NamedTuple
+
+
+class Work(StrEnum):
+    """What a task does, as far as its duration depends on it."""
+
+    RESTART = "restart of a broker"
+    PROVISION = "start of a new controller"
+    FINALIZE = "restart of a controller without the flag"
+    COPY = "copy of the metadata"
+    CHECK = "wait or comparison that finds everything as it should be"
+
+
+class Span(NamedTuple):
+    """Seconds on a good day, and expected."""
+
+    low: float
+    expected: float
+
+
+NEWEST: Final = 6
+"""How many of the newest measurements count: a machine, its load and its logs change."""
+_RESTART_PER_START: Final = 2.0
+"""A restart over the start of the process until its registration: the process also stops, and follows into every ISR. Measured on local
+clusters: 9 to 12 s over 5 to 6 s, idle; both grow alike on a busy machine."""
+_AROUND_RESTART: Final = 5.0
+"""Seconds of a restart that no start shows: 2 s of observations in a row, 1.5 to 3 s until the consumer groups commit again, and the next
+task's start (docs/measurements.md)."""
+_LAST_CONTROLLER: Final = 5.0
+"""Seconds that a controller without another one waits for a successor before it stops: a constant of Kafka's Raft client."""
+_ASSUMED: Final[Mapping[Work, Span]] = {
+    Work.PROVISION: Span(3.0, 10.0),
+    Work.FINALIZE: Span(3.0, 15.0),
+    Work.CHECK: Span(0.1, 0.5),
+}
+"""Without any measurement. A check with Airflow's start of its task: 32 tasks took 3 to 5 s more by `dag.test`; a scheduler that starts a
+process for each needs seconds, which its first run measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Seconds of such tasks, oldest first: of this cluster (`own`), and of other clusters on this worker (`elsewhere`).
+
+    `starts`: of each broker's last start, until it registered itself. `has_one_controller`: the cluster file names a single one.
+    """
+
+    own: Mapping[Work, Sequence[float]]
+    elsewhere: Mapping[Work, Sequence[float]]
+    starts: Sequence[float] = ()
+    has_one_controller: bool = False
+
+    def estimate(self, work: Work, assumed: Span | None = None) -> Span:
+        """How long such a task takes. `assumed`: if nothing tells it; of a restart and a copy, which depend on the cluster's size, it is needed."""
+        own, elsewhere = (_summarize(seconds.get(work, ())) for seconds in (self.own, self.elsewhere))
+        others = None if work is Work.COPY else elsewhere
+        return own or self._estimate_from_starts(work) or others or assumed or _ASSUMED[work]
+
+    def count_basis(self, work: Work) -> dict[str, int]:
+        """How many measurements the estimate of a node's task goes by: `measured` here, last `starts`, or `elsewhere`; all 0: it is assumed."""
+        own, starts, elsewhere = len(self.own.get(work, ())), len(self.starts), len(self.elsewhere.get(work, ()))
+        return {
+            "measured": min(own, NEWEST),
+            "starts": 0 if own else starts,
+            "elsewhere": 0 if own or starts else min(elsewhere, NEWEST),
+        }
+
+    def _estimate_from_starts(self, work: Work) -> Span | None:
+        if not self.starts:
+            return None
+        start, low, check = median(self.starts), min(self.starts), _ASSUMED[Work.CHECK].expected
+        stops = _LAST_CONTROLLER * self.has_one_controller
+        spans = {
+            Work.RESTART: Span(low, _RESTART_PER_START * start + _AROUND_RESTART),
+            Work.PROVISION: Span(low, start + check),
+            Work.FINALIZE: Span(low + stops, _RESTART_PER_START * start + stops + check),
+        }
+        return spans.get(work)
+
+
+def _summarize(seconds: Sequence[float]) -> Span | None:
+    newest = seconds[-NEWEST:]
+    return Span(min(newest), median(newest)) if newest else None
