@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,9 @@ def test_an_older_models_record_is_predicted_again_by_todays_plan_from_what_was_
     inputs = {"brokers": 3, "controllers": 1, "start_seconds": [6.0]}
     phases = [{"phase": name, "predicted": 1.0, "real": 9.0} for name in ("controllers", "second roll", "finalize")]
     again = predict_again({"kind": "local", "inputs": inputs, "phases": phases})
-    plan = plan_migration(facts_of(healthy(), start_seconds=[6.0]))
+    view, facts = healthy()
+    facts = replace(facts, spec=replace(facts.spec, policy=replace(facts.spec.policy, canary_bake=0.0)))
+    plan = plan_migration(facts_of((view, facts), start_seconds=[6.0]))
     (roll,) = (stage["seconds"]["expected"] for stage in plan["stages"] if stage["stage"] == "second_roll")
     predicted = {phase["phase"]: phase["predicted"] for phase in again["phases"]}
     assert (predicted["controllers"], predicted["second roll"]) == (7.0, roll)

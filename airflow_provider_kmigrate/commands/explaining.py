@@ -11,7 +11,6 @@ from airflow_provider_kmigrate.commands.reading import open_context
 from airflow_provider_kmigrate.commands.status import read_status
 from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done, Refuse
 from airflow_provider_kmigrate.core.migration.phase import Phase
-from airflow_provider_kmigrate.core.migration.readiness import DEFAULT_RESTART
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.monitoring.explanation import NextStep, StepPlace, explain_hold, list_steps_before
 from airflow_provider_kmigrate.core.monitoring.status import AT_REST
@@ -61,8 +60,8 @@ def _decide_step(context: StepContext, place: StepPlace) -> NextStep | None:
 
 
 def _find_usual_seconds(context: StepContext, place: StepPlace) -> float:
-    """Seconds of a restart, as this cluster's journals have it, else assumed; 0 for a step of the whole cluster."""
+    """Seconds of a restart, as this cluster's journals have it; 0 if they have none, and for a step of the whole cluster."""
     if not place.is_of_broker:
         return 0.0
     spans = journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(context.journals)).lines)
-    return journal_lines.median_restart_seconds(spans) or DEFAULT_RESTART
+    return journal_lines.median_restart_seconds(spans) or 0.0

@@ -101,14 +101,14 @@ class ClusterOperator(BaseOperator):
             with self.open_step_context(context) as step_context:
                 result = self.run_in(self.status.attach_to(step_context), arguments)
         except KMigrateError as error:
-            self.status.store_end(self.task_id, str(error), error)
+            self.status.store_end(self.cluster_file, self.task_id, str(error), error)
             if not isinstance(error, Refused | AuthenticationFailed | Failed):
                 raise
             self.stopped_by = first_reason_code(error)
             self.handle_refusal(context, error)
             raise AirflowFailException(str(error)) from None
         if not isinstance(result, Wait):
-            self.status.store_end(self.task_id, str(getattr(result, "text", "")))
+            self.status.store_end(self.cluster_file, self.task_id, str(getattr(result, "text", "")))
         return self.finish_task(result, arguments)
 
     def run_in(self, step_context: StepContext, arguments: dict[str, Any]) -> object:

@@ -55,6 +55,12 @@ class Alarm(CodedText):
     is_certain: bool
 
 
+class StepReason(CodedText):
+    """What a step waits for, or why it has failed; `do` is empty unless it has."""
+
+    do: _Text
+
+
 class Rollback(_Part):
     """Whether a rollback is possible, what it takes and what it loses."""
 
@@ -107,7 +113,7 @@ class StepStatus(_Part):
     name: _Text
     doing: Literal["acts", "waits", "done", "failed"]
     text: _Text
-    reasons: list[CodedText]
+    reasons: list[StepReason]
     since_ms: _Time
     usual_seconds: _Seconds | None
     alarm_seconds: _Seconds | None
@@ -118,7 +124,7 @@ class StatusDocument(_Part):
     """One status of a cluster, as a task, the watch or `kmigrate status` makes it. What it does not know is null."""
 
     kind: Literal["status"] = Field(description=f"always {DOCUMENT_KIND!r}")
-    version: Literal[2] = Field(description=f"always {VERSION}")
+    version: Literal[3] = Field(description=f"always {VERSION}")
     cluster: _Text
     cluster_id: _Text
     at_ms: _Time

@@ -63,8 +63,15 @@ def render_cluster(status: ClusterStatus) -> str:
     if status.problems:
         lines += [describe_problem(status), ""]
     for request in status.requests:
-        lines += [f"Waits for an answer: {request.subject} ({request.dag_id}, run {request.run_id}, task {request.task_id})", ""]
+        lines += [
+            f"Waits for an answer: {request.subject} ({request.dag_id}, run {request.run_id}, task {request.task_id})",
+            "  Next: read the request and answer it, in Airflow under Required Actions. Until then nothing is changed.",
+            "",
+        ]
     lines += list_reason_lines([alarm.model_dump() for alarm in judged.alarms or ()]) if judged else []
+    if step and step.step and step.step.doing == "failed":
+        lines += [f"Stopped: {step.step.name}"] if step.step.reasons else []
+        lines += list_reason_lines([{**reason.model_dump(), "means": ""} for reason in step.step.reasons])
     lines += [f"Not known: {text}" for text in (judged.unread or ())] if judged else []
     if judged and judged.rollback and status.judged:
         lines += [f"Rollback   {judged.rollback.text}", f"           judged by {status.describe_age(status.judged)}"]

@@ -67,12 +67,12 @@ class _ObservingSensor(BaseSensorOperator):
                 step = build(step_context.spec, self.kind, self.arguments(), progress)
                 decision = run_step(step, status.attach_to(step_context), limit)
         except (Refused, AuthenticationFailed, TimedOut) as error:
-            status.store_end(self.task_id, str(error), error)
+            status.store_end(self.cluster_file, self.task_id, str(error), error)
             self.stopped_by = first_reason_code(error)
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):
             self._defer(step.progress)
-        status.store_end(self.task_id, str(getattr(decision, "text", "")))
+        status.store_end(self.cluster_file, self.task_id, str(getattr(decision, "text", "")))
         return str(getattr(decision, "text", decision))
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:

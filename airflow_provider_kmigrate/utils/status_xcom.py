@@ -9,12 +9,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.run import StepContext
 
 if TYPE_CHECKING:
@@ -132,9 +134,19 @@ class StatusXCom:
             return
         self._push(plan_key(plan["of"]), plan)
 
-    def store_end(self, name: str, text: str, error: Exception | None = None) -> None:
-        """Store how the task ended, beside what it observed last; nothing if it has judged the whole cluster, or knows no cluster."""
-        if self._spec is None or (self._last is not None and self._last["alarms"] is not None):
+    def store_end(self, cluster_file: str, name: str, text: str, error: Exception | None = None) -> None:
+        """Store how the task ended, beside what it observed last; nothing if it has judged the whole cluster, or its file cannot be read.
+
+        `cluster_file`: a task that another run's lock stopped has opened no context yet.
+        """
+        if self._last is not None and self._last["alarms"] is not None:
+            return
+        if self._spec is None:
+            from airflow_provider_kmigrate.spec import load  # noqa: PLC0415  # a task without a context: few end so
+
+            with suppress(KMigrateError):  # the task's own error says so
+                self._spec = load(cluster_file)
+        if self._spec is None:
             return
         from airflow_provider_kmigrate.core.monitoring.status import (  # noqa: PLC0415  # as in `steps.run`
             Doing,

@@ -119,7 +119,8 @@ def predict_again(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     inputs = record["inputs"]
     view, facts = healthy(inputs["brokers"])
-    facts = replace(facts, spec=replace(facts.spec, controllers=facts.spec.controllers[: inputs["controllers"]]))
+    controllers, policy = facts.spec.controllers[: inputs["controllers"]], replace(facts.spec.policy, canary_bake=0.0)
+    facts = replace(facts, spec=replace(facts.spec, controllers=controllers, policy=policy))
     own = {Work(name): seconds for name, seconds in inputs.get("task_seconds", {}).items()}
     plan = plan_migration(facts_of((view, facts), start_seconds=inputs["start_seconds"], task_seconds=own))
     expected = {PHASES.get(stage["stage"], ""): stage["seconds"]["expected"] for stage in plan["stages"]}

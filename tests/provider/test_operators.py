@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.sensors.step import (
 )
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.utils.status_xcom import STATUS
 from airflow_provider_kmigrate.utils.step_context import PLAN, state_folder
 from tests.kit.ports import closed_port
 from tests.provider.dag_tasks import tasks
@@ -173,8 +174,12 @@ class TestRefusals:
         sim = rehearse()
         first, second = (alone(BackupOperator, sim.path) for _ in range(2))
         first.get_task("task").execute(context(first))
+        stored = PushedXComs()
         with pytest.raises(AirflowFailException, match="H01"):
-            second.get_task("task").execute(context(second))
+            second.get_task("task").execute(context(second) | {"ti": stored})
+        (reason,) = stored[STATUS]["step"]["reasons"]
+        assert (stored[STATUS]["cluster"], reason["code"]) == (sim.path.stem, "H01"), "the pages show why it stopped"
+        assert reason["do"]
 
     def test_a_rollback_names_the_owner_of_the_cluster_before_an_administrator_is_asked(self, rehearse: Rehearse) -> None:
         sim = rehearse()

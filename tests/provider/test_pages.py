@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, task
 from airflow.utils.session import create_session
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, seal
+from airflow_provider_kmigrate.core.monitoring.explanation import render_explanation
+from airflow_provider_kmigrate.core.monitoring.status import Doing, StepFacts, describe_task_end
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.pages import database
 from airflow_provider_kmigrate.pages.plugin import KMigratePlugin, serve_pages
+from airflow_provider_kmigrate.pages.text import render_cluster
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
 from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS, plan_key
+from tests.commands.situations import SITUATIONS, observe
+from tests.core.next_moves import NEXT, WORDS, count_words_to_next_move
 from tests.pages.rules import Tags
 from tests.pages.statuses import make_document
 from tests.steps import phases
@@ -32,6 +42,7 @@ from tests.steps.sim import SimCluster
 from tests.trees import ROOT
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }}"
+VIEWER = SimpleAuthManagerUser(username="user-viewer", role="viewer")
 ROUTES = ("fleet", "cluster/sim", "dag/kmigrate_watch__sim", "plan/sim", "runbook/G05")
 
 
@@ -266,6 +277,80 @@ class TestThePlanPage:
         page = read(pages, "plan/sim")
         assert "the stored plan is not shown" in page
         assert plan["fingerprint"] not in page
+
+
+def show_plainly(page: str) -> str:
+    """The words of a page, as a reader sees them."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page.replace("<br>", " "))).split())
+
+
+class TestSituations:
+    """Nine situations of an on-call engineer: the page has the next move that the command has, and no other."""
+
+    @pytest.mark.parametrize("name", SITUATIONS)
+    def test_the_page_has_the_next_move_of_the_command(
+        self, pages: TestClient, store: Callable[..., None], tmp_path: Path, name: str
+    ) -> None:
+        seen = observe(SITUATIONS[name], tmp_path)
+        store(seen.status)
+        if seen.step is not None and not seen.status["alarms"]:
+            step = StepFacts(seen.step.id, Doing.WAITS, "", getattr(seen.step.decision, "reasons", ()), limit=seen.step.alarm)
+            store(describe_task_end(seen.context.spec, time.time(), step), "kmigrate_zk_to_kraft__sim")
+        log_in(pages)
+        page = show_plainly(read(pages, "cluster/sim"))
+        move = NEXT.search(why := render_explanation(seen.document))
+        assert ("light act" in read(pages, "fleet")) is bool(seen.status["alarms"])
+        for condition in seen.document["conditions"]:
+            assert f"[{condition['code']}] {condition['text']}" in page
+        if move is None:
+            assert "Next: " not in page, why
+            assert "An alarm after " in page
+        else:
+            assert move.group().strip().replace("`", "") in page
+
+    def test_another_runs_lock_is_shown_with_its_owner_and_the_next_move_of_the_command(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        owned = Reason("H01", "The cluster is owned by run back; no process of it is alive.")
+        spec = SimCluster().spec
+        store(document)
+        stopped = StepFacts("backup", Doing.FAILED, str(owned), (owned,))
+        store(describe_task_end(spec, time.time(), stopped), "kmigrate_zk_to_kraft__sim")
+        page, command = self._read_both(pages)
+        assert "Stopped: backup [H01] The cluster is owned by run back; no process of it is alive. Next: " in page
+        move = NEXT.search(command)
+        assert move
+        assert move.group().strip().replace("`", "") in page
+        assert count_words_to_next_move(command) <= WORDS
+        assert 'class="light act"' in read(pages, "fleet")
+
+    def test_a_request_that_waits_is_shown_with_the_link_to_its_answer(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document)
+        store(document, "kmigrate_zk_to_kraft__sim")
+        with create_session() as session:
+            task = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == "kmigrate_zk_to_kraft__sim")).all()[-1]
+            task.state = "deferred"
+            asked = {"subject": "Finalize sim?", "options": ["Finalize"], "multiple": False, "params": {}}
+            session.add(HITLDetail(ti_id=task.id, **asked))
+        page, command = self._read_both(pages)
+        assert "An answer is waited for, since " in page
+        assert "Finalize sim?" in page
+        assert "Next: read the request and answer it" in page
+        assert "/tasks/watch/required_actions" in read(pages, "cluster/sim")
+        assert "Waits for an answer: Finalize sim?" in command
+        assert "Next: read the request and answer it" in command
+        assert count_words_to_next_move(command) <= WORDS
+        assert 'class="light answer"' in read(pages, "fleet")
+
+    @staticmethod
+    def _read_both(pages: TestClient) -> tuple[str, str]:
+        """The page of the cluster, and what `kmigrate status` shows of the same statuses."""
+        log_in(pages)
+        page = show_plainly(read(pages, "cluster/sim"))
+        (status,) = (each for each in database.read_clusters(VIEWER) if each.cluster == "sim")
+        return page, render_cluster(status)
 
 
 def test_each_code_has_a_page(pages: TestClient) -> None:

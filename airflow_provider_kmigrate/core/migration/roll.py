@@ -128,7 +128,7 @@ def _min_insync_kept(view: ClusterView, ids: set[int]) -> Gate:
     if unread:
         return not_yet(could_not_read(f"min.insync.replicas of {summarize(unread)}"))
     short = [p for p in view.partitions or () if _falls_below_min_insync(p, ids, (view.min_insync or {}).get(p.topic))]
-    text = f"Without broker {join_ids(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_format_partitions(short)}."
+    text = f"Without broker {join_ids(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {summarize((p.name for p in sorted(short)), _SHOWN_PARTITIONS)}."
     if any(partition.is_under_replicated for partition in short):
         return not_yet(Reason("S02", text, cause=Cause.UNDER_REPLICATED))
     return never_if(short, Reason("S02", text))  # with every replica in sync waiting cannot help: the set itself is wrong
@@ -427,8 +427,15 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
 
 
 def _format_partitions(partitions: Sequence[Partition]) -> str:
-    rows = (f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions))
-    return summarize(rows, 6)
+    rows = (f"{p.name} (leader {p.leader}, ISR {_join(p.isr)} of {_join(p.replicas)})" for p in sorted(partitions))
+    return summarize(rows, _SHOWN_PARTITIONS)
+
+
+def _join(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+_SHOWN_PARTITIONS = 3  # of a sentence that is read at 3 a.m.
 
 
 WINDOW = 10.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)

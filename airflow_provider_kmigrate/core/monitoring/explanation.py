@@ -149,6 +149,8 @@ def _list_conditions(status: Mapping[str, Any], step: NextStep | None, state: Ho
     reasons: Sequence[Reason] = ()
     if step is not None and isinstance(step.decision, Wait | Refuse) and not _passes_time(step.decision):
         reasons = step.decision.reasons
+    if not state.is_alarm:  # there is nothing to do: the first of a kind says what is waited for
+        reasons = tuple({(reason.code, reason.node): reason for reason in reversed(reasons)}.values())[::-1]
     return [
         {
             "code": reason.code,

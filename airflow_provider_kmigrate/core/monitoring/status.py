@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import stage_on_dis
 from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable, summarize
 
 DOCUMENT_KIND: Final = "status"
-VERSION: Final = 2
+VERSION: Final = 3
 MOST_BYTES: Final = 20_000
 """Of a document as JSON."""
 _NOTHING: Final = Fields(0)
@@ -109,7 +109,7 @@ def describe_status(facts: StatusFacts) -> dict[str, Any]:
 
 def describe_step_status(spec: ClusterSpec, view: ClusterView, now: float, step: StepFacts) -> dict[str, Any]:
     """The status that a step's own observation shows: it judges neither the rollback nor alarms. `now` in seconds since the epoch."""
-    document = {**_describe_head(spec, now), "step": _describe_step(step, now)}
+    document = {**_describe_head(spec, now), "step": _describe_step(spec, step, now)}
     if step.fields & Fields.POSITION == Fields.POSITION:
         plan = plan_migration(PlanFacts(spec, view, {}, None, with_files=False))
         document |= {**_describe_view(spec, view, now), "progress": _describe_progress(plan)}
@@ -118,7 +118,7 @@ def describe_step_status(spec: ClusterSpec, view: ClusterView, now: float, step:
 
 def describe_task_end(spec: ClusterSpec, now: float, step: StepFacts) -> dict[str, Any]:
     """The status of a task without an observation of its own: how it ended."""
-    return shorten_document({**_describe_head(spec, now), "step": _describe_step(step, now)})
+    return shorten_document({**_describe_head(spec, now), "step": _describe_step(spec, step, now)})
 
 
 def _describe_head(spec: ClusterSpec, now: float) -> dict[str, Any]:
@@ -171,12 +171,17 @@ def _describe_progress(plan: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe_step(step: StepFacts, now: float) -> dict[str, Any]:
+def _describe_step(spec: ClusterSpec, step: StepFacts, now: float) -> dict[str, Any]:
+    """A reason says what to do only if the step has failed: while it waits, there is nothing to do."""
+    has_failed = step.doing is Doing.FAILED
     return {
         "name": step.name,
         "doing": str(step.doing),
         "text": step.text,
-        "reasons": [{"code": reason.code, "text": reason.text} for reason in step.reasons],
+        "reasons": [
+            {"code": reason.code, "text": reason.text, "do": name_cluster(reason.next_step, spec.name) if has_failed else ""}
+            for reason in step.reasons
+        ],
         "since_ms": round(1000 * (now - step.seconds)),
         "usual_seconds": step.usual,
         "alarm_seconds": step.limit if step.limit is not None and isfinite(step.limit) else None,
