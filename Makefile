@@ -23,7 +23,7 @@ LONGEST := --durations 25 --durations-min 5
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark setup-kerberos lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow bench faults machines journeys wheel interceptor cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark setup-kerberos lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow pictures bench faults machines journeys wheel interceptor cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -124,6 +124,9 @@ demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluste
 
 airflow: setup ## open the DAGs in Airflow's UI on a local cluster; Ctrl-C stops everything. Under load: make airflow ARGS=--load; all options: ARGS=--help
 	$(BIN)/python -m benchmarks.airflow_ui --dir $(AIRFLOW_DIR) $(ARGS)
+
+pictures: $(STAMP) ## take the pictures of preflight, plan and report in docs/images again, from the newest pages below build; make demo leaves them (Debian: apt-get install chromium)
+	PYTHONPATH=. $(BIN)/python -m tests.pages.pictures
 
 bench: setup setup-spark ## run every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)
