@@ -35,6 +35,7 @@ NAMES = (
     "door",
     "renderings",
     "plan",
+    "predictions",
     "interceptor",
 )
 BUILD = Path("build/bench")
