@@ -159,7 +159,7 @@ class TestTheLight:
 
     def test_the_judgement_of_the_watch_stands_beside_the_newer_step_of_another_task(self, document: dict[str, Any]) -> None:
         step = {
-            "name": "broker 1 to kraft", "doing": "waits", "text": "", "reasons": [{"code": "R05", "text": "Broker 1 is out of 2 ISRs."}],
+            "name": "broker 1 to kraft", "doing": "waits", "text": "", "reasons": [{"code": "R05", "text": "Broker 1 is out of 2 ISRs.", "do": ""}],
             "since_ms": NOW - 4_000, "usual_seconds": 6.0, "alarm_seconds": 600.0, "seconds_left": 90.0,
         }  # fmt: skip
         of_task = document | {"rollback": None, "alarms": None, "unread": None, "owner": None, "under_way": None, "step": step}
