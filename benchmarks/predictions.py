@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="predictions")
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only this kind of cluster; machines needs root")
     chosen = parser.parse_args(arguments).kind or list(KINDS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     return {"within": {kind: _predict_and_run(kind, build / "predictions" / kind) for kind in chosen}}
 
 
