@@ -114,6 +114,9 @@ class Reading(NamedTuple):
         return Reading(self.fields | more.fields, self.every_node or more.every_node, groups)
 
 
+NOTHING = Reading(Fields(0))
+
+
 State = TypeVar("State")
 
 

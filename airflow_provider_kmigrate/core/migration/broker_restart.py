@@ -26,6 +26,7 @@ from math import inf
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.cluster_state.decision import (
+    NOTHING,
     Act,
     Decision,
     Done,
@@ -157,6 +158,37 @@ class RestartState:
         worse = self.canary.worse if self.canary else ()
         return StepProgress(self.healthy.held, waited, worse=worse, recoveries=self.dual_write.times)
 
+    def add_view(self, view: ClusterView, moved: MovedSince) -> RestartState:
+        """Note what any observation may show, whatever is decided."""
+        return replace(
+            self,
+            moved=moved,
+            began=min(self.began, view.taken_at),
+            left_behind=position_of(view).phase is Phase.LEFT_BEHIND,
+            counts=self.counts if view.coordinators is None else coordinator.counts_to_note(view),
+        )
+
+    def add_costly_reading(self, view: ClusterView, read: Reading, decision: Decision, missing: Reading) -> RestartState:
+        """Note when all of the costly fields were read, and why no rollback was assured then."""
+        is_complete = bool(read.fields & Fields.COORDINATORS) and not missing.fields
+        waits_because = decision.reasons if isinstance(decision, Wait) else ()
+        return replace(
+            self,
+            costly_at=view.taken_at if is_complete else self.costly_at,
+            unready=waits_because if read.fields & Fields.BACKUP else self.unready,
+        )
+
+    def add_canary_view(self, view: ClusterView, decision: Decision) -> tuple[RestartState, Decision]:
+        """Add one observation of the first broker of a pass; return the decision, or what the canary puts in its place."""
+        if self.canary is None:
+            return self, decision
+        canary, decision = self.canary.add_view(view, decision)
+        return replace(self, canary=canary), decision
+
+    def with_groups(self, groups: GroupProgress | None) -> RestartState:
+        """The same with these groups; unchanged if none count now."""
+        return self if groups is None else replace(self, groups=groups)
+
     def reset_for_stop(self) -> RestartState:
         """Right before the broker stops: health of its earlier mode counts no more, and groups that moved must continue."""
         return replace(self, healthy=self.healthy.reset(), groups=self.groups and self.groups.with_restart_begun())
@@ -237,47 +269,44 @@ def roll_back_canary(broker: int, target: BrokerMode) -> BrokerRestart:
     return BrokerRestart(broker, target, decide, rollback.recover, is_rollback=True)
 
 
+class _Stage(NamedTuple):
+    """What a stage leaves. `needs`: to be read first, then everything is decided again. `held_by_groups`: they hold a rollback."""
+
+    state: RestartState
+    decision: Decision
+    needs: Reading = NOTHING
+    held_by_groups: bool = False
+
+
 def next_action(restart: BrokerRestart, state: RestartState, view: ClusterView, read: Reading) -> NextAction[RestartState]:
     """Decide what is done now; `read`: what was read for this view, whether or not it was answered."""
     broker, target = restart.broker, restart.target
     moved = roll.update_moved_since(state.moved, view, view)
     before = moved.earlier  # the observation since which the dual-write must have moved
-    state = replace(
-        state,
-        moved=moved,
-        began=min(state.began, view.taken_at),
-        left_behind=position_of(view).phase is Phase.LEFT_BEHIND,
-        counts=state.counts if view.coordinators is None else coordinator.counts_to_note(view),
-    )
+    state = state.add_view(view, moved)
 
     # 1. Something rewrites the broker's file at its start, and would do so at each.
     if state.restarted and (refusal := roll.refuse_rewritten_file(view, broker, target)) is not None:
         return NextAction(refusal, state, read)
 
-    # 2. What this observation alone leaves to do. A rollback to ZooKeeper asks every machine only while a broker does not answer.
-    if restart.is_rollback and not read.every_node and _needs_every_file(restart, view):
+    # 2. What this observation alone leaves to do.
+    if _needs_every_file(restart, view, read):
         return _request_reading(state, read, Reading(Fields.NODES, every_node=True))
     decision = restart.decide(view, state, before)
     costly = _missing_costly_reading(restart, decision, read)
-    if read.fields & Fields.COORDINATORS and not costly.fields:
-        state = replace(state, costly_at=view.taken_at)
-    if read.fields & Fields.BACKUP:
-        state = replace(state, unready=decision.reasons if isinstance(decision, Wait) else ())
+    state = state.add_costly_reading(view, read, decision, costly)
 
-    held_by_groups = False
     if costly.fields or (isinstance(decision, Act) and decision.verb is Verb.RESTART):
         # 3. It may stop, as far as this shows.
-        state, decision, needs, held_by_groups = _decide_before_stop(restart, state, view, read, decision, costly=costly)
+        stage = _decide_before_stop(restart, state, view, read, decision, costly=costly)
     elif isinstance(decision, Done):
         # 4. It takes part again.
-        state, decision, needs = _decide_after_start(restart, state, view, read, decision)
+        stage = _decide_after_start(restart, state, view, read, decision)
     else:
-        needs = None
-        if state.canary is not None:  # it is judged while it bakes, and does not answer
-            canary, decision = state.canary.add_view(view, decision)
-            state = replace(state, canary=canary)
-    if needs is not None:
-        return _request_reading(state, read, needs)
+        stage = _Stage(*state.add_canary_view(view, decision))  # a canary that bakes is judged while it does not answer, too
+    if stage.needs.fields:
+        return _request_reading(stage.state, read, stage.needs)
+    state, decision = stage.state, stage.decision
 
     # 5. It is started and does not take part.
     decision = recovery.explain_stalled_dual_write(view, before, broker, target, decision)
@@ -291,7 +320,7 @@ def next_action(restart: BrokerRestart, state: RestartState, view: ClusterView, 
 
     # What only this process knows of: that it restarted the broker (R13), how long it has counted for a recovery or for groups.
     unresponsive = state.restarted and not view.has_answered(broker)
-    may_defer = not (unresponsive or leader.tried or dual_write.pending or held_by_groups)
+    may_defer = not (unresponsive or leader.tried or dual_write.pending or stage.held_by_groups)
     return NextAction(decision, state, _next_reading(restart, state, view, decision, more), may_defer)
 
 
@@ -310,10 +339,14 @@ def _request_reading(state: RestartState, read: Reading, needs: Reading) -> Next
     return NextAction(Wait(()), state, Reading(read.fields & ~Fields.GROUP_PROGRESS, read.every_node), needs=needs)
 
 
-def _needs_every_file(restart: BrokerRestart, view: ClusterView) -> bool:
-    """Whether another broker that does not answer may need its original before it can start (`rollback.find_brokers_without_quorum`)."""
-    others_unresponsive = any(broker.mode is None for broker in view.brokers.values() if broker.id != restart.broker)
-    return others_unresponsive and restart.target is BrokerMode.ZOOKEEPER
+def _needs_every_file(restart: BrokerRestart, view: ClusterView, read: Reading) -> bool:
+    """Whether a broker that does not answer may need its original before this one can start (`rollback.find_brokers_without_quorum`).
+
+    Only then does a rollback to ZooKeeper ask every machine.
+    """
+    if read.every_node or not restart.is_rollback or restart.target is not BrokerMode.ZOOKEEPER:
+        return False
+    return any(broker.mode is None for broker in view.brokers.values() if broker.id != restart.broker)
 
 
 def _missing_costly_reading(restart: BrokerRestart, decision: Decision, read: Reading) -> Reading:
@@ -322,70 +355,75 @@ def _missing_costly_reading(restart: BrokerRestart, decision: Decision, read: Re
         if waits_for(decision, cause) and READINGS[when].fields & ~read.fields:
             fields = restart.with_coordinators if when is When.COORDINATORS else READINGS[when].fields
             return Reading(fields, every_node=not restart.is_rollback)  # no other machine delays a rollback
-    return Reading(Fields(0))
+    return NOTHING
 
 
 def _decide_before_stop(
     restart: BrokerRestart, state: RestartState, view: ClusterView, read: Reading, decision: Decision, *, costly: Reading
-) -> tuple[RestartState, Decision, Reading | None, bool]:
-    """Stage 3: the state, the decision, what must be read before it, and whether consumer groups hold a rollback."""
+) -> _Stage:
+    """Stage 3: a canary is measured, consumer groups must continue, what costs most is read; then the decision stands."""
     if costly.fields and state.unready and view.taken_at - (state.costly_at or 0.0) < ASKED_EVERY:
-        return state, Wait(state.unready), None, False  # to ask again so soon would read megabytes
-    restarts = decision if isinstance(decision, Act) else Act(Verb.RESTART, "if what is read now allows it")
-    waits, needs, canary, groups, held_by_groups = list[Wait](), Fields(0), state.canary, state.groups, False
+        return _Stage(state, Wait(state.unready))  # to ask again so soon would read megabytes
+    stop = decision if isinstance(decision, Act) else Act(Verb.RESTART, "if what is read now allows it")
 
-    measuring = canary is not None and canary.needs_more_samples(
-        view
-    )  # beforehand: the observation that completes it may restart
-    if canary is not None:
-        canary, measured = canary.add_view(view, restarts)
-        waits += [measured] if isinstance(measured, Wait) else []
-    if groups is not None and not roll.has_isolated_brokers(view):
-        groups = groups.exclude_groups(restart.let_go(view, groups.list_group_names(view))) if restart.let_go else groups
-        swept = read.fields & Fields.GROUP_PROGRESS
-        needs = READINGS[When.GROUPS].fields if not swept and groups.needs_sweep(view, restarts) else Fields(0)
-        groups, after_groups = groups.add_view(view, restarts)
-        if not isinstance(after_groups, Wait):
-            restarts = after_groups if isinstance(after_groups, Act) else restarts
-        elif restart.is_rollback and groups.may_stop_waiting(after_groups):
-            restarts = replace(restarts, text=f"{restarts.text} {_NOT_HELD} {' | '.join(map(str, after_groups.reasons))}")
-        else:
-            waits, held_by_groups = [*waits, after_groups], restart.is_rollback
+    is_measuring = state.canary is not None and state.canary.needs_more_samples(view)  # the last sample may restart
+    measured, after_canary = state.add_canary_view(view, stop)
+    groups = _groups_that_count(state, view)
+    if groups is not None and restart.let_go is not None:
+        groups = groups.exclude_groups(restart.let_go(view, groups.list_group_names(view)))
+    sweep = _missing_sweep(groups, view, read, stop)
+    groups, after_groups = _hold_for_groups(restart, groups, view, stop)
+    waits = [wait for wait in (after_canary, after_groups) if isinstance(wait, Wait)]
+
     # The costly fields come last, except at first: groups mostly continue at once, and then nothing is observed twice.
-    asks = costly.fields if state.costly_at is None or not (needs or waits) else Fields(0)
-    asks = Fields(0) if measuring else asks
-    if needs | asks:
-        names = groups.groups_to_read if groups is not None and needs else ()
-        new_state = replace(state, groups=groups) if read.fields & Fields.GROUP_PROGRESS else state
-        return new_state, restarts, Reading(needs | asks, bool(asks) and costly.every_node, names), False
-    state = replace(state, canary=canary, groups=groups)
+    asks_costly = not is_measuring and (state.costly_at is None or not (sweep.fields or waits))
+    needs = sweep.plus(costly) if asks_costly else sweep
+    if needs.fields:
+        return _Stage(state.with_groups(groups) if read.fields & Fields.GROUP_PROGRESS else state, stop, needs)
+    state = measured.with_groups(groups)
     if waits:
         reasons = tuple(reason for wait in waits for reason in wait.reasons)
-        return state, Wait(reasons, healthy=all(wait.healthy for wait in waits)), None, held_by_groups
-    return state, decision if costly.fields else restarts, None, False  # never a restart on what was not read
+        held_by_groups = restart.is_rollback and isinstance(after_groups, Wait)
+        return _Stage(state, Wait(reasons, healthy=all(wait.healthy for wait in waits)), held_by_groups=held_by_groups)
+    return _Stage(state, decision if costly.fields else after_groups)  # never a restart on what was not read
 
 
-def _decide_after_start(
-    restart: BrokerRestart, state: RestartState, view: ClusterView, read: Reading, done: Done
-) -> tuple[RestartState, Decision, Reading | None]:
-    """Stage 4: the state, the decision, and what must be read before it."""
-    decision: Decision = done
-    canary, healthy, groups, needs = state.canary, state.healthy, state.groups, Fields(0)
-    names: tuple[str, ...] = ()
-    if groups is not None and not roll.has_isolated_brokers(view):
-        if groups.needs_sweep(view, done) and not read.fields & Fields.GROUP_PROGRESS:
-            needs, names = READINGS[When.GROUPS].fields, groups.groups_to_read
-        groups, _ = groups.add_view(view, done)
-    if canary is not None:
-        canary, decision = canary.add_view(view, done)
-        if isinstance(decision, Done) and roll.is_canary(view, restart.broker, restart.target):
-            needs |= Fields.MIN_INSYNC & ~read.fields
-            gate = roll.may_bake(view)
-            healthy = healthy.add_sample(view.taken_at, healthy=gate.met)
-            decision = canary.decide_bake(decision, gate, healthy.held)
-    if needs:
-        return state, done, Reading(needs, groups=names)
-    return replace(state, canary=canary, healthy=healthy, groups=groups), decision, None
+def _decide_after_start(restart: BrokerRestart, state: RestartState, view: ClusterView, read: Reading, done: Done) -> _Stage:
+    """Stage 4: the consumer groups are swept once; the first broker of a pass bakes, or is rolled back."""
+    groups = _groups_that_count(state, view)
+    needs = _missing_sweep(groups, view, read, done)
+    after, decision = state.add_canary_view(view, done)
+    after = after.with_groups(groups and groups.add_view(view, done)[0])
+    if after.canary is not None and isinstance(decision, Done) and roll.is_canary(view, restart.broker, restart.target):
+        needs = needs.plus(Reading(Fields.MIN_INSYNC & ~read.fields))
+        gate = roll.may_bake(view)
+        after = replace(after, healthy=after.healthy.add_sample(view.taken_at, healthy=gate.met))
+        decision = after.canary.decide_bake(decision, gate, after.healthy.held)
+    return _Stage(state, done, needs) if needs.fields else _Stage(after, decision)
+
+
+def _groups_that_count(state: RestartState, view: ClusterView) -> GroupProgress | None:
+    """The consumer groups that must continue; None while brokers are isolated: only their restart recovers the groups, too."""
+    return None if roll.has_isolated_brokers(view) else state.groups
+
+
+def _missing_sweep(groups: GroupProgress | None, view: ClusterView, read: Reading, decision: Decision) -> Reading:
+    """The sweep that the groups need before this decision; `NOTHING` if this observation made one."""
+    if groups is None or read.fields & Fields.GROUP_PROGRESS or not groups.needs_sweep(view, decision):
+        return NOTHING
+    return Reading(READINGS[When.GROUPS].fields, groups=groups.groups_to_read)
+
+
+def _hold_for_groups(
+    restart: BrokerRestart, groups: GroupProgress | None, view: ClusterView, stop: Act
+) -> tuple[GroupProgress | None, Decision]:
+    """The stop, or a wait for groups that have not continued since the last one; a rollback does not wait for groups that hang."""
+    if groups is None:
+        return None, stop
+    groups, decision = groups.add_view(view, stop)
+    if isinstance(decision, Wait) and restart.is_rollback and groups.may_stop_waiting(decision):
+        decision = replace(stop, text=f"{stop.text} {_NOT_HELD} {' | '.join(map(str, decision.reasons))}")
+    return groups, decision
 
 
 def _next_reading(restart: BrokerRestart, state: RestartState, view: ClusterView, decision: Decision, more: Fields) -> Reading:
