@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
     RETRIED,
     StageTasks,
+    Tasks,
     approval_param,
     chain_plan,
     cluster_dag,
@@ -163,51 +164,45 @@ def _render_page(spec: ClusterSpec, task: str) -> str:
 
 
 def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
+    """The tasks before and after each stage: evidence, Spark jobs that are held, the audit's gates, requests to stop."""
     evidence = [*audit.probe_check_tasks(spec), *audit.fingerprint_tasks(spec)]
-    first_roll_task, second_roll_task = (
-        _first_task_id("roll", "first_roll", spec.brokers),
-        _first_task_id("roll", "second_roll", spec.brokers),
-    )
+    first_roll_end, copy_end = (_goal_end_arguments(spec, point) for point in (StopPoint.FIRST_ROLL, StopPoint.DUAL_WRITE))
     return {
         "backup": StageTasks(spark_jobs.risk_check_tasks(spec)),
         "first_roll": StageTasks(
             [*evidence, *spark_jobs.hold_tasks(spec, "first_roll")],
             [
                 *spark_jobs.progress_tasks(spec, "first_roll"),
-                *audit.step_gate(spec, _GATES[0], after=first_roll_task, at_end=_goal_end_arguments(spec, StopPoint.FIRST_ROLL)),
+                *_audit_gate(spec, 0, _first_task_id("roll", "first_roll", spec.brokers), at_end=first_roll_end),
                 *_stop_request_tasks(spec, StopPoint.FIRST_ROLL),
             ],
         ),
         # the takeover in it may leave out the leaders that a held job waits for (G13)
         "copy": StageTasks(
-            after=[
-                *spark_jobs.resume_tasks(spec, "copy", **_goal_end_arguments(spec, StopPoint.DUAL_WRITE)),
-                *_stop_request_tasks(spec, StopPoint.DUAL_WRITE),
-            ]
+            after=[*spark_jobs.resume_tasks(spec, "copy", **copy_end), *_stop_request_tasks(spec, StopPoint.DUAL_WRITE)]
         ),
         "second_roll": StageTasks(
             spark_jobs.hold_tasks(spec, "second_roll"),
             [
                 *spark_jobs.progress_tasks(spec, "second_roll"),
                 *spark_jobs.resume_tasks(spec, "second_roll"),
-                *audit.step_gate(spec, _GATES[1], after=second_roll_task, earlier=_GATES[:1]),
+                *_audit_gate(spec, 1, _first_task_id("roll", "second_roll", spec.brokers)),
             ],
         ),
         "soak": StageTasks(after=_stop_request_tasks(spec, StopPoint.SOAK)),
-        "before_approval": StageTasks(after=audit.step_gate(spec, _GATES[2], after=_first_task_id("soak"), earlier=_GATES[:2])),
+        "before_approval": StageTasks(after=_audit_gate(spec, 2, _first_task_id("soak"))),
         "finalize": StageTasks(
             after=[
                 *audit.probe_stop_tasks(spec),
-                *audit.step_gate(
-                    spec,
-                    _GATES[3],
-                    after=_first_task_id("finalize", "", spec.controllers),
-                    earlier=_GATES[:3],
-                    advice=audit.FINALIZED,
-                ),
+                *_audit_gate(spec, 3, _first_task_id("finalize", "", spec.controllers), advice=audit.FINALIZED),
             ]
         ),
     }
+
+
+def _audit_gate(spec: ClusterSpec, number: int, first_task: str, **options: Any) -> Tasks:
+    """The audit number `number` of `_GATES`, of what happened since `first_task` began; none without a section `audit`."""
+    return audit.step_gate(spec, _GATES[number], after=first_task, earlier=_GATES[:number], **options)
 
 
 def _stop_request_tasks(spec: ClusterSpec, point: StopPoint, outcome: str = "") -> list[BaseOperator]:

@@ -636,46 +636,75 @@ class AgentHost:
 
         Raises `Unreachable` once the machine has not answered for `unresponsive_after` seconds. A restart, which ends what it began, waits longer.
         """
-        began = last_said = answered_at = time.monotonic()
-        deadline = began + node.stop_timeout + 2 * _TIMEOUT
-        lost: Unavailable | None = None
-        while (now := time.monotonic()) < deadline:
-            answer_timeout = min(_JOB_ANSWER, unresponsive_after)
-            reconnect_timeout = max(
-                answer_timeout, min(_TIMEOUT, unresponsive_after) - (now - answered_at)
-            )  # a connection that is opened needs longer
-            timeout = _JOB_WAIT + (answer_timeout if lost is None else reconnect_timeout)
+        waiting = _JobWait(node, unresponsive_after, say)
+        while waiting.goes_on():
             try:
-                record = self._connection.ask("job", timeout, node.name, role=node.role, wait=_JOB_WAIT, until=until)
+                record = self._connection.ask("job", waiting.timeout(), node.name, role=node.role, wait=_JOB_WAIT, until=until)
             except Unavailable as error:
-                now = time.monotonic()
-                no_answer_text = f"{node.name}: its machine has not answered for {now - answered_at:.0f} s"
-                if now - answered_at >= unresponsive_after:
-                    text = f"{no_answer_text}: it is dead or isolated. If it lives, the job that was begun there goes on. {error}"
-                    raise Unreachable(text, error.reasons) from error
-                if lost is None or now - last_said >= _SAY_EVERY:
-                    last_said, seconds_left = now, min(deadline - now, answered_at + unresponsive_after - now)
-                    say(
-                        f"{no_answer_text}. What was begun continues there; its answer is waited for, {seconds_left:.0f} s more. {error}"
-                    )
-                lost = error
-                time.sleep(min(1.0, max(0.0, answered_at + unresponsive_after - now)))
+                waiting.note_lost_connection(error)
                 continue
-            lost, answered_at = None, time.monotonic()
             if record.get("id") != job:
                 raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
             if not record["busy"] or _has_begun(record, until):
                 return record
-            if answered_at - last_said >= _SAY_EVERY:
-                last_said, seconds_left = answered_at, deadline - answered_at
-                say(
-                    f"{node.name}: {_last_act(record) or 'begins'}, {last_said - began:.0f} s so far; it is waited for, {seconds_left:.0f} s more."
-                )
-        if lost is not None:
-            raise TimedOut(
-                f"{node.name}: its machine has not answered for {now - answered_at:.0f} s; {_CONTINUES} {lost}"
-            ) from lost
+            waiting.note_record(record)
+        if waiting.lost is not None:
+            raise TimedOut(f"{waiting.describe_silence()}; {_CONTINUES} {waiting.lost}") from waiting.lost
         raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
+
+
+class _JobWait:
+    """The times of one wait for a job: until when, since when its machine has not answered, what was said when.
+
+    `lost`: why the last request got no answer; None if it got one. `say` hears at once that an answer is missing, else every `_SAY_EVERY` s.
+    """
+
+    def __init__(self, node: NodeSpec, unresponsive_after: float, say: Callable[[str], object]) -> None:
+        self._node, self._unresponsive_after, self._say = node, unresponsive_after, say
+        self._began = self._said_at = self._answered_at = time.monotonic()
+        self._deadline = self._began + node.stop_timeout + 2 * _TIMEOUT
+        self.lost: Unavailable | None = None
+
+    def goes_on(self) -> bool:
+        """Whether the job may still end in time."""
+        return time.monotonic() < self._deadline
+
+    def timeout(self) -> float:
+        """Seconds for the next answer; a connection that is opened again needs longer."""
+        answer_timeout = min(_JOB_ANSWER, self._unresponsive_after)
+        if self.lost is None:
+            return _JOB_WAIT + answer_timeout
+        return _JOB_WAIT + max(answer_timeout, min(_TIMEOUT, self._unresponsive_after) - self._silent_seconds())
+
+    def describe_silence(self) -> str:
+        """For how long the machine has not answered."""
+        return f"{self._node.name}: its machine has not answered for {self._silent_seconds():.0f} s"
+
+    def note_lost_connection(self, error: Unavailable) -> None:
+        """Pause before the next request. Raises `Unreachable` once the machine has not answered for too long."""
+        now, silence = time.monotonic(), self.describe_silence()
+        seconds_left = self._answered_at + self._unresponsive_after - now
+        if seconds_left <= 0:
+            text = f"{silence}: it is dead or isolated. If it lives, the job that was begun there goes on. {error}"
+            raise Unreachable(text, error.reasons) from error
+        if self.lost is None or now - self._said_at >= _SAY_EVERY:
+            self._said_at = now
+            waits_for = f"its answer is waited for, {min(self._deadline - now, seconds_left):.0f} s more"
+            self._say(f"{silence}. What was begun continues there; {waits_for}. {error}")
+        self.lost = error
+        time.sleep(min(1.0, seconds_left))
+
+    def note_record(self, record: Mapping[str, Any]) -> None:
+        """The machine answered that the job is not over."""
+        self.lost, self._answered_at = None, time.monotonic()
+        if self._answered_at - self._said_at >= _SAY_EVERY:
+            self._said_at = self._answered_at
+            so_far, seconds_left = self._said_at - self._began, self._deadline - self._said_at
+            doing = _last_act(record) or "begins"
+            self._say(f"{self._node.name}: {doing}, {so_far:.0f} s so far; it is waited for, {seconds_left:.0f} s more.")
+
+    def _silent_seconds(self) -> float:
+        return time.monotonic() - self._answered_at
 
 
 def _last_act(record: Mapping[str, Any]) -> str:

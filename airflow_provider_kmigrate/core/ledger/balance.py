@@ -11,7 +11,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap, GroupBalance, LedgerFinding
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, GroupBalance, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -87,27 +87,13 @@ def conclude(
     """
     checked = sorted(parts, key=lambda part: part.where)
     health = examine_evidence(book, refused, limits.times, _group_miscounts(checked))
-    total = _Total()
-    for part in checked:
-        total.add(part)
-        for group_checked in part.groups:
-            lost = _judge_group(group_checked, health, total)
-            if group_checked.judged:
-                total.add_balance(_balance_partition(part, group_checked, lost))
-    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
-    for group_partition, changes in book.ownership.items():
-        total.add_dated(
-            "double_owned", limits.split_by_step(find_double_ownership(group_partition, changes, last_ms, limits.skew_ms))
-        )
-    unowned_cases = [
-        case
-        for group_partition, changes in book.ownership.items()
-        for case in find_unowned_times(group_partition, changes, last_ms, limits.skew_ms)
-    ]
+    total = _sum_up(checked, health)
+    total.add_ownership(book, limits)
     acked, delivered = sum(part.acked for part in checked), _count_delivered(book, checked)
     open_questions = _open_question_reasons(total, limits.max_cases)
     reasons = (*health.reasons, *check_any_evidence(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
     findings = {name: LedgerFinding.merge(cases, limits.max_cases) for name, cases in total.findings.items()}
+    skipped_cases = (case for finding in total.skipped for case in finding.cases)
     return Facts(
         complete=not reasons,
         reasons=reasons,
@@ -119,19 +105,32 @@ def conclude(
         longest_stall_ms=_longest_stall_ms(book, checked),
         of_others=tuple(total.of_others),
         skipped=LedgerFinding.with_largest_cases(
-            sum(finding.count for finding in total.skipped),
-            (case for finding in total.skipped for case in finding.cases),
-            limits.max_cases,
+            sum(finding.count for finding in total.skipped), skipped_cases, limits.max_cases
         ),
-        unowned=LedgerFinding.with_largest_cases(sum(case.count for case in unowned_cases), unowned_cases, limits.max_cases),
+        unowned=LedgerFinding.with_largest_cases(sum(case.count for case in total.unowned), total.unowned, limits.max_cases),
         owner_changes=sum(map(count_owner_changes, book.ownership.values())),
-        uneven=tuple(
-            describe_uneven_shares({change.stamp: change for changes in book.ownership.values() for change in changes}.values())
-        ),
+        uneven=_find_uneven_shares(book),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: LedgerFinding.merge(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
         balances=tuple(group_balance for _, group_balance in sorted(total.balances.items())),
     )
+
+
+def _sum_up(parts: Iterable[PartitionChecked], health: EvidenceHealth) -> _Total:
+    """The findings of all partitions, each as far as its group's account is trusted."""
+    total = _Total()
+    for part in parts:
+        total.add(part)
+        for group_checked in part.groups:
+            lost = _judge_group(group_checked, health, total)
+            if group_checked.judged:
+                total.add_balance(_balance_partition(part, group_checked, lost))
+    return total
+
+
+def _find_uneven_shares(book: Book) -> tuple[str, ...]:
+    changes = {change.stamp: change for group_changes in book.ownership.values() for change in group_changes}
+    return tuple(describe_uneven_shares(changes.values()))
 
 
 def _balance_partition(part: PartitionChecked, group_checked: GroupChecked, lost: int) -> GroupBalance:
@@ -170,6 +169,7 @@ class _Total:
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
     skipped: list[LedgerFinding] = field(default_factory=list)
+    unowned: list[Case] = field(default_factory=list)
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[AuditCause, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
     balances: dict[str, GroupBalance] = field(default_factory=dict)
@@ -190,6 +190,14 @@ class _Total:
             self.skipped.append(group_checked.skipped)
             self.gaps += [] if group_checked.gap is None else [group_checked.gap]
             self.of_others += [] if group_checked.judged else [group_checked.key]
+
+    def add_ownership(self, book: Book, limits: Limits) -> None:
+        """Add what the changes of ownership of all partitions show."""
+        last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+        for group_partition, changes in book.ownership.items():
+            double_owned = find_double_ownership(group_partition, changes, last_ms, limits.skew_ms)
+            self.add_dated("double_owned", limits.split_by_step(double_owned))
+            self.unowned += find_unowned_times(group_partition, changes, last_ms, limits.skew_ms)
 
     def add_finding(self, name: str, finding: LedgerFinding) -> None:
         """Add a finding under this name."""

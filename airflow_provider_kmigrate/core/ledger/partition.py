@@ -251,30 +251,19 @@ def check_partition(part: PartitionEvents, context: CheckContext) -> PartitionCh
 
 
 def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> GroupChecked:
-    key, limits = GroupPartition(name, *part.where), context.limits
-    changes, runs = context.ownership.get(key, ()), part.runs.get(name, ())
-    mixed, group = name in limits.mixed, context.groups.get(name, _UNNAMED)
-    if mixed and not changes and not runs:
+    """Everything that the partition's events show for one group."""
+    key, limits, group = GroupPartition(name, *part.where), context.limits, context.groups.get(name, _UNNAMED)
+    changes, runs, is_mixed = context.ownership.get(key, ()), part.runs.get(name, ()), name in limits.mixed
+    if is_mixed and not changes and not runs:
         return GroupChecked(key, judged=False)
-    read = PartitionRead(
-        *key,
-        acks=part.acks,
-        runs=runs,
-        commits=part.commits.get(name, ()),
-        extent=context.extents.get(part.where),
-        from_latest=group.from_latest,
-        start=first_reported_start(part.where, changes),
-        excused=offsets_of_others(part.where, changes, runs) if mixed else (),
-        prefix=context.prefixes.get(part.where, _NO_PREFIX).groups.get(name),
-    )
+    read = _collect_reading(part, key, context)
     absent, walk_findings = find_missing(read), walk_deliveries(read, limits.skew_ms)
-    skips = [] if mixed else find_skipped(read)
+    skips = [] if is_mixed else find_skipped(read)
     maybe_delivered_cases, surely_lost = (
         split_maybe_delivered(read, absent.lost, group.running, limits.skew_ms + BATCH_MS) if absent.lost else ([], [])
     )
-    fresh = [case for case in absent.unread if _is_fresh(case, limits.times.alive_since)]
-    known_until = min(group.running.values(), default=limits.times.alive_since or 0) - BATCH_MS
-    not_read = sum(case.count for case in fresh if (case.to_ms or 0) > known_until)
+    fresh, overdue = _split_by_freshness(absent.unread, limits.times.alive_since)
+    not_read = _count_surely_not_read(fresh, group, limits)
     return GroupChecked(
         key,
         compacted=read.extent is not None and read.extent.compacted,
@@ -287,7 +276,7 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
         on_its_way=limits.build_finding(maybe_delivered_cases),
         surely_lost=limits.build_finding(surely_lost),
         committed_over=limits.build_finding(_find_committed_over(read, surely_lost)),
-        unread=limits.build_finding([case for case in absent.unread if not _is_fresh(case, limits.times.alive_since)]),
+        unread=limits.build_finding(overdue),
         unclear=limits.build_finding(absent.unclear),
         skipped=LedgerFinding.with_largest_cases(sum(case.count for case in skips), skips, limits.max_cases),
         to_come=sum(case.count for case in fresh) - not_read,
@@ -296,9 +285,36 @@ def _check_group(part: PartitionEvents, name: str, context: CheckContext) -> Gro
     )
 
 
-def _is_fresh(case: Case, alive_since: int | None) -> bool:
-    """Records acknowledged so recently that running consumers need not have read them."""
-    return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
+def _collect_reading(part: PartitionEvents, key: GroupPartition, context: CheckContext) -> PartitionRead:
+    """The partition's events as one group read it."""
+    name, changes = key.group, context.ownership.get(key, ())
+    runs, is_mixed = part.runs.get(name, ()), name in context.limits.mixed
+    return PartitionRead(
+        *key,
+        acks=part.acks,
+        runs=runs,
+        commits=part.commits.get(name, ()),
+        extent=context.extents.get(part.where),
+        from_latest=context.groups.get(name, _UNNAMED).from_latest,
+        start=first_reported_start(part.where, changes),
+        excused=offsets_of_others(part.where, changes, runs) if is_mixed else (),
+        prefix=context.prefixes.get(part.where, _NO_PREFIX).groups.get(name),
+    )
+
+
+def _split_by_freshness(unread: Iterable[Case], alive_since: int | None) -> tuple[list[Case], list[Case]]:
+    """Unread records that running consumers need not have read yet, because they are so new; and all others."""
+    fresh, overdue = list[Case](), list[Case]()
+    for case in unread:
+        is_fresh = alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
+        (fresh if is_fresh else overdue).append(case)
+    return fresh, overdue
+
+
+def _count_surely_not_read(fresh: Iterable[Case], group: ReportedGroup, limits: Limits) -> int:
+    """Of these new records those that are newer than all that the running members' events can show."""
+    known_until = min(group.running.values(), default=limits.times.alive_since or 0) - BATCH_MS
+    return sum(case.count for case in fresh if (case.to_ms or 0) > known_until)
 
 
 def _find_committed_over(read: PartitionRead, lost: Iterable[Case]) -> list[Case]:
