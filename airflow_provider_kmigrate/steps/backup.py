@@ -139,14 +139,12 @@ class BackupStore:
 
         While an installation was begun and not confirmed, also the one before it; of an earlier release, which confirmed none, any.
         """
-        return digest in {line.partition(" ")[0] for line in self._read_list(node)}
+        lines = (self._read_bytes(self._list_path(node)) or b"").decode().splitlines()
+        return digest in {line.partition(" ")[0] for line in lines}
 
     def change_stamp(self, node: NodeSpec) -> object:
         """What changes if a file is stored or installed: comparing again costs a rendering, and observations are frequent."""
         return tuple(_file_stamp(path) for path in (self._list_path(node), self.folder / "manifest.json"))
-
-    def _read_list(self, node: NodeSpec) -> list[str]:
-        return (self._read_bytes(self._list_path(node)) or b"").decode().splitlines()
 
     def _change_list(self, node: NodeSpec, change: Callable[[list[str]], list[str]]) -> None:
         def make(present: bytes | None) -> bytes | None:

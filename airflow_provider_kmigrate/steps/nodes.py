@@ -146,17 +146,14 @@ def stop(context: StepContext, node: NodeSpec, unresponsive_after: float = inf) 
 
     A machine that dies meanwhile is `Unreachable` some 10 s later, or `unresponsive_after` seconds later if that is less.
     """
-    _say_stopping(context, node)
-    with _explain_timeout(node):
+    with _stopping(context, node):
         return context.tools.host(node).stop(node, context.fence.token, context.say, unresponsive_after)
 
 
-def _say_stopping(context: StepContext, node: NodeSpec) -> None:
-    context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
-
-
 @contextmanager
-def _explain_timeout(node: NodeSpec) -> Iterator[None]:
+def _stopping(context: StepContext, node: NodeSpec) -> Iterator[None]:
+    """Say that the node stops, and for how long at most; a `TimedOut` says what to do next."""
+    context.say(f"{node.name}: stopping, up to {node.stop_timeout:.0f} s.")
     try:
         yield
     except TimedOut as error:
@@ -189,8 +186,7 @@ def restart(
         context.say(f"{node.name} stopped after {seconds:.1f} s.")
         while_down(seconds)
 
-    _say_stopping(context, node)
-    with _explain_timeout(node):
+    with _stopping(context, node):
         context.tools.host(node).restart(node, Restart(metas, on_stopped, context.say, slow_stop_limit(0)), context.fence.token)
 
 

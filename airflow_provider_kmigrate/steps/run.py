@@ -639,7 +639,8 @@ class _Diary:
         self._note_alarms(tuple(reason for reason in alarms if reason.cause not in self._step.expected_alarms))
         unread = _unread_reasons(view, decision)
         is_expected = isinstance(decision, Wait) and now - self._acted_at < EXPECTED_FOR
-        key = (_log_key(decision), headlines(unread), is_expected)
+        headline = headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
+        key = (headline, headlines(unread), is_expected)
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
@@ -733,10 +734,6 @@ class _Diary:
 def _unread_reasons(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
     """What was not read that a wait may be caused by, with the errors of machines and nodes."""
     return errors_behind(view, decision.reasons if isinstance(decision, Wait) else ())
-
-
-def _log_key(decision: Decision) -> object:
-    return headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
 
 
 def _describe_decision(decision: Decision, unread: Sequence[Reason], took: str) -> str:

@@ -264,10 +264,6 @@ def _down_reasons(facts: _Facts) -> tuple[Reason, ...]:
     return unresponsive_broker_reasons(facts.view)
 
 
-def _any_controller_answers(facts: _Facts) -> bool:
-    return any(controller.answers for controller in facts.view.controllers.values())
-
-
 _ROWS = (
     _Row(Phase.LEFT_BEHIND, WayBack.ENDED, lambda f: f.is_finalized and f.left, _left_behind_reasons),
     _Row(Phase.ENDED, WayBack.ENDED, lambda f: f.is_finalized and (f.unresponsive or not f.all_bare), _down_reasons),
@@ -287,7 +283,7 @@ _ROWS = (
     _Row(Phase.FIRST_ROLL, None, lambda f: f.migrating and (f.plain or f.unresponsive), _down_reasons),
     _Row(Phase.COPY, None, lambda f: f.migrating),
     _Row(Phase.UNKNOWN, None, lambda f: f.unresponsive and not f.plain, _down_reasons),
-    _Row(Phase.PRE_MIGRATION, None, _any_controller_answers, _down_reasons),
+    _Row(Phase.PRE_MIGRATION, None, lambda f: any(c.answers for c in f.view.controllers.values()), _down_reasons),
     _Row(Phase.ZOOKEEPER, None, lambda _: True, lambda f: (*_down_reasons(f), *_unreached_reasons(f.view))),
 )
 """The first row that holds. A broker in KRaft mode counts as a copy, since /migration may be gone with ZooKeeper after the end."""

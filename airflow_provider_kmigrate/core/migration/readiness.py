@@ -169,7 +169,8 @@ def fields_of(parts: Collection[RollbackPart]) -> Fields:
 
 def find_shortcomings(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> tuple[ReadinessReason, ...]:
     """Each reason why a part that was asked for does not hold, in the order of the parts; empty if all hold."""
-    judged = RollbackPart if _has_something_to_roll_back(view) else (RollbackPart.OPEN,)
+    has_moved, may_roll_back = position_of(view).phase is not Phase.ZOOKEEPER, gates.may_roll_back(view)
+    judged = RollbackPart if has_moved and may_roll_back.state is not GateState.NEVER else (RollbackPart.OPEN,)
     return tuple(chain.from_iterable(_find_part_reasons(view, ask, part) for part in judged if part in ask.parts))
 
 
@@ -185,11 +186,6 @@ def _find_part_reasons(view: ClusterView, ask: ReadinessAsk, part: RollbackPart)
 def has_original(broker: Broker) -> bool:
     """Whether the broker's own file is its original: a rollback now does not need the one in the backup."""
     return stage_on_disk(broker.files) is FileStage.ZOOKEEPER
-
-
-def _has_something_to_roll_back(view: ClusterView) -> bool:
-    """Whether there is something to roll back, and it is not refused whatever else holds."""
-    return position_of(view).phase is not Phase.ZOOKEEPER and gates.may_roll_back(view).state is not GateState.NEVER
 
 
 def rollback_assured(view: ClusterView, ask: ReadinessAsk = ReadinessAsk()) -> Gate:
@@ -500,15 +496,15 @@ def _enough_space(view: ClusterView, _ask: ReadinessAsk) -> Gate:
     return combine_gates((missing, not_yet_if(full, Reason("O09", text)), _backup_writable(view)))
 
 
-SPACE_NEEDED = 1 << 20
-"""Bytes that must be free where a rollback writes on a broker's machine: its properties file, a copy of the former one, its
-meta.properties. These are some kilobytes; the rest is for what else writes there meanwhile."""
-
-
 def _backup_writable(view: ClusterView) -> Gate:
     """Of the backup's folder; not judged by a process that did not read the backup."""
     reasons = view.backup.unwritable if view.backup is not None else ()
     return not_yet_if(reasons, *reasons)
+
+
+SPACE_NEEDED = 1 << 20
+"""Bytes that must be free where a rollback writes on a broker's machine: its properties file, a copy of the former one, its
+meta.properties. These are some kilobytes; the rest is for what else writes there meanwhile."""
 
 
 def _originals_kept(view: ClusterView, ask: ReadinessAsk) -> Gate:

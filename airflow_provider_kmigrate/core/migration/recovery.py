@@ -30,7 +30,6 @@ from typing import NamedTuple, TypeGuard
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.cluster_state.model import (
-    Broker,
     BrokerMode,
     Cause,
     ClusterView,
@@ -209,16 +208,13 @@ def explain_stalled_dual_write(
     A healthy wait is for a broker that is back, such as one that bakes, and stays as it is. `before`: earlier observation to
     measure movement from, if this one alone does not prove it.
     """
-    started = _has_started(view.broker(broker), target)
+    observed = view.broker(broker)
+    is_waiting_for_metadata = observed.is_starting and target is BrokerMode.MIGRATION  # a KRaft broker reads the log itself
+    started = observed.mode is target or is_waiting_for_metadata
     if not isinstance(decision, Wait) or decision.healthy or not started or not _any_broker_needs_dual_write(view, target):
         return decision
     gate = gates.dual_write_alive(view, before)
     return decision if gate.met else Wait((*decision.reasons, *gate.reasons))
-
-
-def _has_started(broker: Broker, target: BrokerMode) -> bool:
-    """Whether it runs in its new mode, or is unresponsive because it gets no metadata; a KRaft broker reads the log itself."""
-    return broker.mode is target or (broker.is_starting and target is BrokerMode.MIGRATION)
 
 
 def _any_broker_needs_dual_write(view: ClusterView, target: BrokerMode) -> bool:

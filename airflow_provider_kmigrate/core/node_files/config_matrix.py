@@ -285,21 +285,12 @@ def _find_id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterat
         yield "broker.id is missing" if broker is None and node is None else "broker.id is not an explicit number from 0"
     elif broker and node and broker != node:
         yield f"broker.id={broker} but node.id={node}"
-    elif (
-        stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}
-        and _generates_ids(properties)
-        and identity > _max_reserved_id(properties)
-    ):
-        yield f"broker.id={identity} is above reserved.broker.max.id={_max_reserved_id(properties)} while ids are generated"
-
-
-def _generates_ids(properties: Mapping[str, str]) -> bool:
-    return (read_setting(properties, "broker.id.generation.enable") or "true").lower() == "true"
-
-
-def _max_reserved_id(properties: Mapping[str, str]) -> int:
-    value = read_setting(properties, "reserved.broker.max.id") or ""
-    return int(value) if value.isdecimal() else _DEFAULT_RESERVED_MAX_ID
+    elif stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
+        generates_ids = (read_setting(properties, "broker.id.generation.enable") or "true").lower() == "true"
+        reserved = read_setting(properties, "reserved.broker.max.id") or ""
+        max_reserved_id = int(reserved) if reserved.isdecimal() else _DEFAULT_RESERVED_MAX_ID
+        if generates_ids and identity > max_reserved_id:
+            yield f"broker.id={identity} is above reserved.broker.max.id={max_reserved_id} while ids are generated"
 
 
 def _find_matrix_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
