@@ -1,6 +1,6 @@
 """What differs among the releases of Airflow that kmigrate runs on, 3.1 and later, in one place.
 
-| Airflow | lacks | instead |
+| Airflow | missing | instead |
 | --- | --- | --- |
 | 3.1, 3.2 | a store of a task's state | files in `[kmigrate] folder` (`open_task_state`) |
 | 3.1, 3.2 | the list of Variables' names | the answer of the API server for one name (`find_stored_variables`) |

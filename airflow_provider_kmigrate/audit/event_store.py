@@ -65,7 +65,7 @@ _KEPT: Final = 1_000  # lines of a file that are no events, each with its reason
 _NEVER: Final = (1 << 63) - 1
 _SEAM_BYTES: Final = 4_096
 _ORPHAN_AGE_S: Final = 86_400.0  # until then another audit may read a part that is no longer in the state
-_TELL_S: Final = 15.0
+_REPORT_EVERY_S: Final = 15.0
 
 
 @dataclass(slots=True)
@@ -145,10 +145,10 @@ def _make_scratch_folder() -> str:
 
 
 class EventStore:
-    """A folder that keeps what was read of event lines. `tell`: says how far a long reading is."""
+    """A folder that keeps what was read of event lines. `report`: is given how far a long reading is."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = print) -> None:
-        self._folder, self._tell = folder, tell
+    def __init__(self, folder: Path, report: Callable[[str], None] = print) -> None:
+        self._folder, self._report = folder, report
 
     def ingest(self, paths: Iterable[str], *, has_other_logs: bool = False) -> list[Data]:
         """Take in what is new in files, and in the `*.jsonl` of folders; returns all rows of `EVENTS` that there are.
@@ -166,7 +166,7 @@ class EventStore:
         with atomic.locked(self._folder, _LOCK_TIMEOUT), _without_cycle_search():
             state = self._load_state(files)
             writer = _PartWriter(self._folder)
-            counter = _Counter(self._tell)
+            counter = _Counter(self._report)
             readings = [_FileReading(file, counter, state.files) for file in files]
             for reading in readings:
                 for table in reading.read_new():
@@ -278,11 +278,11 @@ class EventStore:
                 and all(_is_continued(Path(name), known) for name, known in progress.items())
             ):
                 return _State(files=progress, parts=state.parts, settled=state.settled, figures=state.figures)
-            self._tell("The event files do not continue what was read of them: they are read from their beginning.")
+            self._report("The event files do not continue what was read of them: they are read from their beginning.")
         except FileNotFoundError:
             pass
         except (NotRead, OSError, ValueError, TypeError, AttributeError) as error:
-            self._tell(
+            self._report(
                 f"What was read of event files cannot be used ({type(error).__name__}): they are read from their beginning."
             )
         return _State()
@@ -407,16 +407,16 @@ _ENCODING: Final = {
 class _Counter:
     """Says every few seconds how many lines were read."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell, self._lines, self._began, self._told = tell, 0, time.monotonic(), time.monotonic()
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report, self._lines, self._began, self._reported_at = report, 0, time.monotonic(), time.monotonic()
 
     def add(self, lines: int) -> None:
-        """Count lines; every `_TELL_S` seconds it says how many there are."""
+        """Count lines; every `_REPORT_EVERY_S` seconds it says how many there are."""
         self._lines += lines
         now = time.monotonic()
-        if now - self._told >= _TELL_S:
-            self._told = now
-            self._tell(f"{self._lines} event lines read in {now - self._began:.0f} s")
+        if now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
+            self._report(f"{self._lines} event lines read in {now - self._began:.0f} s")
 
 
 class _FileReading:

@@ -277,7 +277,7 @@ class StoredFolder:
             raise self._damaged(position.number, f"the copy in {self._root} has another one; is this the store of this run?")
 
     def _require_no_gap(self) -> None:
-        """A list may lack the newest objects; but what it has, exists."""
+        """A list may miss the newest objects; but what it has, exists."""
         names = self._retry_asking(self._store.list_names)
         last = self._read_position().number
         later = sorted(name for name in names if name > _name(last) and name.isdecimal())

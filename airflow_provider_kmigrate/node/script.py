@@ -41,7 +41,7 @@ needs_unit() {
     units="$units $1:$3"
 }
 
-# drop_in_of UNIT SECONDS [needed]: the text of the unit's drop-in, empty if it needs none. It ends with 1 if another one would win. `needed`: what systemd lacks now.
+# drop_in_of UNIT SECONDS [needed]: the text of the unit's drop-in, empty if it needs none. It ends with 1 if another one would win. `needed`: what systemd is missing now.
 drop_in_of() {
     systemctl show --property=@ASKED@ -- "$1" | /usr/bin/python3 -I "$work/unit.py" "/etc/systemd/system/$1.d/@NAME@" "$2" "${3:-}"
 }

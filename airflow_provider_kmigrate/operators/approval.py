@@ -430,7 +430,7 @@ class ContinueOperator(_ApproveOperator):
 
 
 class ApproveCutoverOperator(_ApproveOperator):
-    """Wait until a person confirms that a group's application can be stopped and started by hand now. Further arguments as `_ApproveOperator`'s.
+    """Wait until an approver confirms that a group's application can be stopped and started by hand now. Further arguments as `_ApproveOperator`'s.
 
     :param group: name of the group, of `way: cutover` and `by_hand`.
     :param seconds: how long people may take for the stop, and for the start.

@@ -21,13 +21,13 @@ from airflow_provider_kmigrate.core.audit.session_messages import (
     SessionKey,
     SessionLease,
 )
-from airflow_provider_kmigrate.core.migration.beside import BESIDE, is_run_over, lacks_worker
+from airflow_provider_kmigrate.core.migration.beside import BESIDE, is_run_over, waits_for_worker
 from airflow_provider_kmigrate.operators.spark_audit import AuditJob
 
 _BEAT_S: Final = 5.0
 _LEASE_S: Final = 60.0  # without a renewal Spark ends, also where this process was killed
 _STATES_S: Final = 15.0
-_LACKING_S: Final = 120.0  # tasks wait for a slot for so long, and none runs
+_WITHOUT_WORKER_S: Final = 120.0  # tasks wait for a slot for so long, and none runs
 _END_S: Final = LAST_REPORTS_S + 60.0  # for Spark to end by itself
 DAG_TEST: Final = "dag_test"  # the user that Airflow's `dag.test` names
 
@@ -108,7 +108,7 @@ class AuditSessionOperator(AuditJob):
     def _run_spark(self, context: Context) -> None:
         try:
             super(AuditJob, self).execute(context)
-        except Exception as error:  # noqa: BLE001  # told by the thread that waits
+        except Exception as error:  # noqa: BLE001  # raised by the thread that waits
             self._error = error
 
     def _keep_lease(self, folder: SessionFolder, key: SessionKey, spark: threading.Thread) -> None:
@@ -121,7 +121,7 @@ class AuditSessionOperator(AuditJob):
 
     def _keep_until_over(self, folder: SessionFolder, key: SessionKey, spark: threading.Thread, context: Context) -> str:
         """Renew the lease until it is no longer needed; returns why. Raises `AirflowException` if Spark has failed, for a retry."""
-        beat, states_at, lacking_since = 0, 0.0, None
+        beat, states_at, waiting_since = 0, 0.0, None
         while spark.is_alive():
             beat += 1
             folder.write("lease.json", SessionLease(key, beat))
@@ -130,8 +130,8 @@ class AuditSessionOperator(AuditJob):
                 states_at, states = now, self._read_states(context)
                 if is_run_over(states):
                     return "no other task of the run is left to do"
-                lacking_since = (lacking_since or now) if lacks_worker(states) else None
-                if lacking_since is not None and now - lacking_since > _LACKING_S:
+                waiting_since = (waiting_since or now) if waits_for_worker(states) else None
+                if waiting_since is not None and now - waiting_since > _WITHOUT_WORKER_S:
                     return "tasks of the run wait for the slot that it takes"
             spark.join(_BEAT_S)
         if self._error is not None:

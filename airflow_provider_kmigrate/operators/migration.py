@@ -614,7 +614,7 @@ class WatchOperator(ClusterOperator):
         )
 
     def _export_requests(self, step_context: StepContext) -> None:
-        """Send whether a request for an approval waits for a person; nothing if Airflow does not say."""
+        """Send whether a request for an approval waits for an approver; nothing if Airflow does not say."""
         from airflow_provider_kmigrate.core.monitoring.gauges import request_gauges
         from airflow_provider_kmigrate.core.monitoring.journal_lines import list_open_requests, parse_lines
         from airflow_provider_kmigrate.steps.journal import read_journal_lines

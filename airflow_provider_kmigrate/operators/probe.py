@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.core.migration.beside import (
     PROBE,
     find_no_flow_reason,
     is_run_over,
-    lacks_worker,
     probe_holds_only_slot_reason,
+    waits_for_worker,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.connections import ClusterHooks
@@ -42,7 +42,7 @@ from airflow_provider_kmigrate.utils.dag_runs import read_task_states
 
 _BEAT_S: Final = 1.0
 _STATES_S: Final = 15.0
-_LACKING_S: Final = 600.0  # tasks wait for a slot for so long, and none runs; a new machine of a cluster begins within it
+_WITHOUT_WORKER_S: Final = 600.0  # tasks wait for a slot for so long, and none runs; a new machine of a cluster begins within it
 _FLOW_S: Final = 10.0
 
 
@@ -101,16 +101,16 @@ class ProbeOperator(BaseOperator):
 
     def _keep(self, probe: Probe, context: Context) -> ProbeEnd | None:
         """Wait for its end; None: nothing needs it any more."""
-        states_at, lacking_since = time.monotonic(), None
+        states_at, waiting_since = time.monotonic(), None
         while not (end := probe.find_end()):
             now = time.monotonic()
             if now - states_at >= _STATES_S:
                 states_at = now
                 if self._is_over(context):
                     return None
-                lacking_since = (lacking_since or now) if lacks_worker(self._read_states(context)) else None
-                if lacking_since is not None and now - lacking_since > _LACKING_S:
-                    raise AirflowFailException(str(probe_holds_only_slot_reason(now - lacking_since)))
+                waiting_since = (waiting_since or now) if waits_for_worker(self._read_states(context)) else None
+                if waiting_since is not None and now - waiting_since > _WITHOUT_WORKER_S:
+                    raise AirflowFailException(str(probe_holds_only_slot_reason(now - waiting_since)))
             probe.wait(_BEAT_S)
         return end
 

@@ -67,8 +67,8 @@ def read_clusters(user: Any) -> list[ClusterStatus]:
         now_ms,
     )
     named = {status.cluster for status in statuses}
-    silent = {cluster_of_dag(dag_id) for dag_id in reading.dag_ids & permitted} - named
-    return [*statuses, *(ClusterStatus(name, now_ms) for name in sorted(silent))]
+    without_status = {cluster_of_dag(dag_id) for dag_id in reading.dag_ids & permitted} - named
+    return [*statuses, *(ClusterStatus(name, now_ms) for name in sorted(without_status))]
 
 
 def read_plan(user: Any, cluster: str, of: PlanOf) -> StoredStatus | None:

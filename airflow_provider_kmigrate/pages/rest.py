@@ -178,7 +178,7 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
     except httpx.HTTPError as error:
         raise Unavailable(f"Airflow does not answer ({type(error).__name__}).") from None
     if response.status_code in {401, 403}:
-        why = "the token is no longer valid, or its user lacks the right"
+        why = "the token is no longer valid, or its user does not have the right"
         raise AuthenticationFailed(f"Airflow refuses {path} with {response.status_code}: {why}.")
     if response.status_code == 404 and is_optional:
         return None

@@ -201,7 +201,7 @@ def check_stored(stored: StoredStatus, now_ms: int) -> Entry:
 
 
 class Light(StrEnum):
-    """One word for a cluster, what needs a person first."""
+    """One word for a cluster, what needs an operator first."""
 
     ACT = "act"
     ASK = "answer"
@@ -225,7 +225,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster as its newest statuses show it. Each part is an entry of its own, with its writer and time; None: no task has told it.
+    """A cluster as its newest statuses show it. Each part is an entry of its own, with its writer and time; None: no task has reported it.
 
     `problems`: stored statuses that cannot be a task's own.
     """
@@ -254,7 +254,7 @@ class ClusterStatus:
 
     @property
     def light(self) -> Light:
-        """The one light: what a person must do comes first, and what is old or unknown is never well."""
+        """The one light: what an operator must do comes first, and what is old or unknown is never well."""
         judged, step = (entry.document if entry else None for entry in (self.judged, self.step))
         if self.newest is None:
             return Light.UNKNOWN

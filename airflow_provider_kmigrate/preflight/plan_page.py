@@ -108,7 +108,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     who = describe_approvers(document["approval"])
     if document["of"] == PlanOf.MIGRATION:
         return f"Everything can be rolled back until {document['point_of_no_return']}, before which {who} must approve."
-    point = f" There is a way back until {document['point_of_no_return']}." if document["point_of_no_return"] else ""
+    point = f" A rollback is possible until {document['point_of_no_return']}." if document["point_of_no_return"] else ""
     begins = f"It begins if {who} approves." if document["approval"]["required"] else "It asks for no approval."
     return f"{begins}{point} {document['way_back']}"
 

@@ -270,7 +270,7 @@ _CHECK_S = 1.0
 
 
 class Lifetime:
-    """Ends when it is told to, or when the folder of the events is gone."""
+    """Ends when it is asked to, or when the folder of the events is gone."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -129,7 +129,7 @@ class ProbeEnd(StrEnum):
 
     STOPPED = "it was stopped"
     TAKEN_OVER = "another attempt of the run goes on with it"
-    CANCELLED = "its process was told to end"
+    CANCELLED = "its process was asked to end"
     NO_FOLDER = "its folder was removed"
 
 
@@ -194,7 +194,7 @@ class Probe:
         atomic.make_folder(self.events)
         _write_owner(self.folder, self._attempt)
         if running := stop_runs(others, self._cancelled) or _wait_until_ended([self.folder], self._cancelled):
-            raise TimedOut(f"The probe in {running[0]} was told to end and has not within {_TAKE_OVER_S:.0f} s.")
+            raise TimedOut(f"The probe in {running[0]} was asked to end and has not within {_TAKE_OVER_S:.0f} s.")
 
     def _commit_delivered(self, timeout: float) -> None:
         """Commit what the attempt before was delivered and could not commit: a record that comes again would count as a repeat.
@@ -306,7 +306,7 @@ class Probe:
 
 
 def _read_owner(folder: Path) -> str | None:
-    """The attempt whose run it is; empty: it is to end; None: nobody has begun it. Raises `Failed` if that cannot be read."""
+    """The attempt whose run it is; empty: it is to end; None: no attempt has begun it. Raises `Failed` if that cannot be read."""
     stored = files.read_object(folder / _OWNER)
     return None if stored is None else str(stored.get("attempt", ""))
 

@@ -124,5 +124,5 @@ def _note_extents(log: EventLog, properties: Mapping[str, str], topics: Sequence
 
 
 def describe_missing(what: str, writers: set[str]) -> str:
-    """Whose first event of this kind is missing; empty: nobody's."""
+    """The writers whose first event of this kind is missing, as a sentence; empty: all have written one."""
     return f"no {what} of {', '.join(sorted(writers))}" if writers else ""

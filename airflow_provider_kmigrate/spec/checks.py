@@ -763,7 +763,7 @@ def _check_by_hand(loc: Loc, group: Mapping[str, Any], items: list[Item]) -> Ite
 
 
 def _check_side_by_side(loc: Loc, group: Mapping[str, Any], instances: list[Item]) -> Iterator[Problem]:
-    """A canary beside the old version: only a cutover has one, and somebody must be left to be beside."""
+    """A canary beside the old version: only a cutover has one, and one old instance must stay beside it."""
     where = (*loc, "side_by_side")
     if group.get("way") != str(GroupWay.CUTOVER):
         yield Problem("F04", where, "true in a group without `way: cutover`", "a cutover", "write `way: cutover`, or remove it")

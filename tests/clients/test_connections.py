@@ -556,7 +556,7 @@ def protected(**changes: Any) -> ClusterSettings:
         (protected(controllers=WireSecurity("SASL_SSL", verify_hostname=False)), ConnectionFacts(unverified=frozenset({"quorum"}))),
         (protected(controllers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="PLAIN")), ConnectionFacts(readable=frozenset({"quorum"}), quorum_mechanism="PLAIN")),
         (protected(brokers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")), ConnectionFacts(readable=frozenset({"kafka"}))),
-        (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="GSSAPI")), ConnectionFacts(librdkafka_lacks_kerberos=not has_kerberos_provider())),
+        (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="GSSAPI")), ConnectionFacts(librdkafka_without_kerberos=not has_kerberos_provider())),
         (protected(brokers=WireSecurity("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256")), ConnectionFacts()),
         (protected(brokers=WireSecurity("SASL_SSL", sasl_mechanism="PLAIN")), ConnectionFacts()),
         (protected(zookeeper=ZooKeeperSettings("zk", use_tls=True, verify_hostname=False)), ConnectionFacts(unverified=frozenset({"zookeeper"}), zookeeper=("TLS",))),

@@ -105,7 +105,7 @@ def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path, mon
     folder = taken(written(tmp_path / "run", stopped=False), "a")
     monkeypatch.setattr(probe, "_TAKE_OVER_S", 0.0)
     assert stop_runs(list_runs(tmp_path)) == [folder]
-    with pytest.raises(TimedOut, match="was told to end and has not"):
+    with pytest.raises(TimedOut, match="was asked to end and has not"):
         Probe(tmp_path / "next", NOWHERE).start(timeout=2.0)
 
 

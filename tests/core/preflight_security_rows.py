@@ -94,7 +94,7 @@ ROWS: list[Row] = [
     ("tokens before 3.6-IV2", both(everywhere(inter_broker_protocol_version="3.6-IV1", delegation_token_secret_key="x"), tree(tokens=2)), ["B9a", "B1b"]),
     ("tokens without key", tree(tokens=2), ["B9a"]),
     ("tokens with key", both(everywhere(delegation_token_master_key="x"), tree(tokens=2)), ["W25"]),
-    ("Kerberos without librdkafka's", known(connections=ConnectionFacts(librdkafka_lacks_kerberos=True)), ["B21"]),
+    ("Kerberos without librdkafka's", known(connections=ConnectionFacts(librdkafka_without_kerberos=True)), ["B21"]),
     ("our login at controllers is their mechanism", both(everywhere(**PLAIN), both(SASL_CONTROLLERS, known(connections=ConnectionFacts(quorum_mechanism="PLAIN")))), []),
     ("our login at controllers is another mechanism", both(everywhere(**PLAIN), both(SASL_CONTROLLERS, known(connections=ConnectionFacts(quorum_mechanism="GSSAPI")))), ["B9d"]),
     ("our login at controllers is SCRAM, which has no user there", both(everywhere(**PLAIN | {"sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256"}), both(SASL_CONTROLLERS, known(connections=ConnectionFacts(quorum_mechanism="SCRAM-SHA-256")))), ["B9d"]),

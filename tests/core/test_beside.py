@@ -8,8 +8,8 @@ from airflow_provider_kmigrate.core.migration.beside import (
     OVER,
     find_no_flow_reason,
     is_run_over,
-    lacks_worker,
     probe_holds_only_slot_reason,
+    waits_for_worker,
 )
 
 
@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.migration.beside import (
 def test_a_task_beside_the_steps_ends_with_its_run_and_gives_its_slot_up(
     states: dict[str, str | None], over: bool, lacking: bool
 ) -> None:
-    assert (is_run_over(states), lacks_worker(states)) == (over, lacking)
+    assert (is_run_over(states), waits_for_worker(states)) == (over, lacking)
 
 
 @pytest.mark.parametrize(

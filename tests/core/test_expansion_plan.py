@@ -48,7 +48,7 @@ def test_an_undo_restarts_nothing() -> None:
     assert {name for name, task in tasks_of(plan).items() if not task["is_done"]} == {
         row.full_id() for row in EXPANSION if row.skip_if != "undo"
     }
-    assert "There is a way back until" not in render_request(plan)
+    assert "A rollback is possible until" not in render_request(plan)
 
 
 def test_another_number_and_an_undo_are_other_plans() -> None:

@@ -26,7 +26,7 @@ def test_the_controllers_listener_is_as_it_was_meant(change: Change, expected: l
     ],
 )
 def test_librdkafka_without_kerberos_blocks_what_needs_it(audit: AuditSpec | None, severity: Severity, users: str) -> None:
-    kerberos = known(connections=ConnectionFacts(librdkafka_lacks_kerberos=True))
+    kerberos = known(connections=ConnectionFacts(librdkafka_without_kerberos=True))
     (found,) = (each for each in run_checks(*both(kerberos, spec(audit=audit))(*healthy())) if each.code == "B21")
     assert found.severity is severity
     assert users in found.reason.text

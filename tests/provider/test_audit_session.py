@@ -100,7 +100,7 @@ class Spark:
 def spark(tmp_path: Path, connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Spark:
     monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
     connection("spark_here", "spark", host="local[2]")
-    for name, seconds in (("_BEAT_S", 0.1), ("_STATES_S", 0.2), ("_LACKING_S", 0.6), ("_END_S", 5.0)):
+    for name, seconds in (("_BEAT_S", 0.1), ("_STATES_S", 0.2), ("_WITHOUT_WORKER_S", 0.6), ("_END_S", 5.0)):
         monkeypatch.setattr(module, name, seconds)
     return Spark(tmp_path)
 

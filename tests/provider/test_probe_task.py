@@ -96,7 +96,7 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    for name, seconds in (("_BEAT_S", 0.05), ("_STATES_S", 0.1), ("_LACKING_S", 0.4), ("_FLOW_S", 0.1)):
+    for name, seconds in (("_BEAT_S", 0.05), ("_STATES_S", 0.1), ("_WITHOUT_WORKER_S", 0.4), ("_FLOW_S", 0.1)):
         monkeypatch.setattr(module, name, seconds)
     return Run(tmp_path / "probe")
 

@@ -1,4 +1,4 @@
-"""What a run's audit session and its gates tell each other, as documents in files.
+"""The messages between a run's audit session and its gates, as documents in files.
 
 ::
 

@@ -115,7 +115,7 @@ class WriterRow(NamedTuple):
 
 
 def join_accounts(writers: Mapping[str, SettledWriter], rows: Iterable[WriterRow]) -> list[WriterRow] | str:
-    """The accounts of all events of all writers; or why they cannot be told from the new events alone.
+    """The accounts of all events of all writers; or why they cannot be derived from the new events alone.
 
     A number again, or one below the last, may be another copy of a settled event, or differ from it.
     """

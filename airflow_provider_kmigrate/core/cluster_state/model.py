@@ -871,7 +871,7 @@ class ConnectionFacts:
 
     `unverified`: TLS that accepts any host name; `readable`: a password without TLS; `zookeeper`: TLS or SASL towards ZooKeeper;
     `anonymous`: ZooKeeper does not know who connects, so that any client may write what kmigrate writes there. `refused`: why webhooks of
-    consumer groups cannot be called. `librdkafka_lacks_kerberos`: the connection to the brokers is GSSAPI, and the librdkafka of this
+    consumer groups cannot be called. `librdkafka_without_kerberos`: the connection to the brokers is GSSAPI, and the librdkafka of this
     Python was built without it. `quorum_mechanism`: kmigrate's SASL mechanism at the controllers' listener, None without SASL.
     """
 
@@ -880,5 +880,5 @@ class ConnectionFacts:
     zookeeper: tuple[str, ...] = ()
     anonymous: bool = False
     refused: tuple[Reason, ...] = ()
-    librdkafka_lacks_kerberos: bool = False
+    librdkafka_without_kerberos: bool = False
     quorum_mechanism: str | None = None

@@ -286,7 +286,7 @@ def _describe_newest(observed: GroupSeen) -> str:
 
 
 def _plan_copy(observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> CopyPlan:
-    """What Kafka's store lacks, with 0 for partitions that are empty and have no offset; fails if a record would be skipped."""
+    """What is missing in Kafka's store, with 0 for partitions that are empty and have no offset; fails if a record would be skipped."""
     of_canary = note.canary is not CanaryPhase.NONE  # what Kafka has is the canary's, and was processed beside the old version
     copy_plan = plan_copy(observed, Store.KAFKA, reset=of_canary)
     if isinstance(copy_plan, Refuse):

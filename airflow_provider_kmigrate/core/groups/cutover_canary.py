@@ -148,7 +148,7 @@ def _watch_canary(state: CutoverState, observed: GroupSeen, at: float, group: Gr
     watch = _add_offsets(state.canary, observed, at, note, lives)
     state = replace(state, canary=watch)
     if lives.isdisjoint(watch.lives):
-        text = f"Group {group.name}: {name} has begun anew while it ran the new version."
+        text = f"Group {group.name}: {name} was started again while it ran the new version."
         raise CutoverFailedError(Reason("V30", text, cause=Cause.GROUP_UNHEALTHY))
     joined_s = at - (at if watch.joined_at is None else watch.joined_at)
     held = observed.partitions_held_by(MemberKind.KAFKA)

@@ -28,7 +28,7 @@ def plan_groups(facts: PlanFacts, texts: Mapping[str, str], goal: Goal | None) -
         tuple(_plan_stage(groups[name], text, goal) for name, text in texts.items()),
         {**hash_own_inputs(facts.spec, facts.made_by), CHOSEN_GROUPS: ", ".join((*texts, str(goal or "migration")))},
         describe_approval(facts.spec, 0 if goal is None and not any(group.by_hand for group in groups.values()) else 1),
-        _describe_way_back(facts.spec, goal),
+        _describe_rollback(facts.spec, goal),
         steps=tuple(f"{name}: {text}" for name, text in texts.items()),
         consequences=() if texts else ("The cluster file names no consumer group.",),
         uncounted=tuple(_list_uncounted(groups, goal)),
@@ -54,7 +54,7 @@ def _limit_seconds(group: GroupSpec, goal: Goal | None) -> Seconds:
     return Seconds(bakes, bakes, bakes + _SWITCHES * len(group.instances) * group.switch_timeout)
 
 
-def _describe_way_back(spec: ClusterSpec, goal: Goal | None) -> str:
+def _describe_rollback(spec: ClusterSpec, goal: Goal | None) -> str:
     if goal is not None:
         return "A rollback of groups can be ended at any time; the groups may migrate again once a run releases them (`release_groups`)."
     return f"Groups can be rolled back at any time, from any state: start kmigrate_consumers_rollback__{spec.name}."

@@ -21,7 +21,7 @@ def is_run_over(states: Mapping[str, str | None]) -> bool:
     return all(state in OVER for state in states.values())
 
 
-def lacks_worker(states: Mapping[str, str | None]) -> bool:
+def waits_for_worker(states: Mapping[str, str | None]) -> bool:
     """Whether tasks of the run wait for a slot and none runs: a task beside them may hold the only one that there is."""
     return bool(_WAITING.intersection(states.values())) and "running" not in states.values()
 

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.phase import (
     Intent,
     PhasePermit,
-    WayBack,
+    RollbackState,
     flags_taken_by_us,
     is_of_zookeeper,
     kraft_owns,
@@ -190,13 +190,13 @@ def phase_permits(view: ClusterView, intent: Intent, *, done: bool = False) -> G
 def may_roll_back(view: ClusterView) -> Gate:
     """P12 once the migration is finalized, P04 or P05 while a malformed znode hides who owns the cluster, U01 while ZooKeeper is not read."""
     position = position_of(view)
-    match position.way_back:
-        case WayBack.ENDED:
+    match position.rollback:
+        case RollbackState.ENDED:
             text = "The migration is finalized: a rollback to ZooKeeper is not possible."
             return never(Reason("P12", text, cause=Cause.FINALIZED))
-        case WayBack.BLOCKED:
+        case RollbackState.BLOCKED:
             return never(*position.reasons)
-        case WayBack.UNREAD:
+        case RollbackState.UNREAD:
             return not_yet(*position.reasons)
     return MET
 
@@ -233,7 +233,7 @@ def software_unchanged(node: Broker | Controller, *, with_java: bool = True) -> 
 
 
 def one_release_runs(view: ClusterView) -> Gate:
-    """R15: all nodes run one release: whoever upgrades one in the middle of a roll mixes two. What is not known does not hold it."""
+    """R15: all nodes run one release: an upgrade in the middle of a roll mixes two. What is not known does not hold it."""
     text = describe_mixed_releases((*view.brokers.values(), *view.controllers.values()))
     return not_yet_if(bool(text), Reason("R15", f"{text}."))
 

@@ -174,7 +174,7 @@ def forecast_rollback_seconds(facts: PlanFacts, stage: str) -> float | None:
 
 
 def _list_uncounted(spec: ClusterSpec) -> Iterator[str]:
-    """What the durations leave out, because it waits for a person, for others' work, or for a time of day."""
+    """What the durations leave out, because it waits for an approver, for others' work, or for a time of day."""
     yield "the answer to the request before the finalization"
     if spec.stop_after:
         yield f"the answers after {join_ids(spec.stop_after)} (`stop_after`)"

@@ -60,7 +60,7 @@ class Phase(StrEnum):
     LEFT_BEHIND = "left behind"  # finalized with a broker left that runs, or would start, in a ZooKeeper mode
 
 
-class WayBack(StrEnum):
+class RollbackState(StrEnum):
     """What an observation shows of a rollback to ZooKeeper."""
 
     OPEN = "open"  # the migration is proven not to be finalized, or there is none
@@ -96,7 +96,7 @@ class ClusterPosition:
 
     phase: Phase
     reasons: tuple[Reason, ...] = ()
-    way_back: WayBack = WayBack.OPEN
+    rollback: RollbackState = RollbackState.OPEN
 
 
 ASIDE = frozenset({Phase.UNKNOWN, Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND})
@@ -180,13 +180,13 @@ class _Facts:
         return (self.leads is False or self.all_bare) and (self.kraft or (self.copied and self.owner == "kraft"))
 
     @property
-    def proven_way_back(self) -> WayBack:
+    def proven_rollback(self) -> RollbackState:
         """Whether the migration is proven to be open: nothing was copied, or a leader with the flag has dual-written since its election.
 
         A finalized quorum never writes /migration again, whichever controller leads it.
         """
         dual_written = self.copied and self.owner == "kraft" and self.written and self.leads
-        return WayBack.OPEN if dual_written or not (self.copied or self.kraft) else WayBack.UNPROVEN
+        return RollbackState.OPEN if dual_written or not (self.copied or self.kraft) else RollbackState.UNPROVEN
 
 
 @lru_cache(maxsize=4)  # as `position_of`
@@ -212,10 +212,10 @@ def _gather_facts(view: ClusterView) -> _Facts:
 
 
 class _Row(NamedTuple):
-    """One row of the table: the phase and its reasons if it `holds`; `way_back`: None for `_Facts.proof`."""
+    """One row of the table: the phase and its reasons if it `holds`; `rollback`: None for `_Facts.proven_rollback`."""
 
     phase: Phase
-    way_back: WayBack | None
+    rollback: RollbackState | None
     holds: Callable[[_Facts], object]
     reasons: Callable[[_Facts], tuple[Reason, ...]] = lambda _facts: ()
 
@@ -265,11 +265,11 @@ def _down_reasons(facts: _Facts) -> tuple[Reason, ...]:
 
 
 _ROWS = (
-    _Row(Phase.LEFT_BEHIND, WayBack.ENDED, lambda f: f.is_finalized and f.left, _left_behind_reasons),
-    _Row(Phase.ENDED, WayBack.ENDED, lambda f: f.is_finalized and (f.unresponsive or not f.all_bare), _down_reasons),
-    _Row(Phase.FINALIZED, WayBack.ENDED, lambda f: f.is_finalized),
-    _Row(Phase.UNKNOWN, WayBack.UNREAD, lambda f: f.view.zk is None, _unread_reasons),
-    _Row(Phase.UNKNOWN, WayBack.BLOCKED, lambda f: f.malformed, lambda f: f.malformed),
+    _Row(Phase.LEFT_BEHIND, RollbackState.ENDED, lambda f: f.is_finalized and f.left, _left_behind_reasons),
+    _Row(Phase.ENDED, RollbackState.ENDED, lambda f: f.is_finalized and (f.unresponsive or not f.all_bare), _down_reasons),
+    _Row(Phase.FINALIZED, RollbackState.ENDED, lambda f: f.is_finalized),
+    _Row(Phase.UNKNOWN, RollbackState.UNREAD, lambda f: f.view.zk is None, _unread_reasons),
+    _Row(Phase.UNKNOWN, RollbackState.BLOCKED, lambda f: f.malformed, lambda f: f.malformed),
     _Row(Phase.STALE, None, lambda f: f.copied and f.owner == "zookeeper", _stale_migration_reasons),
     _Row(Phase.UNKNOWN, None, lambda f: f.copied and not f.owner and not f.kraft, _no_owner_reasons),
     _Row(Phase.SPLIT, None, lambda f: f.plain and (f.owner == "kraft" or f.kraft), _split_reasons),
@@ -294,7 +294,7 @@ def position_of(view: ClusterView) -> ClusterPosition:
     """The phase that the view shows, `Phase.UNKNOWN` with reasons if it does not show one, and the possible rollback."""
     facts = _gather_facts(view)
     row = next(row for row in _ROWS if row.holds(facts))
-    return ClusterPosition(row.phase, row.reasons(facts), row.way_back or facts.proven_way_back)
+    return ClusterPosition(row.phase, row.reasons(facts), row.rollback or facts.proven_rollback)
 
 
 def find_alarms(view: ClusterView) -> tuple[Reason, ...]:
@@ -308,7 +308,7 @@ def _find_unflagged_alarm(view: ClusterView, position: ClusterPosition) -> tuple
     bare = _gather_facts(view).bare
     others = any(controller.migration_flag for controller in view.controllers.values())
     begun = others or kraft_owns(view) or view.in_mode(BrokerMode.MIGRATION, BrokerMode.KRAFT)
-    if not bare or not begun or position.way_back is WayBack.ENDED or position.phase is Phase.STALE:
+    if not bare or not begun or position.rollback is RollbackState.ENDED or position.phase is Phase.STALE:
         return ()
     return (unflagged_reason(view, f"Controllers without the migration flag: {join_ids(bare)}."),)
 
@@ -369,7 +369,7 @@ def unflagged_reason(view: ClusterView, text: str) -> Reason:
     position = position_of(view)
     code = "G44" if view.zk is not None and view.zk.migration is None else _choose_flag_code(view, position.phase)
     reason = Reason(code, text, cause=Cause.UNFLAGGED_CONTROLLER)
-    return replace(reason, remedy="") if position.way_back is WayBack.BLOCKED else reason
+    return replace(reason, remedy="") if position.rollback is RollbackState.BLOCKED else reason
 
 
 def _choose_flag_code(view: ClusterView, phase: Phase) -> str:
@@ -386,7 +386,7 @@ def _unreached_reasons(view: ClusterView) -> tuple[Reason, ...]:
 
 def migration_has_ended(view: ClusterView) -> bool:
     """Whether the finalization has happened, even if a broker or a flag is left behind: no dual-write and no rollback any more."""
-    return position_of(view).way_back is WayBack.ENDED
+    return position_of(view).rollback is RollbackState.ENDED
 
 
 def finalization_has_begun(view: ClusterView) -> bool:
@@ -401,7 +401,7 @@ def flags_taken_by_us(view: ClusterView) -> bool:
 
 def still_open(view: ClusterView) -> bool:
     """Whether the migration is proven not to be finalized. Without proof it is unknown."""
-    return position_of(view).way_back is WayBack.OPEN
+    return position_of(view).rollback is RollbackState.OPEN
 
 
 def kraft_owns(view: ClusterView) -> bool:

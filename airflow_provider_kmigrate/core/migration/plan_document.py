@@ -133,7 +133,7 @@ class PlanParts:
 
     `steps`: what is done, in order. `consequences`: what is kept, lost or accepted. `uncounted`: what the durations leave out. `stalls`:
     what clients may notice. `not_compared`: what is neither compared nor proven, or not known. `point_of_no_return`: id of the first task
-    behind which the way back is closed; empty: there is none. `way_back`: what it is until then, and what is left behind it.
+    behind which no rollback is possible; empty: there is none. `way_back`: what it is until then, and what is left behind it.
     """
 
     of: PlanOf
@@ -269,7 +269,7 @@ def render_request(document: Mapping[str, Any]) -> str:
 
 
 def _render_summary(document: Mapping[str, Any]) -> Iterator[str]:
-    """What is done, how long it takes, what it costs, and until when there is a way back; one paragraph each."""
+    """What is done, how long it takes, what it costs, and until when a rollback is possible; one paragraph each."""
     if document["steps"]:
         yield "\n".join(f"{number}. {defuse_markup(printable(step))}" for number, step in enumerate(document["steps"], 1))
     yield from (defuse_markup(printable(text)) for text in document["consequences"])
@@ -315,7 +315,7 @@ def count_restarts(document: Mapping[str, Any]) -> tuple[int, int]:
 def _render_way_back(document: Mapping[str, Any]) -> str:
     point, is_migration = document["point_of_no_return"], document["of"] == PlanOf.MIGRATION
     names = (
-        f"**{'The point of no return is' if is_migration else 'There is a way back until'} {code_span(point)}.** "
+        f"**{'The point of no return is' if is_migration else 'A rollback is possible until'} {code_span(point)}.** "
         if point
         else ""
     )

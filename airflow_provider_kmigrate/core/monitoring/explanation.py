@@ -69,7 +69,7 @@ class StepPlace:
 def list_steps_before(spec: ClusterSpec, next_task: str) -> Iterator[StepPlace]:
     """What may hold the cluster, in the order of the migration: the waits behind the last node that is done, then the nodes that are left of the next pass.
 
-    `next_task`: the id of the first task of a node that is not done, empty if all are. Before the finalization it is the soak, where a person is
+    `next_task`: the id of the first task of a node that is not done, empty if all are. Before the finalization it is the soak, where an approver is
     waited for as well: it cannot be observed from outside how long the soak was healthy.
     """
     places = [
@@ -102,7 +102,7 @@ def _place_of(row: StepRow, node: int | None, task_id: str) -> StepPlace:
 def explain_hold(status: Mapping[str, Any], step: NextStep | None, *, has_begun: bool) -> dict[str, Any]:
     """The answer as JSON values.
 
-    `status`: as `status.describe_status`; `step`: None if nothing is left, or it could not be computed. `has_begun`: a migration is under way, or nobody knows.
+    `status`: as `status.describe_status`; `step`: None if nothing is left, or it could not be computed. `has_begun`: a migration is under way, or that is not known.
     `{"kind", "version", "cluster", "cluster_id", "at_ms", "phase", "state", "step", "may_pass", "conditions": [{"code", "text", "means", "do"}], "usual_seconds",
     "alarm_seconds", "under_way": [{"node", "text"}], "owner"}`. `do` is empty unless an operator must act. `may_pass`: each alarm may pass by itself.
     """

@@ -106,7 +106,7 @@ def group_gauges(sweep: GroupSweep | None) -> tuple[Gauge, ...]:
 
 
 def request_gauges(asked_at: Iterable[float], now: float) -> tuple[Gauge, ...]:
-    """Whether requests for an approval wait for a person, and for how long the oldest does. Times in seconds since the epoch."""
+    """Whether requests for an approval wait for an approver, and for how long the oldest does. Times in seconds since the epoch."""
     ages = [max(0.0, now - at) for at in asked_at]
     return Gauge("waiting_for_person", float(bool(ages))), Gauge("approval_age_seconds", max(ages, default=0.0))
 

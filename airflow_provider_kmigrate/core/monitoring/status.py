@@ -221,11 +221,11 @@ def _shorten(value: Any, longest: int, most: int) -> tuple[Any, int]:
 
 def _list_unread(facts: StatusFacts) -> list[str]:
     """What was not read and is no alarm yet: unknown is not well. Without what kmigrate itself restarts."""
-    told = {reason.text for reason in facts.alarms}
+    alarm_texts = {reason.text for reason in facts.alarms}
     unread = [reason.text for reason in unread_reasons(facts.view) if not facts.acts.is_under_way(reason.node)]
     if facts.view.partitions is None:
         unread.append("The partitions and their ISRs were not read.")
-    return [text for text in dict.fromkeys(unread) if text not in told]
+    return [text for text in dict.fromkeys(unread) if text not in alarm_texts]
 
 
 def _describe_act(facts: StatusFacts, node: str, act: ActSpan) -> dict[str, str]:

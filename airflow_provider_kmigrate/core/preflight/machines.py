@@ -102,8 +102,8 @@ _CLEAN = "controlled.shutdown.enable"
 def _check_topic_ids_on_disk(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """A broker knows the topic of a directory by the id in it; in KRaft mode it serves none that has another one than the metadata."""
     compared = {broker: facts.environment.partition_ids.get(broker) for broker in answering_brokers(view, facts)}
-    if silent := [broker for broker, ids in compared.items() if ids is None]:
-        yield unknown("B25", f"brokers whose topic ids on disk were not compared: {summarize(silent)}")
+    if unread_brokers := [broker for broker, ids in compared.items() if ids is None]:
+        yield unknown("B25", f"brokers whose topic ids on disk were not compared: {summarize(unread_brokers)}")
     kinds = sorted({kind for ids in compared.values() if ids for kind in ids.found})
     for kind in kinds:
         brokers = {broker: ids.found[kind] for broker, ids in compared.items() if ids and kind in ids.found}

@@ -205,7 +205,7 @@ ROWS: Final[Mapping[str, CheckRow]] = {
     "zookeeper_needs": CheckRow("units that need ZooKeeper's", _M, _saw_machines),
     "started_file": CheckRow("with which file nodes were started", _M, _saw_machines),
     "software": CheckRow("the release and the Java on each disk", _M, _saw_machines),
-    "switches": CheckRow("switches of Java that brokers have and controllers lack", _M, _saw_machines),
+    "switches": CheckRow("switches of Java that brokers have and controllers do not", _M, _saw_machines),
     "topic_ids_on_disk": CheckRow("ids of topics in directories", _K, _saw_machines),
     "room": CheckRow("room for the metadata log", _M, _saw_log_dirs),
     "certificates": CheckRow("until when certificates are valid", _S, _saw_certificates),

@@ -110,7 +110,7 @@ def _check_connections(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
         )
     if readable := sorted(facts.connections.readable):
         yield warns("B9f", f"kmigrate's own connections send their password without TLS: {summarize(readable)}")
-    if facts.connections.librdkafka_lacks_kerberos:
+    if facts.connections.librdkafka_without_kerberos:
         audit = facts.spec.audit
         users = "the probe and the audit" if audit and audit.probe else "the audit" if audit else ""
         text = "the connection to Kafka is GSSAPI, and the librdkafka of this Python was built without it (No provider for SASL mechanism GSSAPI)"

@@ -1,4 +1,4 @@
-"""Preflight's checks of Java's switches (`-D`): what brokers have from their command lines alone, and controllers would lack.
+"""Preflight's checks of Java's switches (`-D`): what brokers have from their command lines alone, and controllers would run without.
 
 A controller in a migration connects to ZooKeeper as the brokers do. Of TLS a properties file may say the same, and wins (KafkaConfig).
 """
@@ -59,10 +59,10 @@ def _check_switches(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
         yield warns(
             "B10c", f"brokers run with different switches of Java: {_format_switches({name: needed[name] for name in differing})}"
         )
-    lacking: dict[tuple[str, ...], list[NodeSpec]] = {}
+    missing: dict[tuple[str, ...], list[NodeSpec]] = {}
     for controller in facts.spec.controllers:
-        lacking.setdefault(_find_lacking(view, facts, controller, needed), []).append(controller)
-    for names, controllers in lacking.items():
+        missing.setdefault(_find_missing(view, facts, controller, needed), []).append(controller)
+    for names, controllers in missing.items():
         if names:
             yield from _judge(view, facts, {name: needed[name] for name in names}, controllers)
 
@@ -73,7 +73,7 @@ def _switches_of(view: ClusterView, node: NodeSpec) -> Mapping[str, str] | None:
     return software.switches if software else None
 
 
-def _find_lacking(view: ClusterView, facts: PreflightFacts, controller: NodeSpec, needed: Mapping[str, str]) -> tuple[str, ...]:
+def _find_missing(view: ClusterView, facts: PreflightFacts, controller: NodeSpec, needed: Mapping[str, str]) -> tuple[str, ...]:
     """The switches that neither a controller's service nor its file, or what that inherits, has; also with another yes, no or number."""
     own = _switches_of(view, controller) or {}
     observed = view.controllers.get(controller.id)
@@ -98,24 +98,24 @@ def _is_comparable(value: str) -> bool:
 
 
 def _judge(
-    view: ClusterView, facts: PreflightFacts, lacking: Mapping[str, str], controllers: Iterable[NodeSpec]
+    view: ClusterView, facts: PreflightFacts, missing: Mapping[str, str], controllers: Iterable[NodeSpec]
 ) -> Iterator[PreflightFinding]:
     """A controller that runs without them shows it; of another one a start script may set what its service does not show."""
     tree = facts.environment.tree
     by_login = bool(tree and "sasl" in tree.guarded) or "SASL" in facts.connections.zookeeper
-    is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == _JAAS and by_login) for name in lacking)
+    is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == _JAAS and by_login) for name in missing)
     runs = {controller: find_process(view, controller).state is ProcessState.RUNNING for controller in controllers}
     is_shown = {controller: runs[controller] and _switches_of(view, controller) is not None for controller in runs}
     if without := [
         controller.id for controller, shown in is_shown.items() if shown and is_needed and not has_migration_begun(view)
     ]:
-        yield blocks("B10c", _describe(lacking, f"controllers {join_ids(without)} run without"))
+        yield blocks("B10c", _describe(missing, f"controllers {join_ids(without)} run without"))
     if unclear := [controller.id for controller, shown in is_shown.items() if not shown]:
-        yield unknown("B10c", _describe(lacking, f"the services of controllers {join_ids(unclear)} do not show them"))
+        yield unknown("B10c", _describe(missing, f"the services of controllers {join_ids(unclear)} do not show them"))
 
 
-def _describe(lacking: Mapping[str, str], observed: str) -> str:
-    switches = _format_switches(lacking)
+def _describe(missing: Mapping[str, str], observed: str) -> str:
+    switches = _format_switches(missing)
     return f'brokers run with {switches}, {observed}; the line for each one\'s unit: Environment="KAFKA_OPTS={switches}"'
 
 

@@ -149,7 +149,7 @@ never: Lower it on the brokers.
 source: ZooKeeper administrator's guide
 ask: Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.
 
-B10c Switches of Java that brokers have and controllers lack
+B10c Switches of Java that brokers have and controllers do not
 means: Brokers have settings in their command line (`-D`, KAFKA_OPTS) that no file has: TLS and logins towards ZooKeeper, the limit of its answers, Kerberos. A controller without them may not reach ZooKeeper. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and that machine's paths. Restart a controller that runs.
