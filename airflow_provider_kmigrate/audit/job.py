@@ -58,6 +58,7 @@ from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 LevelFindings = tuple[tuple[AuditFinding, ...], LevelHealth]  # the findings about something, and how complete their evidence is
+_say = partial(print, flush=True)  # a program's own words, at once in the log of its driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +164,12 @@ def main(
         audit_request = replace(audit_request, whole=audit_request.whole or options.whole)
         with (open_engine or _open_spark_engine)(audit_request) as engine:
             concluded = run_audit(audit_request, engine, options.folder)
-            print(concluded.headline, flush=True)  # noqa: T201  # a program's own words
+            _say(concluded.headline)
             concluded.try_settle()
             concluded.try_report(options.folder)
             concluded.try_tables()
     except KMigrateError as error:
-        print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201
+        _say(f"no verdict: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -189,7 +190,7 @@ class Concluded:
         except KMigrateError as error:
             texts = [f"nothing is settled: {error}"]
         for text in texts:
-            print(text, flush=True)  # noqa: T201
+            _say(text)
 
     def try_report(self, folder: Path) -> bool:
         """Write the report into the folder; False: there is none, and if it could not be made the reason is printed."""
@@ -198,7 +199,7 @@ class Concluded:
         try:
             self.write_report(folder)
         except KMigrateError as error:
-            print(f"no report: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            _say(f"no report: {error}", file=sys.stderr)
             return False
         return True
 
@@ -209,7 +210,7 @@ class Concluded:
         try:
             self.write_tables()
         except KMigrateError as error:
-            print(f"no tables: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            _say(f"no tables: {error}", file=sys.stderr)
 
 
 def run_audit(audit_request: AuditRequest, engine: Engine, folder: Path) -> Concluded:
@@ -232,7 +233,7 @@ def run_audit(audit_request: AuditRequest, engine: Engine, folder: Path) -> Conc
     )
     for source in result.sources:
         if source.judged is not None and (text := settling.describe(source.judged.opened)):
-            print(text, flush=True)  # noqa: T201
+            _say(text)
     if keep_snapshot and result.verdict.outcome is AuditOutcome.PASS:
         keep_snapshot()
     write_result(result, folder)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,7 @@ _POLL_S: Final = 0.1
 _INGEST_S: Final = 15.0
 _PRACTICE_AFTER_S: Final = 5.0  # without a request
 PRACTICES: Final = 3  # audits for nothing, so that Java has compiled most of what gates need
+_say = partial(print, flush=True)  # a program's own words, at once in the log of its driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class AuditSession:
             elif self._reports:
                 self._make_report(*self._reports.pop(0))
             elif now - self._last_request > self._start.idle_s:
-                print(f"The audit session ends: no request for {self._start.idle_s:g} s.")  # noqa: T201
+                _say(f"The audit session ends: no request for {self._start.idle_s:g} s.")
                 return
             elif now - self._last_ingest > _INGEST_S:
                 sources = self._ingest()
@@ -159,7 +161,7 @@ class AuditSession:
             self._answer(asked.id, ANSWERED, concluded.headline, files)
             if concluded.write_report is not None or concluded.settle is not None:
                 self._reports.append((asked, concluded, files["verdict.json"]))
-        print(f"{asked.program}: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
+        _say(f"{asked.program}: {time.monotonic() - began:.1f} s")
         return None
 
     def _run_program(self, asked: SessionRequest, folder: Path) -> job.Concluded:
@@ -181,13 +183,13 @@ class AuditSession:
             concluded.try_settle()
             with tempfile.TemporaryDirectory(prefix="report-", dir=asked.folder) as folder:
                 if concluded.try_report(Path(folder)) and not place_report(Path(folder), Path(asked.folder), verdict):
-                    print("no report: the gate's folder does not hold its verdict", flush=True)  # noqa: T201
+                    _say("no report: the gate's folder does not hold its verdict")
             concluded.try_tables()
         except (KMigrateError, OSError) as error:
-            print(f"no report: {error}", flush=True)  # noqa: T201
+            _say(f"no report: {error}")
         finally:
             self.working_on = ""
-        print(f"report: {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
+        _say(f"report: {time.monotonic() - began:.1f} s")
 
     def _answer(self, request_id: str, code: int, text: str, files: dict[str, str] | None = None) -> None:
         self._folder.write(f"answers/{request_id}.json", SessionAnswer(self._start.key, request_id, code, text, files or {}))
@@ -208,7 +210,7 @@ class AuditSession:
         began = time.monotonic()
         with suppress(KMigrateError):
             job.audit_sources(sources, AuditPolicy(), self._engine)
-        print(f"practised for {time.monotonic() - began:.1f} s", flush=True)  # noqa: T201
+        _say(f"practised for {time.monotonic() - began:.1f} s")
 
 
 def place_report(made: Path, folder: Path, verdict: str) -> bool:
@@ -275,7 +277,7 @@ class Heart(threading.Thread):
             with suppress(Failed):  # a full disk, say: gates do without the session meanwhile
                 self._folder.write("pulse.json", SessionPulse(self._key, beat, self._session.working_on))
             time.sleep(_BEAT_S)
-        print(f"The audit session ends: {end.why}.", flush=True)  # noqa: T201
+        _say(f"The audit session ends: {end.why}.")
         self._session.ended.set()
         time.sleep(end.seconds)
         os._exit(0)  # what it is working on has no reader any more
@@ -306,10 +308,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = SessionFolder(options.folder)
             audit_session = AuditSession(folder, start, SparkEngine(session))
             Heart(folder, start, audit_session).start()
-            print("The audit session serves.", flush=True)  # noqa: T201
+            _say("The audit session serves.")
             audit_session.serve()
     except KMigrateError as error:
-        print(f"the audit session ends: {error}", file=sys.stderr)  # noqa: T201
+        _say(f"the audit session ends: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -78,6 +78,13 @@ def pieces(seed: int, count: int = 3) -> list[list[Event]]:
     return found
 
 
+def write_the_first_of_two(duck: Engine, folder: Path, seed: int) -> tuple[Audits, list[Event]]:
+    """Audits whose files have the first piece of events; the next piece."""
+    audits, (first, second, _) = Audits(duck, folder), pieces(seed)
+    audits.write(first)
+    return audits, second
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_of_kept_sums_are_those_of_all_events(duck: Engine, tmp_path: Path, seed: int) -> None:
     audits = Audits(duck, tmp_path)
@@ -96,9 +103,7 @@ def test_spark_adds_kept_sums_too(spark: Engine, tmp_path: Path) -> None:
 
 
 def test_only_new_parts_are_summed_up(duck: Engine, tmp_path: Path) -> None:
-    audits = Audits(duck, tmp_path)
-    first, second, _ = pieces(6)
-    audits.write(first)
+    audits, second = write_the_first_of_two(duck, tmp_path, 6)
     before = audits.compare()
     audits.write(second)
     after = audits.compare()
@@ -140,9 +145,7 @@ def write_files_again(audits: Audits) -> None:
     ],
 )
 def test_sums_that_do_not_fit_are_not_used(duck: Engine, tmp_path: Path, spoil: Callable[[Audits], None]) -> None:
-    audits = Audits(duck, tmp_path)
-    first, second, _ = pieces(7)
-    audits.write(first)
+    audits, second = write_the_first_of_two(duck, tmp_path, 7)
     audits.compare()
     audits.write(second)
     spoil(audits)
@@ -154,9 +157,7 @@ def test_sums_that_do_not_fit_are_not_used(duck: Engine, tmp_path: Path, spoil: 
 
 
 def test_sums_of_events_that_an_audit_has_not_read_are_not_used(duck: Engine, tmp_path: Path) -> None:
-    audits = Audits(duck, tmp_path)
-    first, second, _ = pieces(8)
-    audits.write(first)
+    audits, second = write_the_first_of_two(duck, tmp_path, 8)
     earlier = audits.audit()
     audits.write(second)
     audits.compare()
