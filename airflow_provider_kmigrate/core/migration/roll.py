@@ -317,25 +317,23 @@ def _decide_running_broker(view: ClusterView, broker: Broker, target: BrokerMode
     permitted, phase = gates.phase_permits(view, INTENT[target]), position_of(view).phase
     if permitted.state is GateState.NEVER:
         return refuse_or_wait(permitted)
-    gate = combine_gates(
-        (
-            permitted,
-            gates.process_known(broker),
-            gates.software_unchanged(broker),
-            _no_blocking_alarm(view, phase),
-            _may_end_pass(view, broker, target),
-            no_reassignment(view),
-            may_stop_unhealthy(view, broker.id, *_unresponsive_left_behind(view, phase))
-            if phase in _ISOLATED
-            else may_stop(view, (broker.id,)),
-            *(() if phase in _ISOLATED else (gates.one_release_runs(view), gates.latency_recovered(view))),
-        )
+    always = (
+        permitted,
+        gates.process_known(broker),
+        gates.software_unchanged(broker),
+        _no_blocking_alarm(view, phase),
+        _may_end_pass(view, broker, target),
+        no_reassignment(view),
     )
-    # What costs requests to every node is read last. An isolated broker must come back, whatever a rollback misses.
-    for parts in () if phase in _ISOLATED else (_MOVING_PARTS, EVERY_PART):
-        ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
-        gate = readiness.assured_before_step(view, ask) if gate.met else gate
-    gate = coordinator.counts_noted(view) if gate.met and phase not in _ISOLATED else gate
+    if phase in _ISOLATED:  # it must come back, whatever a rollback misses
+        gate = combine_gates((*always, may_stop_unhealthy(view, broker.id, *_unresponsive_left_behind(view, phase))))
+    else:
+        its_stop = (may_stop(view, (broker.id,)), gates.one_release_runs(view), gates.latency_recovered(view))
+        gate = combine_gates((*always, *its_stop))
+        for parts in (_MOVING_PARTS, EVERY_PART):  # what costs requests to every node is read last
+            ask = ReadinessAsk(parts, before, rolling=_WRITTEN[target])
+            gate = readiness.assured_before_step(view, ask) if gate.met else gate
+        gate = coordinator.counts_noted(view) if gate.met else gate
     alarm = gates.warn_of_zookeeper_groups(view) if target is BrokerMode.KRAFT else ""
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds.{alarm}"
     return Act(Verb.RESTART, text) if gate.met else refuse_or_wait(gate)
