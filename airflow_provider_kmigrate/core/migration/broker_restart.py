@@ -185,10 +185,6 @@ class RestartState:
         canary, decision = self.canary.add_view(view, decision)
         return replace(self, canary=canary), decision
 
-    def with_groups(self, groups: GroupProgress | None) -> RestartState:
-        """The same with these groups; unchanged if none count now."""
-        return self if groups is None else replace(self, groups=groups)
-
     def reset_for_stop(self) -> RestartState:
         """Right before the broker stops: health of its earlier mode counts no more, and groups that moved must continue."""
         return replace(self, healthy=self.healthy.reset(), groups=self.groups and self.groups.with_restart_begun())
@@ -368,7 +364,7 @@ def _decide_before_stop(
 
     is_measuring = state.canary is not None and state.canary.needs_more_samples(view)  # the last sample may restart
     measured, after_canary = state.add_canary_view(view, stop)
-    groups = _groups_that_count(state, view)
+    groups = None if roll.has_isolated_brokers(view) else state.groups
     if groups is not None and restart.let_go is not None:
         groups = groups.exclude_groups(restart.let_go(view, groups.list_group_names(view)))
     sweep = _missing_sweep(groups, view, read, stop)
@@ -379,8 +375,9 @@ def _decide_before_stop(
     asks_costly = not is_measuring and (state.costly_at is None or not (sweep.fields or waits))
     needs = sweep.plus(costly) if asks_costly else sweep
     if needs.fields:
-        return _Stage(state.with_groups(groups) if read.fields & Fields.GROUP_PROGRESS else state, stop, needs)
-    state = measured.with_groups(groups)
+        swept = replace(state, groups=groups or state.groups) if read.fields & Fields.GROUP_PROGRESS else state
+        return _Stage(swept, stop, needs)
+    state = replace(measured, groups=groups or state.groups)
     if waits:
         reasons = tuple(reason for wait in waits for reason in wait.reasons)
         held_by_groups = restart.is_rollback and isinstance(after_groups, Wait)
@@ -390,21 +387,17 @@ def _decide_before_stop(
 
 def _decide_after_start(restart: BrokerRestart, state: RestartState, view: ClusterView, read: Reading, done: Done) -> _Stage:
     """Stage 4: the consumer groups are swept once; the first broker of a pass bakes, or is rolled back."""
-    groups = _groups_that_count(state, view)
+    groups = None if roll.has_isolated_brokers(view) else state.groups
     needs = _missing_sweep(groups, view, read, done)
     after, decision = state.add_canary_view(view, done)
-    after = after.with_groups(groups and groups.add_view(view, done)[0])
+    if groups is not None:
+        after = replace(after, groups=groups.add_view(view, done)[0])
     if after.canary is not None and isinstance(decision, Done) and roll.is_canary(view, restart.broker, restart.target):
         needs = needs.plus(Reading(Fields.MIN_INSYNC & ~read.fields))
         gate = roll.may_bake(view)
         after = replace(after, healthy=after.healthy.add_sample(view.taken_at, healthy=gate.met))
         decision = after.canary.decide_bake(decision, gate, after.healthy.held)
     return _Stage(state, done, needs) if needs.fields else _Stage(after, decision)
-
-
-def _groups_that_count(state: RestartState, view: ClusterView) -> GroupProgress | None:
-    """The consumer groups that must continue; None while brokers are isolated: only their restart recovers the groups, too."""
-    return None if roll.has_isolated_brokers(view) else state.groups
 
 
 def _missing_sweep(groups: GroupProgress | None, view: ClusterView, read: Reading, decision: Decision) -> Reading:
