@@ -82,7 +82,7 @@ def test_another_machine_has_every_original_and_each_hash(machine: Machine, othe
     assert (other.backup.folder / "zookeeper.jsonl").stat().st_mtime == 1000.0
 
 
-def test_machines_that_write_in_turn_write_one_journal(machine: Machine, other: Machine) -> None:
+def test_machines_that_alternate_write_one_journal(machine: Machine, other: Machine) -> None:
     for number in range(6):
         (machine, other)[number % 2].journal().write("acted", "roll", f"line {number}")
     lines = machine.files()["journal/prod/run.jsonl"]

@@ -163,7 +163,7 @@ class TestAllowList:
         ],
         ids=str,
     )
-    def test_a_groups_toggle_offsets_and_leftovers_need_the_fence_only(self, operation: Operation) -> None:
+    def test_a_groups_mode_offsets_and_leftovers_need_the_fence_only(self, operation: Operation) -> None:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1", connect_timeout=0.1)) as client:
             with pytest.raises(Forbidden, match="Z04"):
                 client.commit([operation])

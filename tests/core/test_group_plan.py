@@ -51,7 +51,7 @@ def test_what_is_waited_for_left_out_and_noticed_is_named() -> None:
     assert any("01:00-05:00" in line for line in plan_of(BILLING)["uncounted"])
 
 
-def test_a_canary_beside_the_old_version_bakes_and_processes_twice_on_the_way_there_alone() -> None:
+def test_a_canary_beside_the_old_version_bakes_and_processes_twice_in_the_cutover_alone() -> None:
     beside = replace(SEARCH, side_by_side=True, bake=60.0)
     there, back, without = plan_of(beside), plan_of(beside, goal=Goal.ZOOKEEPER_CONSUMERS), plan_of(SEARCH)
     seconds = [plan["stages"][0]["seconds"]["expected"] for plan in (there, back, without)]

@@ -142,7 +142,7 @@ def test_r4_r22_anything_doubtful_is_zookeeper_mode(view: GroupView, mode: Mode)
     assert view.mode is mode
 
 
-def test_r3_the_toggle_moves_the_source_of_the_assignment_both_ways() -> None:
+def test_r3_the_mode_switch_moves_the_source_of_the_assignment_both_ways() -> None:
     talk = Talk().delivering(SHARED)
     talk.tell(messages.KafkaAssigned(frozenset({T1})))
     assert talk.said == (), "what Kafka gives means nothing while ZooKeeper coordinates"

@@ -324,7 +324,7 @@ def test_an_owed_commit_and_a_newer_one_under_way_end_with_the_newer_one() -> No
 
 
 @pytest.mark.parametrize("steps", range(0, 12, 2))
-def test_a_place_in_kafka_that_is_lost_in_the_middle_of_a_toggle_leaves_both_stores_written(steps: int) -> None:
+def test_a_membership_in_kafka_that_is_lost_in_the_middle_of_a_mode_switch_leaves_both_stores_written(steps: int) -> None:
     state = _at_rest(mode=None, members=2)
     state.mode_is_set_and_a_member_loses_one_of_its_two_places_in_kafka(choice=0, data=b"kafka", steps=steps)
     state.world.quiesce()

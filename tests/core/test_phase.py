@@ -168,7 +168,7 @@ def test_the_table_is_total():
     assert set(TABLE) == set(product(Phase, Intent))
 
 
-def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but_its_cure():
+def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but_its_recovery():
     acting = {(phase, intent) for (phase, intent), allowed in TABLE.items() if allowed is PhasePermit.ACT}
     assert not any(phase is Phase.FINALIZED for phase, _ in acting)
     aside = {pair for pair in acting if pair[0] in {Phase.STALE, Phase.SPLIT, Phase.LEFT_BEHIND, Phase.UNKNOWN}}

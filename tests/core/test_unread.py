@@ -93,7 +93,7 @@ def test_unread_partitions_get_no_recovery(verb: str) -> None:
 
 @pytest.mark.parametrize("shown", ["no partitions", "no lag"])
 @pytest.mark.parametrize("verb", ["raise", "restart leader"])
-def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
+def test_a_recovery_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
     """A broker whose log directory is offline reports no lag: the leader that keeps it out of the ISR is not the cause."""
     cluster = SimCluster()
     context = cluster.context(tmp_path)

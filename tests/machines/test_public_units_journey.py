@@ -159,7 +159,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(rehearsal)
 
 
-def test_the_guide_leads_from_nothing_to_a_green_preflight(story: Story) -> None:
+def test_the_guide_leads_from_nothing_to_a_preflight_without_findings(story: Story) -> None:
     with story.part("installed") as fleet:
         right, connections = fleet.spec_path.read_text(), str(fleet.plan.connections_path)
         name, hosts = fleet.spec_path.name, sorted(fleet.machines)

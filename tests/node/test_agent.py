@@ -857,7 +857,9 @@ class Systemd:
         return 0, "LoadState=loaded\n" + "".join(f"{name}={value}\n" for name, value in shown.items())
 
 
-def test_a_unit_that_is_masked_is_named_with_its_cure_before_anything_stops(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_that_is_masked_is_named_with_its_remedy_before_anything_stops(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = agent_module()
     systemd = Systemd(module, node)
     monkeypatch.setattr(module, "run", lambda *_: (0, "LoadState=masked\nActiveState=active\n"))

@@ -183,7 +183,7 @@ def test_a_new_version_that_reads_another_topic_is_turned_back(running: Callable
 
 
 @pytest.mark.long
-def test_an_instance_that_something_else_starts_again_turns_it_back(running: Callable[..., Running]) -> None:
+def test_an_instance_that_something_else_starts_again_rolls_the_cutover_back(running: Callable[..., Running]) -> None:
     there = running("revived")
     with revived(there.application, there.application.names[1]):
         assert there.refused() == ["K69", "K91"]

@@ -145,7 +145,7 @@ def test_the_finalization_says_what_changed_since_the_approval(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES[2:5], ids=lambda given: getattr(given, "__name__", given))
-def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_group_starves(
+def test_a_soak_is_not_healthy_while_replicas_are_out_or_a_broker_is_fenced_or_a_group_starves(
     tmp_path: Path, change: Change, code: str
 ) -> None:
     cluster, context = approved(tmp_path)

@@ -155,7 +155,7 @@ def led_without_the_flag(folder: Path, *, claimed: bool) -> SimCluster:
 
 @pytest.mark.parametrize("failover", [True, False], ids=["with a failover", "without a failover"])
 @pytest.mark.parametrize("claimed", [True, False])
-def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(
+def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_rollback_possible(
     tmp_path: Path, *, claimed: bool, failover: bool
 ) -> None:
     cluster = led_without_the_flag(tmp_path, claimed=claimed)

@@ -278,7 +278,7 @@ class TestFirstRoll:
         assert process.wait_gone(pid, 60.0), "with controllers back it ends"
 
     @pytest.mark.proof
-    def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_way_back(self, road: Road) -> None:
+    def test_a_leader_without_the_flag_before_the_end_of_the_copy_leaves_the_rollback_possible(self, road: Road) -> None:
         """The copy fails after the claim of /controller, and the controller that lost its flag is elected. Kafka finalizes nothing then."""
         hands = road.at(Point.ALL_BUT_ONE)
         standby, active = unflagged_standby(road, hands), controller(hands, leader(road.observe(Fields.POSITION)))

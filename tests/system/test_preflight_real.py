@@ -110,7 +110,7 @@ def test_a_file_that_was_edited_after_the_start_is_named(cluster: LocalCluster) 
     ]
 
 
-def test_a_secured_cluster_is_ready_and_what_its_controllers_would_lack_is_named(tmp_path: Path) -> None:
+def test_a_secured_cluster_is_ready_and_what_its_controllers_would_miss_is_named(tmp_path: Path) -> None:
     try:
         there = secured.up(tmp_path)
         admin = there.client(secured.TOOL, "PLAIN")

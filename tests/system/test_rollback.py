@@ -68,7 +68,9 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dual_write_that_died_after_the_controller_failover_keeps_the_controllers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
     monkeypatch.setattr(Handover, "patience", 15.0)
     with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.context(cluster, "pause") as here:

@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=35)]
 @pytest.mark.long
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize(("was", "becomes"), [(b"zookeeper", b"kafka"), (b"kafka", b"zookeeper")])
-def test_a_member_that_is_gone_in_the_middle_of_a_toggle(  # noqa: PLR0917  # fixtures
+def test_a_member_that_is_gone_in_the_middle_of_a_mode_switch(  # noqa: PLR0917  # fixtures
     cluster: LocalCluster,
     zookeeper: KazooClient,
     properties: dict[str, Any],

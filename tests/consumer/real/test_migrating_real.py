@@ -124,7 +124,7 @@ def both_say_who_owns_what(pair: tuple[Member, Member], topic: str) -> bool:
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
-def test_the_toggle_goes_there_and_back_under_load(  # noqa: PLR0917  # fixtures
+def test_the_mode_switches_both_ways_under_load(  # noqa: PLR0917  # fixtures
     cluster: LocalCluster,
     zookeeper: KazooClient,
     properties: dict[str, Any],

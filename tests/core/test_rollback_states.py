@@ -1,4 +1,4 @@
-"""The way back over all states: no alarm and no readiness names an act that refuses there, and "lost" is said only where no act is left."""
+"""The rollback over all states: no alarm and no readiness names an act that refuses there, and "lost" is said only where no act is left."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_no_alarm_and_no_readiness_names_an_act_that_refuses_in_that_state(seed:
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_no_way_back_is_said_only_if_kafka_has_ended_the_migration_and_open_only_if_it_has_not(seed: int) -> None:
+def test_a_rollback_is_ended_only_if_kafka_has_ended_the_migration_and_open_only_if_it_has_not(seed: int) -> None:
     random, found, ends = Random(seed), Counter[str](), 0  # noqa: S311
     for _ in range(STATES):
         kafka = Kafka(random)
