@@ -286,9 +286,9 @@ class VerifyOffsets(_WithExport):
 
     def _report_other_groups(self, context: StepContext, log: Mapping[str, GroupLog], count: int) -> None:
         """A group that appeared while brokers disagreed may have committed in its old partition; most are short-lived and need nothing."""
-        if not self._undo and (split := offsets_repair.plan_repair(log, count).stop):
+        if not self._undo and (divided_groups := offsets_repair.plan_repair(log, count).stop):
             context.say(
-                f"{len(split)} groups that appeared during the restarts have commits that no broker looks for: {summarize(split, 20)}. "
+                f"{len(divided_groups)} groups that appeared during the restarts have commits that no broker looks for: {summarize(divided_groups, 20)}. "
                 f"The DAG kmigrate_offsets_repair__{context.spec.name} imports them."
             )
 

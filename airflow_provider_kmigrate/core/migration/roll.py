@@ -118,9 +118,9 @@ def no_other_broker_down(view: ClusterView, ids: Collection[int] = ()) -> Gate:
 
 
 def _no_partition_out_of_sync(partitions: Sequence[Partition]) -> Gate:
-    behind = [p for p in partitions if p.is_under_replicated or p.leader < 0]
-    text = f"{len(behind)} partitions are under-replicated: {_format_partitions(behind)}."
-    return not_yet_if(behind, Reason("S02", text, cause=Cause.UNDER_REPLICATED))
+    out_of_sync = [p for p in partitions if p.is_under_replicated or p.leader < 0]
+    text = f"{len(out_of_sync)} partitions are under-replicated: {_format_partitions(out_of_sync)}."
+    return not_yet_if(out_of_sync, Reason("S02", text, cause=Cause.UNDER_REPLICATED))
 
 
 def _min_insync_kept(view: ClusterView, ids: set[int]) -> Gate:

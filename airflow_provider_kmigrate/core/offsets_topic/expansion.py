@@ -370,9 +370,9 @@ def _counts_by_broker(view: ClusterView) -> Mapping[int, frozenset[int]]:
 
 
 def _partitions_in_sync(rows: Collection[Partition]) -> Gate:
-    behind = sorted(row for row in rows if row.is_under_replicated or row.leader < 0)
-    text = f"{len(behind)} partitions of {OFFSETS.name} are under-replicated or without leader: {summarize(row.name for row in behind)}."
-    return not_yet_if(behind, Reason("S02", text))
+    out_of_sync = sorted(row for row in rows if row.is_under_replicated or row.leader < 0)
+    text = f"{len(out_of_sync)} partitions of {OFFSETS.name} are under-replicated or without leader: {summarize(row.name for row in out_of_sync)}."
+    return not_yet_if(out_of_sync, Reason("S02", text))
 
 
 def uses_new_count(view: ClusterView, broker: int, expansion: Expansion) -> bool:
@@ -480,8 +480,8 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
     expansion = expansion_under_way(view, target) if isinstance(begun, Refuse) else begun
     if not isinstance(expansion, Expansion):
         return expansion
-    if past := _check_restarts_begun(view, expansion):
-        return past
+    if decided := _check_restarts_begun(view, expansion):
+        return decided
     groups_gate = coordinator.groups_known(view)
     if groups_gate.met and expansion != _noted_expansion(view):
         groups_with_members = moving_groups_with_members(view, expansion)
@@ -561,8 +561,8 @@ def _expansion_with_groups_stopped(view: ClusterView, target: int) -> Expansion 
     expansion = _find_expansion_to_continue(view, target)
     if not isinstance(expansion, Expansion):
         return expansion
-    if past := _check_restarts_begun(view, expansion):
-        return past
+    if decided := _check_restarts_begun(view, expansion):
+        return decided
     gate = combine_gates(
         (coordinator.groups_known(view), _moving_groups_stopped(view, expansion), _no_open_transaction(view, expansion))
     )
