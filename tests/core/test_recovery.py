@@ -68,7 +68,7 @@ NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 
 
 @pytest.mark.parametrize(
-    ("view", "standstill", "decision", "verb"),
+    ("view", "stalled", "decision", "verb"),
     [
         (DUAL, ACTED, WAIT, None),
         (ONE_DOWN, NEVER_ACTED, WAIT, None),  # down, and not by this step
@@ -78,9 +78,9 @@ NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
     ],
 )
 def test_a_controller_that_an_earlier_act_left_down_is_started(
-    view: ClusterView, standstill: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
+    view: ClusterView, stalled: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
 ) -> None:
-    found = recover_dual_write(view, decision, standstill, find_down_controller(view))[0]
+    found = recover_dual_write(view, decision, stalled, find_down_controller(view))[0]
     if verb is None:
         assert found == decision
     else:
@@ -89,7 +89,7 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
 
 
 @pytest.mark.parametrize(
-    ("view", "standstill", "wants"),
+    ("view", "stalled", "wants"),
     [
         (DUAL, NEVER_ACTED, Fields(0)),
         (DUAL, ACTED, Fields(0)),  # all answer
@@ -98,15 +98,15 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
         (replace(ONE_DOWN, controllers={}), ACTED, Fields(0)),
     ],
 )
-def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
-    assert recover_dual_write(view, WAIT, standstill, find_down_controller(view))[2] & CONTROLLER_DOWN_FIELDS == wants
+def test_what_is_observed_beside_the_steps_own(view: ClusterView, stalled: StalledDualWrite, wants: Fields) -> None:
+    assert recover_dual_write(view, WAIT, stalled, find_down_controller(view))[2] & CONTROLLER_DOWN_FIELDS == wants
 
 
 LACKS = Reason("E02", "ZooKeeper lacks topic t.", cause=Cause.ZOOKEEPER_MISSES)
 
 
 @pytest.mark.parametrize(
-    ("reasons", "view", "standstill", "acts"),
+    ("reasons", "view", "stalled", "acts"),
     [
         ((LACKS,), DUAL, NEVER_ACTED, True),
         ((LACKS, Reason("E03", "Topic u is in ZooKeeper only.")), DUAL, NEVER_ACTED, False),  # a new leader would overwrite it
@@ -115,15 +115,15 @@ LACKS = Reason("E02", "ZooKeeper lacks topic t.", cause=Cause.ZOOKEEPER_MISSES)
     ],
 )
 def test_a_new_leader_writes_only_what_zookeeper_misses(
-    reasons: tuple[Reason, ...], view: ClusterView, standstill: StalledDualWrite, acts: bool
+    reasons: tuple[Reason, ...], view: ClusterView, stalled: StalledDualWrite, acts: bool
 ) -> None:
     refusal = Refuse(reasons)
-    found, decision = standstill.repair_difference(view, refusal)
+    found, decision = stalled.repair_difference(view, refusal)
     if acts:
         assert isinstance(decision, Act)
-        assert (decision.verb, found.times) == (Verb.CONTROLLER_FAILOVER, standstill.times + 1)
+        assert (decision.verb, found.times) == (Verb.CONTROLLER_FAILOVER, stalled.times + 1)
     else:
-        assert (decision, found) == (refusal, standstill)
+        assert (decision, found) == (refusal, stalled)
 
 
 # A started broker without metadata

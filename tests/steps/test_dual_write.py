@@ -242,19 +242,19 @@ def observe(cluster: SimCluster, seconds: float, **changes: object):
     return replace(cluster.observe(Fields(0)), taken_at=seconds, **changes)
 
 
-def kept(standstill: StalledDualWrite, views, decision):
+def kept(stalled: StalledDualWrite, views, decision):
     """What is decided at each observation, and what is kept in the end."""
     decided = []
     for view in views:
-        standstill, found = standstill.decide_recovery(view, decision)
+        stalled, found = stalled.decide_recovery(view, decision)
         decided.append(found)
-    return decided, standstill
+    return decided, stalled
 
 
-def still(cluster: SimCluster, standstill: StalledDualWrite, seconds: float):
+def still(cluster: SimCluster, stalled: StalledDualWrite, seconds: float):
     """An observation a second of a stalled dual-write; the first decision that is no wait."""
     cluster.ended = cluster.epoch
-    decisions, _ = kept(standstill, (observe(cluster, float(second)) for second in range(int(seconds))), WAITS)
+    decisions, _ = kept(stalled, (observe(cluster, float(second)) for second in range(int(seconds))), WAITS)
     return next(((second, decision.verb) for second, decision in enumerate(decisions) if isinstance(decision, Act)), None)
 
 
@@ -273,21 +273,21 @@ def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
 
 def test_after_minutes_of_health_it_is_another_trouble(dual):
     well = Wait((Reason("T01", "soaking"),), healthy=True)
-    _, standstill = kept(
+    _, stalled = kept(
         StalledDualWrite(MAX_RECOVERIES), (observe(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well
     )
-    assert standstill.times == MAX_RECOVERIES
-    assert standstill.decide_recovery(observe(dual, FORGOTTEN_AFTER), well)[0].times == 0
+    assert stalled.times == MAX_RECOVERIES
+    assert stalled.decide_recovery(observe(dual, FORGOTTEN_AFTER), well)[0].times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
-    standstill = StalledDualWrite()
+    stalled = StalledDualWrite()
     for second in range(600):
         zk = None if second < 300 and second % 15 == 0 else dual.zk()
         dual.ended = dual.epoch if second == 300 else dual.ended
         dual.epoch += second >= 300 and second % 15 == 0
         changes = {"zk": zk} if second < 300 else {}
-        standstill, decision = standstill.decide_recovery(observe(dual, float(second), **changes), WAITS)
+        stalled, decision = stalled.decide_recovery(observe(dual, float(second), **changes), WAITS)
         assert decision == WAITS
 
 
