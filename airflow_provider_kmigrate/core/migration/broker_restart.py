@@ -392,11 +392,15 @@ def _decide_after_start(restart: BrokerRestart, state: RestartState, view: Clust
     after, decision = state.add_canary_view(view, done)
     if groups is not None:
         after = replace(after, groups=groups.add_view(view, done)[0])
-    if after.canary is not None and isinstance(decision, Done) and roll.is_canary(view, restart.broker, restart.target):
+    if (
+        (canary := after.canary) is not None
+        and isinstance(decision, Done)
+        and roll.is_canary(view, restart.broker, restart.target)
+    ):
         needs = needs.plus(Reading(Fields.MIN_INSYNC & ~read.fields))
         gate = roll.may_bake(view)
         after = replace(after, healthy=after.healthy.add_sample(view.taken_at, healthy=gate.met))
-        decision = after.canary.decide_bake(decision, gate, after.healthy.held)
+        decision = canary.decide_bake(decision, gate, after.healthy.held)
     return _Stage(state, done, needs) if needs.fields else _Stage(after, decision)
 
 
