@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
 _VERSION: Final = 3
 _TIE: Final = "kmigrate-stream.json"
+_TOPIC_ID: Final = "topic_id"  # in it
 #: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.
 _SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500000"}
 
@@ -77,10 +78,11 @@ class EventStream:
         """Take in what the topic holds now, from where the last one ended.
 
         Raises `Failed`, `Unavailable`, `TimedOut` after `timeout` seconds, `Refused`: checkpoint and output do not belong to this
-        topic and to each other (X03), or events were removed before they were ingested (X12).
+        topic and to each other (X03), or events were removed before they were ingested, also with the whole topic (X12).
         """
-        self._tie_checkpoint()
-        refuse_removed_events(self.read_topic_marks(), self._ingested_offsets())
+        marks = self.read_topic_marks()
+        read_id = self._tie_checkpoint(next((mark.topic_id for mark in marks.values() if mark.topic_id), None))
+        refuse_removed_events(marks, self._ingested_offsets(), read_id)
         query = self._start_query()
         with spark_errors("the event stream ended"):
             if not query.awaitTermination(math.ceil(timeout)):
@@ -115,22 +117,29 @@ class EventStream:
         file_names = (self._files.names(f"{self.plan.checkpoint}/{name}") for name in ("offsets", "commits"))
         return CheckpointProgress(*map(newest_batch, file_names))
 
-    def _tie_checkpoint(self) -> None:
+    def _tie_checkpoint(self, topic_id: str | None) -> str | None:
+        """The id of the topic that the checkpoint has read. One that has none yet, of an earlier release or Kafka, gets `topic_id`."""
         path = f"{self.plan.checkpoint}/{_TIE}"
         mine = {"version": _VERSION, "cluster_id": self._cluster_id, **asdict(self.plan)}
+        tied = {**mine, _TOPIC_ID: topic_id} if topic_id else mine
         text = self._files.read(path)
+        theirs = None if text is None else _parse_tie(text)
+        read_id = theirs.pop(_TOPIC_ID, None) if isinstance(theirs, dict) else None
         if text is None:
             self._refuse_strangers()
-            self._files.write(path, json.dumps(mine), new=True)
-        elif (theirs := _parse_tie(text)) != mine:
+            self._files.write(path, json.dumps(tied), new=True)
+        elif theirs != mine:
             raise _mismatch_refusal(
                 f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}"
             )
+        elif read_id is None and topic_id:
+            self._files.write(path, json.dumps(tied))
         checkpoint_progress = self.read_progress()
         if why := explain_mismatch(
             checkpoint_progress.begun, checkpoint_progress.done, newest_batch(self._files.names(self._sink_log))
         ):
             raise _mismatch_refusal(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
+        return str(read_id) if read_id else topic_id
 
     @property
     def _sink_log(self) -> str:

@@ -286,6 +286,28 @@ def test_events_that_were_removed_before_they_were_read(
     assert cause(error) == AuditCause.EVENTS_REMOVED
 
 
+@pytest.mark.parametrize("more", [1, 5], ids=["fewer", "more"])
+def test_a_topic_that_was_deleted_and_created_again(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan, more: int
+) -> None:
+    send(properties, plan.topic, lines(history("x", 2)))
+    EventStream(spark, properties, plan).catch_up()
+    admin = AdminClient(dict(properties))
+    admin.delete_topics([plan.topic])[plan.topic].result(30)
+    wait_until(lambda: not EventStream(spark, properties, plan).read_topic_marks(), "the topic is gone")
+    with pytest.raises(Unavailable, match="does not report"):
+        EventStream(spark, properties, plan).catch_up()
+    admin.create_topics([NewTopic(plan.topic, 3, 1)])[plan.topic].result(30)
+    wait_until(lambda: bool(EventStream(spark, properties, plan).read_topic_marks()), "the topic is there")
+    for number in range(more):
+        send(properties, plan.topic, lines(history(f"y{number}", 2)))
+    before = written(spark, plan)
+    with pytest.raises(Refused, match="deleted and created again") as error:
+        EventStream(spark, properties, plan).catch_up()
+    assert cause(error) == AuditCause.EVENTS_REMOVED
+    assert written(spark, plan) == before
+
+
 def test_a_topic_that_is_not_there(spark: SparkSession, properties: Mapping[str, str], tmp_path: Path) -> None:
     nowhere = StreamPlan("nowhere", str(tmp_path / "e"), str(tmp_path / "c"))
     stream = EventStream(spark, properties, nowhere, spark_options={"fetchOffset.retryIntervalMs": "100"})

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.audit.events_kept import (
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)
 
@@ -51,10 +51,35 @@ def test_events_that_were_removed_before_they_were_taken_in() -> None:
     marks = {P0: LogMark(start=10, end=20), P1: LogMark(start=7, end=9)}
     refuse_removed_events(marks, {P0: 10, P1: 8})
     refuse_removed_events(marks, {})
-    refuse_removed_events({}, {P0: 3})
     with pytest.raises(Refused, match="e-0 begins at 10, and was read up to 9") as error:
         refuse_removed_events(marks, {P0: 9, P1: 8})
     assert [reason.cause for reason in error.value.reasons] == [AuditCause.EVENTS_REMOVED]
+
+
+@pytest.mark.parametrize(
+    ("read_id", "now", "is_refused"),
+    [
+        ("one", "one", False),
+        ("one", "two", True),  # deleted and created again: its offsets begin at 0, and may be beyond those that were read
+        (None, "two", False),  # nobody noted which it was
+        ("one", None, False),  # the cluster does not say
+    ],
+)
+def test_a_topic_that_was_created_again(read_id: str | None, now: str | None, is_refused: bool) -> None:
+    marks = {P0: LogMark(end=20, topic_id=now), P1: LogMark(end=9, topic_id=now)}
+    if not is_refused:
+        refuse_removed_events(marks, {P0: 10}, read_id)
+        return
+    with pytest.raises(Refused, match="deleted and created again: its id is two, and events of one were read") as error:
+        refuse_removed_events(marks, {P0: 10}, read_id)
+    assert [reason.cause for reason in error.value.reasons] == [AuditCause.EVENTS_REMOVED]
+
+
+@pytest.mark.parametrize("marks", [{}, {P1: LogMark(end=9)}], ids=["the topic", "a partition"])
+def test_what_was_read_and_is_not_reported_is_unavailable(marks: dict[TopicPartition, LogMark]) -> None:
+    with pytest.raises(Unavailable, match="does not report e-0"):
+        refuse_removed_events(marks, {P0: 3, P1: 4})
+    refuse_removed_events(marks, {})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutc
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 Marks = Mapping[TopicPartition, LogMark]
 _COMPACT: Final = ".compact"  # of every tenth file of what Spark's file sink keeps of its batches
@@ -36,12 +36,28 @@ def explain_mismatch(begun: int | None, done: int | None, written: int | None) -
     return ""
 
 
-def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, int]) -> None:
-    """Raises `Refused` (X12) if a log begins after the offset up to which it was read."""
+def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, int], read_id: str | None = None) -> None:
+    """Raises `Refused` (X12) if the topic is another one than was read, or a log begins after the offset up to which it was read.
+
+    `read_id`: id of the topic that was read, None if that is not known. A topic that was deleted and created again has offsets from 0:
+    its first events would be taken for ones that were read. Raises `Unavailable` for a partition that was read and is not
+    reported: a broker that has just started may not know its topics yet.
+    """
+    other_ids = sorted({mark.topic_id for mark in marks.values() if mark.topic_id and read_id and mark.topic_id != read_id})
+    if other_ids:
+        (topic,) = {topic_partition.topic for topic_partition in marks}
+        text = (
+            f"The events topic {topic} was deleted and created again: its id is {other_ids[0]}, and events of {read_id} were read. "
+            "What nobody had read of that one is lost."
+        )
+        raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
+    if missing := sorted(topic_partition.name for topic_partition in read_offsets.keys() - marks.keys()):
+        text = f"the cluster does not report {missing[0]}, of which events were read; {len(missing)} partitions in all"
+        raise Unavailable(f"{text}: was the events topic deleted?")
     removed = [
         (topic_partition, marks[topic_partition].start, offset)
         for topic_partition, offset in sorted(read_offsets.items())
-        if topic_partition in marks and marks[topic_partition].start > offset
+        if marks[topic_partition].start > offset
     ]
     if removed:
         (topic_partition, start, offset), more = (
