@@ -107,6 +107,7 @@ def test_each_module_that_the_package_imports_is_required_by_name() -> None:
         "kafka": "kafka-python",
         "pydantic_core": "pydantic",
         "paramiko": "apache-airflow-providers-ssh",
+        "puresasl": "pure-sasl",
     }
     on_spark = {"pyspark", "pyarrow", "py4j"}  # the audit's own environment
     required = {canonicalize_name(requirement.name) for requirement in INSTALLED} | {"apache-airflow-core"}
