@@ -23,7 +23,7 @@ LONGEST := --durations 25 --durations-min 5
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark setup-kerberos lint check test test-slow test-clusters test-searches long explore pairs airflows guards mutants gated disasters releases proofs spark-cluster demo airflow pictures bench faults machines journeys wheel interceptor cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark setup-kerberos lint check test test-slow test-clusters test-searches long explore pairs airflows s3 guards mutants gated disasters releases proofs spark-cluster demo airflow pictures bench faults machines journeys wheel interceptor cluster cluster-down clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -92,8 +92,15 @@ explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the
 pairs: $(STAMP) ## search every pair of faults at every step of a migration and of a rollback, on the simulated cluster; print its size, the worst stalls and what it found. A part: ARGS='--share 0.01 --seed 7' (all options: ARGS=--help); nightly
 	$(BIN)/python -m tests.pairs $(ARGS)
 
-airflows: $(STAMP) ## install kmigrate beside each older release of Airflow that it runs on, and migrate a simulated cluster there, with killed tasks and an approver; nightly
+airflows: $(STAMP) ## install kmigrate beside each older release of Airflow that it runs on, and for Python 3.12 and 3.13; migrate a simulated cluster there, with killed tasks and an approver. ARGS=--scheduler: then a real one, on a scheduler; nightly
 	$(BIN)/python -m tests.airflows $(ARGS)
+
+# An environment of its own: aiobotocore needs an older python-dateutil than all other tests have.
+s3: prerequisites ## test the object store against moto's S3, in an environment of its own: processes of two machines, a whole simulated migration; nightly
+	$(PYTHON) -m venv build/s3
+	grep -v '^python-dateutil==' constraints-3.11.txt > build/s3/constraints.txt
+	build/s3/bin/pip install --quiet --disable-pip-version-check --constraint build/s3/constraints.txt --editable '.[test,s3-test]'
+	build/s3/bin/pytest -q $(LONGEST) tests/clients/test_object_log.py tests/provider/test_object_store.py
 
 guards: $(STAMP) $(SPARK_STAMP) ## take every guard out of a copy of the code, one at a time: the test that tests/guards.json names must fail. Goes on where it was interrupted; nightly
 	$(BIN)/python -m tests.guards check $(ARGS)

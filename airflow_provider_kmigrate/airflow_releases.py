@@ -8,6 +8,7 @@
 | 3.1 | requests of a triggerer's threads to its supervisor: they use locks of the loop | threads that asgiref connects with the loop |
 | 3.1 | whether a DAG is paused | a run that stays queued (`utils.dag_runs`) |
 | 3.1 | exceptions of tasks in the SDK | those of Airflow's core |
+| 3.1.0 | the masker of secrets in `airflow.sdk.log` | that of the SDK's shared code |
 | 3.1 | commands of providers (`airflow kmigrate`) | `kmigrate` alone |
 """
 
@@ -41,6 +42,11 @@ except ImportError:  # Airflow 3.1
         DownstreamTasksSkipped,
     )
 
+try:
+    from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
+except ImportError:  # Airflow 3.1.0
+    from airflow.sdk._shared.secrets_masker import redact
+
 __all__ = [
     "AirflowException",
     "AirflowFailException",
@@ -50,6 +56,7 @@ __all__ = [
     "find_stored_variables",
     "may_threads_ask_airflow",
     "open_task_state",
+    "redact",
     "send_gauge",
 ]
 

@@ -57,7 +57,10 @@ Ctrl-C ends Airflow and the cluster.
 
 
 class Airflow:
-    """An Airflow of its own in `home`, which is emptied first; on one address and a free port only. `settings` go to its environment."""
+    """An Airflow of its own in `home`, which is emptied first; on one address and a free port only. `settings` go to its environment.
+
+    `python`: of the environment whose Airflow it is; by default this one's.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,12 @@ class Airflow:
         clusters: Path,
         connections: Path,
         settings: Mapping[str, str] | None = None,
+        *,
         address: str = "127.0.0.1",
+        python: Path = Path(sys.executable),
     ) -> None:
         self.home = home.resolve()
+        self._python = str(python)
         self._connections = connections
         self.address, port = address, _free_port(address)
         self.url = f"http://{address}:{port}"
@@ -116,7 +122,7 @@ class Airflow:
         """Start one component."""
         with (self.home / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "airflow", *COMPONENTS[name]],
+                [self._python, "-m", "airflow", *COMPONENTS[name]],
                 env=self._environment,
                 stdout=log,
                 stderr=log,
@@ -140,7 +146,7 @@ class Airflow:
 
     def _airflow(self, *argv: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "airflow", *argv],
+            [self._python, "-m", "airflow", *argv],
             env=self._environment,
             capture_output=True,
             text=True,

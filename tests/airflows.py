@@ -1,36 +1,70 @@
-"""kmigrate on each older release of Airflow that setup.cfg admits: `python -m tests.airflows` (`make airflows`).
+"""kmigrate on each older release of Airflow that setup.cfg admits, and by later Pythons: `python -m tests.airflows` (`make airflows`).
 
-For each it makes an environment below `build/airflows`, installs that Airflow, then the wheel of this checkout, compares what was installed before
-and after (kmigrate may replace no package of Airflow), and runs `tests.airflow_rehearsal` in it. Ends with 1 if a release fails.
+For each it makes an environment below `build/airflows`, installs that Airflow with what was there on a day soon after its release, then by pip the
+wheel of this checkout, compares what was installed before and after (kmigrate may replace no package of Airflow), and runs `tests.airflow_rehearsal`
+in it. With `--scheduler` it then runs `tests.system.on_scheduler` on it: a real scheduler and real brokers. Ends with 1 if one fails.
 
-Airflow's own constraints are on a host that not every machine reaches. So pip resolves alone, and `HELD` names what is too new for a release.
+Airflow's own constraints are on a host that not every machine reaches; `uv` resolves as on that day, by the registry's times of upload.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "airflows"
-HELD = {
-    "3.1.8": ("fastapi<0.118",),
-    "3.2.2": ("cadwyn<7", "fastapi<0.137", "pydantic<2.14", "starlette<1.1"),
-}
-"""Each release, and what its own code does not run with (seen 2026-12-01: Airflow 3.2.2 with pydantic 2.14 and fastapi 0.165)."""
+UV = BUILD / "uv" / "bin" / "uv"
+DAYS = {"3.1.8": "2026-04-01", "3.2.2": "2026-06-01", "3.3.0": "2026-08-01"}
+"""Each release, and the day whose packages it gets: the newest of later days are too new for its code (seen: 3.2.2 with pydantic 2.14)."""
+NEWEST = "3.3.2"
+PYTHONS = ("3.12", "3.13")
+"""Later than the 3.11 of all other tests. Each gets the newest Airflow with the versions of this checkout's own tests."""
 MINUTES = 30
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An Airflow, the minor of Python that runs it, and further arguments of `uv pip install`."""
+
+    release: str
+    python: str
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As the command line names it."""
+        return self.release if self.release in DAYS else f"{self.release}-python{self.python}"
+
+
+ENVIRONMENTS = (
+    *(Environment(release, "3.11", ("--exclude-newer", day)) for release, day in DAYS.items()),
+    *(Environment(NEWEST, python, ("--constraint", str(ROOT / "constraints-3.11.txt"))) for python in PYTHONS),
+)
+
+
+def find_python(minor: str) -> str:
+    """An interpreter of this minor of Python, of the search path or of pyenv; empty if there is none."""
+    for candidate in (shutil.which(f"python{minor}"), *Path.home().glob(f".pyenv/versions/{minor}.*/bin/python{minor}")):
+        if candidate and subprocess.run([candidate, "--version"], capture_output=True, check=False, timeout=60).returncode == 0:
+            return str(candidate)
+    return ""
 
 
 def run(*words: object, timeout_minutes: float = MINUTES, **options: object) -> str:
     """The output of a command. Raises `CalledProcessError`."""
     argv = [str(word) for word in words]
-    return subprocess.run(
+    ended: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
         argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, timeout=60 * timeout_minutes, **options
-    ).stdout  # type: ignore[call-overload]
+    )
+    return ended.stdout
 
 
 def list_replaced(before: str, after: str) -> list[str]:
@@ -43,45 +77,73 @@ def list_replaced(before: str, after: str) -> list[str]:
     )
 
 
-def check_release(release: str, wheel: Path) -> Iterator[str]:
-    """What was seen, a line at a time. Raises `CalledProcessError`, and `AssertionError` if a package was replaced."""
-    folder = BUILD / release
-    run(sys.executable, "-m", "venv", folder)
-    pip = (folder / "bin" / "pip", "--disable-pip-version-check", "--quiet")
-    run(*pip, "install", f"apache-airflow=={release}", *HELD[release])
-    before = run(folder / "bin" / "pip", "freeze", "--exclude", "airflow-provider-kmigrate")
-    run(*pip, "install", "--force-reinstall", "--no-deps", wheel)
-    run(*pip, "install", wheel)
-    after = run(folder / "bin" / "pip", "freeze")
+def install(environment: Environment, python: str, wheel: Path) -> str:
+    """Make the environment anew; returns what was seen. Raises `CalledProcessError`, and `AssertionError` if a package was replaced."""
+    folder = BUILD / environment.name
+    run(python, "-m", "venv", "--clear", folder)
+    where = ("--python", folder / "bin" / "python", "--quiet")
+    run(UV, "pip", "install", *where, f"apache-airflow=={environment.release}", *environment.arguments)
+    pip = folder / "bin" / "pip"
+    alone = os.environ | {"PYTHONPATH": ""}  # where pip finds this checkout, it installs nothing
+    before, installed = run(pip, "freeze", env=alone), folder / "installed.txt"
+    installed.write_text(before, encoding="utf-8")
+    run(pip, "install", "--disable-pip-version-check", "--quiet", "--constraint", installed, wheel, env=alone)
+    after = run(pip, "freeze", env=alone)
+    assert "airflow-provider-kmigrate" in after
     assert not list_replaced(before, after), list_replaced(before, after)
-    yield f"installed beside Airflow {release}; no package replaced"
-    output = run(folder / "bin" / "python", "-m", "tests.airflow_rehearsal", stderr=subprocess.STDOUT)
-    (BUILD / f"{release}.log").write_text(output, encoding="utf-8")
+    return f"installed beside Airflow {environment.release}; no package replaced"
+
+
+def rehearse(environment: Environment) -> Iterator[str]:
+    """What was seen of a simulated migration there, a line at a time. Raises `CalledProcessError`."""
+    output = run(BUILD / environment.name / "bin" / "python", "-m", "tests.airflow_rehearsal", stderr=subprocess.STDOUT)
+    (BUILD / f"{environment.name}.log").write_text(output, encoding="utf-8")
     yield from (
         line for line in output.splitlines() if re.match(r"(Airflow|modules|provider|migrated:|approved|DAGs|tasks) ", line)
     )
 
 
-def build_wheel() -> Path:
-    """The wheel of this checkout."""
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", BUILD, ROOT)
+def check_on_scheduler(environment: Environment) -> Iterator[str]:
+    """The same on a real scheduler with real brokers. Raises `CalledProcessError`."""
+    python, folder = BUILD / environment.name / "bin" / "python", BUILD / f"{environment.name}-scheduler"
+    output = run(sys.executable, "-m", "tests.system.on_scheduler", "--python", python, "--dir", folder, stderr=subprocess.STDOUT)
+    yield from (f"on a scheduler: {line}" for line in output.splitlines())
+
+
+def prepare() -> Path:
+    """The wheel of this checkout, and `uv`."""
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", BUILD / "uv", "uv")
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # setuptools packs what an earlier build left there
+    run(UV, "build", "--quiet", "--wheel", "--out-dir", BUILD, ROOT)
     [wheel] = BUILD.glob("airflow_provider_kmigrate-*.whl")
     return wheel
 
 
 def main() -> int:
-    """Prints what was seen of each release."""
+    """Prints what was seen of each."""
     parser = argparse.ArgumentParser(prog="python -m tests.airflows", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("releases", nargs="*", default=list(HELD), metavar="RELEASE", help=f"of {', '.join(HELD)}; all")
-    wheel, failed = build_wheel(), list[str]()
-    for release in parser.parse_args().releases:
+    names = [environment.name for environment in ENVIRONMENTS]
+    parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=f"of {', '.join(names)}; all")
+    parser.add_argument("--scheduler", action="store_true", help="also on a real scheduler with real brokers (10 minutes each)")
+    arguments, wheel, failed, absent = parser.parse_args(), prepare(), list[str](), list[str]()
+    for environment in (environment for environment in ENVIRONMENTS if environment.name in arguments.names):
+        if not (python := find_python(environment.python)):
+            absent.append(environment.name)
+            continue
+        print(f"---- {environment.name}", flush=True)
         try:
-            for line in check_release(release, wheel):
-                print(line, flush=True)
+            print(install(environment, python, wheel), flush=True)
+            for check in (rehearse, check_on_scheduler) if arguments.scheduler else (rehearse,):
+                for line in check(environment):
+                    print(line, flush=True)
         except (subprocess.SubprocessError, AssertionError) as error:
-            failed.append(release)
-            print(f"Airflow {release} FAILED: {error}\n{str(getattr(error, 'output', '') or '')[-4000:]}", flush=True)
-    print(f"failed: {', '.join(failed)}" if failed else "kmigrate runs on each of them")
+            failed.append(environment.name)
+            print(f"FAILED: {error}\n{str(getattr(error, 'output', '') or '')[-4000:]}", flush=True)
+    if absent:
+        print(f"not run, this machine has no such Python: {', '.join(absent)}")
+    print(
+        f"failed: {', '.join(failed)}" if failed else "kmigrate runs on each of the others" if absent else "kmigrate runs on each"
+    )
     return bool(failed)
 
 

@@ -93,8 +93,12 @@ NIGHTLY = (
     Lane("spark-cluster", ("spark-cluster",), 15, "the audit on a Spark cluster"),
     Lane("pairs", ("pairs",), 120, "every pair of faults at every step, on the simulated cluster"),
     Lane(
-        "airflows", ("airflows",), 20, "a simulated migration on each older release of Airflow, with killed tasks and an approver"
+        "airflows",
+        ("airflows", "ARGS=--scheduler"),
+        60,
+        "on each older release of Airflow, and by Python 3.12 and 3.13: a simulated migration with killed tasks; a real one on a scheduler",
     ),
+    Lane("s3", ("s3",), 15, "the object store against moto's S3: processes of two machines, a whole simulated migration"),
     Lane("explore", ("explore",), 20, "random histories with new seeds"),
     Lane("demo", ("demo", "ROLLBACK=1"), 20, "the demo, first migrated on a scheduler and rolled back by its approver"),
 )

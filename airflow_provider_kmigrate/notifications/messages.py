@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
+from airflow.sdk.log import mask_secret
 
+from airflow_provider_kmigrate.airflow_releases import redact
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.monitoring.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.core.reasons import links

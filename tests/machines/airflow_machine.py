@@ -70,7 +70,7 @@ class AirflowMachine(Airflow):
             "HOME": str(fleet.home),
         }
         plan = fleet.plan
-        super().__init__(home, plan.spec_path.parent, plan.connections_path, {**settings, **own}, address)
+        super().__init__(home, plan.spec_path.parent, plan.connections_path, {**settings, **own}, address=address)
         self._fleet = fleet
         self._machine: Machine | None = None
 
