@@ -334,9 +334,9 @@ class ZooKeeper:
         states = self._read_states(topics.values())
         return {name: replace(topic, partitions=states[name]) for name, topic in topics.items()}
 
-    def topic_ids(self) -> dict[str, str]:
-        """The id of every topic, empty for one without."""
-        return {topic.name: topic.topic_id or "" for topic in _read_assignments(self)}
+    def topic_assignments(self) -> list[TopicMetadata]:
+        """Every topic with its id and replicas, without states and settings."""
+        return _read_assignments(self)
 
     def state_paths(self) -> list[str]:
         """The paths of all partition states, existing or not."""

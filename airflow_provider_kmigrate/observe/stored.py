@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Stored,
     StoredKind,
     Taken,
+    TopicMetadata,
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, is_loopback
@@ -409,7 +410,7 @@ def read_environment(
     dirs = ask_each("log directories", lambda broker, _: wire.describe_log_dirs(broker))
     taken = ask_each("configuration", wire.read_startup_config)
     ends = ask_each("certificate", lambda broker, _: broker.certificate_end())
-    topics = {} if view.topics is None else {name: topic.topic_id or "" for name, topic in view.topics[0].items()}
+    topics = () if view.topics is None else tuple(view.topics[0].values())
     compared = [] if view.topics is None else alive  # all partitions would seem to be strays
     ids = {node.id: ask(node.name, "topic ids on disk", long, _compare_topic_ids, tools, node, topics) for node in compared}
     moving = ask("the controller", "reassignments", long, Reads(alive, tools).read_reassignments)
@@ -431,10 +432,10 @@ def read_environment(
     )
 
 
-def _compare_topic_ids(tools: Tools, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
+def _compare_topic_ids(tools: Tools, node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:
     """What differs is compared once more, with topics that were read since: others create and delete topics meanwhile."""
     compared = tools.host(node).compare_topic_ids(node, topics)
-    return tools.host(node).compare_topic_ids(node, tools.zk.topic_ids()) if compared.found else compared
+    return tools.host(node).compare_topic_ids(node, tools.zk.topic_assignments()) if compared.found else compared
 
 
 def releases_of(settings: Mapping[int, Taken | None]) -> dict[int, str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import Fields, PartitionIds, Reason, TopicMetadata
@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from tests.clients.fake_cluster import Cluster
 
 TOPICS = {"orders": TopicMetadata("orders", "id-1", {}), "old": TopicMetadata("old", None, {})}
-CREATED = {"orders": "id-1", "old": "", "since": "id-2"}
+CREATED = [*TOPICS.values(), TopicMetadata("since", "id-2", {})]
 STRAY = PartitionIds(3, {"stray": (1, (("/data/since-0", "id-2"),))})
 
 
@@ -22,12 +22,13 @@ def read_partition_ids(
     cluster, asked = Cluster(), list[tuple[int, dict[str, str]]]()
     cluster.zk.topics_answer = cluster.admin.topics_answer = listed
 
-    def compare(node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
-        asked.append((node.id, dict(topics)))
-        return answer(node.id, topics)  # type: ignore[no-any-return]
+    def compare(node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:
+        ids = {topic.name: topic.topic_id or "" for topic in topics}
+        asked.append((node.id, ids))
+        return answer(node.id, ids)  # type: ignore[no-any-return]
 
     cluster.host.compare_topic_ids = compare  # type: ignore[attr-defined]
-    cluster.zk.topic_ids = lambda: CREATED  # type: ignore[attr-defined]
+    cluster.zk.topic_assignments = lambda: CREATED  # type: ignore[attr-defined]
     cluster.zk.read_tree = lambda: None  # type: ignore[attr-defined]
     environment = cluster.observer.environment(cluster.observe(Fields.BROKERS | Fields.TOPICS))
     return environment.partition_ids, environment.unread, asked

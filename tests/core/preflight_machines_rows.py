@@ -34,7 +34,8 @@ def certificate(days: float | None) -> Change:
 def on_disk(**kinds: int) -> Change:
     """So many partitions on broker 1's disk are of this kind, each with an example."""
     found = {kind: (count, (("/data/orders-0", "A" * 22 if kind == "other" else ""),)) for kind, count in kinds.items()}
-    return environment(partition_ids={0: PartitionIds(9), 1: PartitionIds(9, found), 2: PartitionIds(9)})
+    sizes = dict.fromkeys(kinds.keys() - {"other", "malformed", "missing", "permission"}, (2 << 20) + 1)
+    return environment(partition_ids={0: PartitionIds(9), 1: PartitionIds(9, found, sizes), 2: PartitionIds(9)})
 
 
 def controller_at(host: str) -> Change:
@@ -67,6 +68,10 @@ ROWS: list[Row] = [
     ("topic ids that Kafka cannot read", on_disk(malformed=4_000), ["B25"]),
     ("no topic id on disk", on_disk(missing=2), ["B25"]),
     ("directories of topics that are gone", on_disk(stray=2), ["B25"]),
+    ("directories that other brokers' partitions have", on_disk(unassigned=2), ["B25"]),
+    ("directories of no partition, without id", on_disk(unidentified=2), ["B25"]),
+    ("directories that Kafka has put away", on_disk(put_away=2), ["B25"]),
+    ("directories that Kafka deletes", on_disk(deleted=2), ["B25"]),
     ("a link in a log directory", on_disk(link=1), ["B25"]),
     ("all kinds", on_disk(other=1, malformed=1, missing=1, stray=1, permission=1), ["B25"] * 5),
     ("a broker without partitions", environment(partition_ids=dict.fromkeys(range(3), PartitionIds())), []),

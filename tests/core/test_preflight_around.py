@@ -22,7 +22,13 @@ from tests.core.preflight_views import Case, Change, both, codes, healthy, known
 
 
 def test_every_code_of_preflight_has_a_test() -> None:
-    elsewhere = {"B1b", "B10c", "W28"}  # B10c: test_preflight_switches; W28: of the cluster file alone
+    elsewhere = {
+        "B1b",
+        "B10c",
+        "B10d",
+        "W30",
+        "W28",
+    }  # test_preflight_switches, test_preflight_jaas; W28: of the cluster file alone
     tested = {code for _, _, expected in (*ROWS, *base.DEFECTS, *written.ROWS) for code in expected} | elsewhere
     assert {code for code in ENTRIES if code[0] in "BW"} - tested == set()
 

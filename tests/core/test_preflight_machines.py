@@ -34,7 +34,11 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
         ),
         (on_disk(malformed=1), Severity.BLOCK, "cannot read: broker 1 1; such as /data/orders-0"),
         (on_disk(missing=1), Severity.WARN, "no topic id: broker 1 1; such as /data/orders-0"),
-        (on_disk(stray=1), Severity.WARN, "ZooKeeper does not have: broker 1 1"),
+        (on_disk(stray=1), Severity.WARN, "rename them to *-stray and keep them: broker 1 1 (3 MiB); such as /data/orders-0"),
+        (on_disk(unassigned=1), Severity.WARN, "of partitions that other brokers have; Kafka will rename them"),
+        (on_disk(unidentified=1), Severity.BLOCK, "no partition of this broker have no topic id: broker 1 1 (3 MiB)"),
+        (on_disk(put_away=1), Severity.WARN, "*-stray, which Kafka serves no more and never deletes: broker 1 1 (3 MiB)"),
+        (on_disk(deleted=1), Severity.WARN, "*-delete, which Kafka deletes a minute after it has started: broker 1 1 (3 MiB)"),
         (on_disk(permission=1), Severity.UNKNOWN, "not read (permission): broker 1 1"),
     ],
 )

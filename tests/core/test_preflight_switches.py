@@ -120,3 +120,16 @@ def test_the_limit_of_zookeepers_answers(change: Change, severities: list[Severi
     found = run_checks(*both(change, large_topic)(*healthy()))
     assert [finding.severity for finding in found if finding.code == "B10b"] == severities
     assert not [finding for finding in run_checks(*change(*healthy())) if finding.code == "B10b"], "small answers ask for nothing"
+
+
+def test_files_of_arguments_that_were_not_read_are_named() -> None:
+    def unread(view: ClusterView, facts: PreflightFacts) -> Case:
+        changed = replace(process({}, ProcessState.RUNNING).software or Software(), unread=("/etc/kafka/jvm.args",))
+        brokers = dict(view.brokers) | {1: replace(view.brokers[1], process=replace(view.brokers[1].process, software=changed))}
+        return replace(view, brokers=brokers), facts
+
+    (found,) = find(unread)
+    assert (found.severity, found.reason.text) == (
+        UNKNOWN,
+        "files of Java's arguments or logins that were not read: /etc/kafka/jvm.args of broker 1",
+    )

@@ -48,7 +48,7 @@ from airflow_provider_kmigrate.clients.settings import WebhookSettings, ZooKeepe
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason, TopicMetadata
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, HostSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.events.lines import KINDS
 from airflow_provider_kmigrate.core.reasons import ENTRIES
@@ -297,7 +297,7 @@ ACTS: Final[Mapping[str, Acts]] = {
     ][0],
     "read_log": lambda host: host.log_tail(NODE) and None,
     "leftovers": lambda host: host.leftovers(NODE),
-    "topic_ids": lambda host: host.compare_topic_ids(NODE, {"orders": "A" * 22}),
+    "topic_ids": lambda host: host.compare_topic_ids(NODE, [TopicMetadata("orders", "A" * 22, {})]),
     "start": lambda host: host.start(CONTROLLER, 7),
     "stop": lambda host: host.stop(CONTROLLER, 7),
     "restart": lambda host: host.restart(NODE, Restart(), 7),

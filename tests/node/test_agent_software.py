@@ -42,7 +42,8 @@ def read_software(node: Node) -> dict[str, str]:
         node.agent.kill()
         node.agent.communicate()
     software = dict(node.ok("facts")["software"])
-    software.pop("switches")
+    for name in ("switches", "jaas", "unread"):
+        software.pop(name)
     return software
 
 

@@ -28,15 +28,17 @@ def put_partition(folder: Path, name: str, text: str | bytes | None = f"version:
     return path
 
 
-def compare(node: Node, topics: dict[str, str] | None = None, clock: Callable[[], float] = float) -> dict[str, Any]:
-    """The agent's answer, in this process: a slow machine takes it no time."""
+def compare(node: Node, topics: dict[str, str] | None = None, clock: Callable[[], float] = float, **more: Any) -> dict[str, Any]:
+    """The agent's answer, in this process: a slow machine takes it no time. `more`: further fields of the request."""
     module = agent_module()
     module.time = types.SimpleNamespace(monotonic=clock)
-    return dict(module.load_roles(str(node.config))["broker"].topic_ids({"topics": TOPICS if topics is None else topics}))
+    return dict(module.load_roles(str(node.config))["broker"].topic_ids({"topics": TOPICS if topics is None else topics, **more}))
 
 
 def one(folder: Path, on_disk: str = "") -> dict[str, Any]:
-    return {"count": 1, "some": [[str(folder), on_disk]]}
+    """What the agent says of one directory; the size of a real one is that of its files."""
+    files = list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    return {"count": 1, "bytes": sum(path.lstat().st_size for path in files), "some": [[str(folder), on_disk]]}
 
 
 def link(path: Path) -> None:
@@ -96,18 +98,53 @@ def test_a_topic_that_the_list_does_not_have_is_a_stray(node: Node) -> None:
 
 
 def test_what_is_no_partition_is_not_compared(node: Node) -> None:
-    """The metadata log, a deleted and a moving partition, another program's folder, and the broker's own files."""
+    """The metadata log, a moving partition, another program's folder, and the broker's own files."""
     (node.data / "meta.properties").write_text(META)
     for name in (
         "__cluster_metadata-0",
-        "orders-0.0123456789abcdef-delete",
         "orders-0.01-future",
         "orders-0-stray",
+        "orders-x.01-delete",
         "lost+found",
     ):
         put_partition(node.data, name, None)
     put_partition(node.data, "orders 0-0", None)
     assert compare(node) == {"read": 0, "found": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what", "on_disk"),
+    [
+        (f"orders-0.{'a' * 32}-stray", f"version: 0\ntopic_id: {OTHER}\n", "put_away", OTHER),
+        (f"orders-0.{'a' * 32}-delete", f"version: 0\ntopic_id: {ORDERS}\n", "deleted", ORDERS),
+        ("orders-0.0-delete", None, "deleted", ""),
+        (f"orders-0.{'a' * 32}-stray", "version: 7\n", "malformed", ""),
+        ("gone-7", f"version: 0\ntopic_id: {ORDERS}\n", "stray", ORDERS),
+        ("gone-7", None, "unidentified", ""),
+        ("gone-7", "", "malformed", ""),
+        ("orders-3", f"version: 0\ntopic_id: {ORDERS}\n", "unassigned", ORDERS),
+        ("orders-3", f"version: 0\ntopic_id: {OTHER}\n", "unassigned", OTHER),
+        ("orders-3", None, "unidentified", ""),
+        ("pay.ments_2-0", f"version: 0\ntopic_id: {OTHER}\n", "unassigned", OTHER),
+        ("orders-2", f"version: 0\ntopic_id: {OTHER}\n", "other", OTHER),
+        ("orders-2", None, "missing", ""),
+        ("orders-2", f"version: 0\ntopic_id: {ORDERS}\n", "", ""),
+    ],
+)
+def test_directories_that_no_partition_of_this_broker_has_are_named_with_their_size(
+    node: Node, name: str, text: str | None, what: str, on_disk: str
+) -> None:
+    """Orders' partitions 0 to 2 are this broker's, and none of the other topic."""
+    put_partition(node.data, name, text)
+    (node.data / name / "00000000000000000000.log").write_bytes(b"x" * 10_000)
+    found = {what: one(node.data / name, on_disk)} if what else {}
+    assert compare(node, assigned={"orders": [0, 1, 2]}) == {"read": 1, "found": found}
+
+
+def test_without_an_assignment_only_the_topic_counts(node: Node) -> None:
+    """An older kmigrate asks so."""
+    put_partition(node.data, "orders-3")
+    assert compare(node) == {"read": 1, "found": {}}
 
 
 def test_a_broker_with_two_disks_has_both_compared(make: Callable[..., Node], tmp_path: Path) -> None:
@@ -133,9 +170,9 @@ def test_the_answer_of_4000_partitions_stays_short(node: Node) -> None:
 
 def test_what_a_request_has_no_time_for_is_named(node: Node) -> None:
     put_partition(node.data, "orders-0")
-    clock = iter((0.0, 1_000.0))
+    clock = iter((0.0, 1_000.0, 1_000.0))
     found = compare(node, clock=lambda: next(clock))["found"]
-    assert found == {"late": one(node.data / "orders-0")}
+    assert found == {"late": one(node.data / "orders-0") | {"bytes": 0}}
 
 
 def test_the_agent_answers_and_refuses_a_request_without_a_list_by_its_code(node: Node) -> None:

@@ -5,12 +5,19 @@ Every verb that changes something takes the run's fencing token; an agent that h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Never, Protocol
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Agents, Restart
-from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, PartitionIds, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    NodeFiles,
+    PartitionIds,
+    Process,
+    ProcessState,
+    Reason,
+    TopicMetadata,
+)
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -68,8 +75,8 @@ class Host(Protocol):
     def leftovers(self, node: NodeSpec) -> Sequence[tuple[str, str]]:
         """What migrations and rollbacks have left on the machine: (kind, path), as `core.migration.leftovers` names the kinds."""
 
-    def compare_topic_ids(self, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
-        """Compare each partition on a broker's disks with the ids of `topics`. Raises `Refused` if the agent is too old."""
+    def compare_topic_ids(self, node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:
+        """Compare each partition on a broker's disks with `topics`, all that there are. Raises `Refused` if the agent is too old."""
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Reason,
     ServiceUnit,
     Software,
+    TopicMetadata,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
@@ -406,6 +407,7 @@ class AgentObservation:
             has_metadata_log=any(folder["has_metadata_log"] for _, folder in folders) if folders else None,
             written_at=None if text is None else self.facts["file"].get("written"),
             unreadable=tuple(map(printable, self.facts.get("unreadable") or ())),
+            exposed=tuple(map(printable, self.facts.get("exposed", ()))),
             free=self._fewest_free_bytes([folder for _, folder in folders]),
         )
 
@@ -564,14 +566,22 @@ class AgentHost:
         answer = self._connection.ask("leftovers", who=node.name, role=node.role)
         return [(str(kind), str(path)) for kind, path in answer["left"]]
 
-    def compare_topic_ids(self, node: NodeSpec, topics: Mapping[str, str]) -> PartitionIds:
-        """As `Host.compare_topic_ids`, by one request; it changes nothing."""
-        answer = self._connection.ask("topic_ids", who=node.name, role=node.role, topics=dict(topics))
+    def compare_topic_ids(self, node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:
+        """As `Host.compare_topic_ids`, by one request; it changes nothing. An older agent does not compare the assignment."""
+        listed = {topic.name: topic for topic in topics}
+        ids = {name: topic.topic_id or "" for name, topic in listed.items()}
+        assigned = {
+            name: numbers
+            for name, topic in listed.items()
+            if (numbers := [number for number, partition in topic.partitions.items() if node.id in partition.replicas])
+        }
+        answer = self._connection.ask("topic_ids", who=node.name, role=node.role, topics=ids, assigned=assigned)
         found = {
             printable(what): (entry["count"], tuple((printable(path), printable(on_disk)) for path, on_disk in entry["some"]))
             for what, entry in answer["found"].items()
         }
-        return PartitionIds(answer["read"], found)
+        sizes = {printable(what): entry["bytes"] for what, entry in answer["found"].items() if "bytes" in entry}
+        return PartitionIds(answer["read"], found, sizes)
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """As `Host.remove`."""

@@ -130,6 +130,8 @@ class SoftwareFacts(TypedDict):
     disk_java: _Path
     disk_java_version: _Word
     switches: NotRequired[Annotated[dict[_Word, _Path], Field(max_length=100)] | None]
+    jaas: NotRequired[_Text | None]
+    unread: NotRequired[_Paths]
 
 
 @_Form
@@ -146,6 +148,7 @@ class NodeFacts(TypedDict):
     job: NotRequired[_Job]
     failing: NotRequired[str | None]
     unreadable: NotRequired[_Paths | None]
+    exposed: NotRequired[_Paths]
     starts: NotRequired[_Paths]
     beside: NotRequired[_Size]
     behind: NotRequired[bool]
@@ -189,9 +192,10 @@ class _Leftovers(TypedDict):
 
 @_Form
 class _FoundIds(TypedDict):
-    """How many partitions, and some of them: directory and the id on disk."""
+    """How many partitions, their size, and some of them: directory and the id on disk."""
 
     count: _Size
+    bytes: NotRequired[_Size]
     some: Annotated[list[Annotated[list[_Path], Field(min_length=2, max_length=2)]], Field(max_length=10)]
 
 

@@ -259,7 +259,8 @@ class Software:
     """Kafka's release and the path of Java that a node runs, and those on its disk, which its next start loads; empty for what is not known.
 
     `switches`: what `-D` sets of Java's logins and of its connection to ZooKeeper, secrets hidden: of the command line of the Java that runs,
-    else of the service's environment; None if neither is known.
+    else of the service's environment; None if neither is known. `jaas`: the JAAS file that a switch names, without comments and secrets; None
+    without one, or if it was not read. `unread`: files of Java's arguments and JAAS files that were not read.
     """
 
     release: str = ""
@@ -268,14 +269,16 @@ class Software:
     disk_java: str = ""
     disk_java_version: str = ""
     switches: Mapping[str, str] | None = None
+    jaas: str | None = None
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def from_agent(cls, facts: Mapping[str, Any]) -> Software:
         """What an agent says of it, in printable characters."""
-        texts: dict[str, Any] = {name: printable(value) for name, value in facts.items() if isinstance(value, str)}
+        texts: dict[str, Any] = {name: printable(value, "\n\t") for name, value in facts.items() if isinstance(value, str)}
         switches = facts.get("switches")
         shown_switches = None if switches is None else {printable(name): printable(value) for name, value in switches.items()}
-        return cls(**texts, switches=shown_switches)
+        return cls(**texts, switches=shown_switches, unread=tuple(map(printable, facts.get("unread", ()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +339,8 @@ class NodeFiles:
     has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
     kept_by: str | None = None  # the tool that writes the properties file, according to that file, such as Ansible
     written_at: float | None = None  # of the properties file, in seconds since the epoch, by the machine's clock
-    unreadable: tuple[str, ...] = ()  # key and trust stores that the properties name and the service's user cannot read
+    unreadable: tuple[str, ...] = ()  # key stores, trust stores and keytabs that its files name and the service's user cannot read
+    exposed: tuple[str, ...] = ()  # keytabs that every user of the machine may read
     free: int | None = field(default=None, compare=False)
     sha256: str | None = None  # of the properties file
     edited: tuple[PropertyChange, ...] | None = None
@@ -775,11 +779,14 @@ class PartitionIds:
     """The partitions on a broker's disks, compared with ZooKeeper's topics: how many, and what differs.
 
     `found`: what -> (how many, some of them: directory and the id on disk). What: `other` (another id), `missing` (no id on disk), `stray`
-    (no such topic), or the agent's code why the partition's file was not read.
+    (no such topic), `unassigned` (other brokers have this partition), `unidentified` (one of these two, and no id on disk), `put_away` and
+    `deleted` (Kafka renamed them to `*-stray` and `*-delete`), or the agent's code why the partition's file was not read. `sizes`: what ->
+    bytes, at least.
     """
 
     read: int = 0
     found: Mapping[str, tuple[int, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting
 from airflow_provider_kmigrate.core.preflight import (
     actors,
     controllers,
+    jaas,
     machines,
     made,
     protection,
@@ -249,6 +250,7 @@ _CHECKS: tuple[Check, ...] = (
     *versions.CHECKS,
     *security.CHECKS,
     *switches.CHECKS,
+    *jaas.CHECKS,
     *protection.CHECKS,
     *controllers.CHECKS,
     *written.SAME_VALUE_CHECKS,

@@ -53,6 +53,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
     zookeeper_broker_files,
 )
+from airflow_provider_kmigrate.core.preflight.jaas import describe_missing_login
 from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 BUILDER = "principal.builder.class"
@@ -201,11 +202,15 @@ def _check_logins(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
         for node_name, mechanism, keys, file in nodes
         if not read_setting(keys, login_key(future.listener, mechanism))
     ]
-    by_file = [node_name for node_name, file in without if not _has_own_login(file)]
-    by_property = [node_name for node_name, _ in without if node_name not in by_file]
+    in_jaas = {name: describe_missing_login(view, facts.spec, name, mechanism) for name, mechanism, _, _ in nodes}
+    by_property = [node_name for node_name, file in without if _has_own_login(file) and in_jaas[node_name] != ""]
+    by_file = [node_name for node_name, file in without if not _has_own_login(file) and in_jaas[node_name] is None]
+    missing = [text for node_name, file in without if not _has_own_login(file) and (text := in_jaas[node_name])]
     expected_key = login_key(future.listener, nodes[0][1])
     if by_property:
         yield blocks("B9d", f"no login for the controllers' listener ({expected_key}): {summarize(by_property)}")
+    if missing:
+        yield blocks("B9d", f"no login for the controllers' listener: {summarize(missing)}")
     if by_file:
         yield unknown(
             "B9d", f"which login these have for the controllers' listener, not in the file ({expected_key}): {summarize(by_file)}"
@@ -364,7 +369,7 @@ def _check_key_stores(view: ClusterView, facts: PreflightFacts) -> Iterator[Pref
     files_by_node = {f"broker {broker.id}": broker.files for broker in view.brokers.values()}
     files_by_node |= {f"controller {controller.id}": controller.files for controller in view.controllers.values()}
     if unreadable_stores := [f"{path} of {node_name}" for node_name, files in files_by_node.items() for path in files.unreadable]:
-        yield blocks("C11", f"key or trust stores that Kafka's user cannot read: {summarize(unreadable_stores)}")
+        yield blocks("C11", f"key stores, trust stores or keytabs that Kafka's user cannot read: {summarize(unreadable_stores)}")
     future = render_future_keys(view, facts)
     store_paths = sorted(
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, PartitionIds
 from airflow_provider_kmigrate.core.cluster_state.spec import is_loopback
 from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting
 from airflow_provider_kmigrate.core.preflight.findings import (
@@ -108,16 +108,28 @@ def _check_topic_ids_on_disk(view: ClusterView, facts: PreflightFacts) -> Iterat
     for kind in kinds:
         brokers = {broker: ids.found[kind] for broker, ids in compared.items() if ids and kind in ids.found}
         examples = summarize(f"{path}{on_disk and f' ({on_disk})'}" for _, some in brokers.values() for path, on_disk in some)
-        counts = format_broker_values({broker: count for broker, (count, _) in brokers.items()})
+        counts = format_broker_values(
+            {broker: f"{count}{_format_size(compared[broker], kind)}" for broker, (count, _) in brokers.items()}
+        )
         build, meaning = _FOUND_ON_DISK.get(kind, (unknown, f"files of partitions were not read ({kind})"))
         yield build("B25", f"{meaning}: {counts}; such as {examples}")
+
+
+def _format_size(ids: PartitionIds | None, kind: str) -> str:
+    """The size of what was found on a broker's disks, such as ` (12 MiB)`; empty if the agent is too old to say it."""
+    size = ids.sizes.get(kind) if ids else None
+    return "" if size is None else f" ({-(-size // _MIB):,} MiB)"
 
 
 _FOUND_ON_DISK: Mapping[str, tuple[Callable[[str, str], PreflightFinding], str]] = {
     "other": (blocks, "partitions on disk have another topic id than ZooKeeper"),
     "malformed": (blocks, "partitions on disk have a partition.metadata that Kafka cannot read"),
     "missing": (warns, "partitions on disk have no topic id"),
-    "stray": (warns, "directories are of topics that ZooKeeper does not have"),
+    "stray": (warns, "directories are of topics that ZooKeeper does not have; Kafka will rename them to *-stray and keep them"),
+    "unassigned": (warns, "directories are of partitions that other brokers have; Kafka will rename them to *-stray and keep them"),
+    "unidentified": (blocks, "directories of no partition of this broker have no topic id"),
+    "put_away": (warns, "directories *-stray, which Kafka serves no more and never deletes"),
+    "deleted": (warns, "directories *-delete, which Kafka deletes a minute after it has started"),
 }
 
 CHECKS: tuple[Check, ...] = (

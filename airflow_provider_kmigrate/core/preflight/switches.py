@@ -23,9 +23,9 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
     zookeeper_broker_files,
 )
-from airflow_provider_kmigrate.core.shared.text import join_ids
+from airflow_provider_kmigrate.core.preflight.jaas import JAAS_SWITCH
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
-_JAAS = "java.security.auth.login.config"
 _IN_FILES = {
     "zookeeper.client.secure": "zookeeper.ssl.client.enable",
     "zookeeper.clientCnxnSocket": "zookeeper.clientCnxnSocket",
@@ -67,6 +67,13 @@ def _check_switches(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
             yield from _judge(view, facts, {name: needed[name] for name in names}, controllers)
 
 
+def _check_unread_arguments(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """What a file of Java's arguments or a JAAS file sets is not known if it was not read; so it is in no other finding."""
+    processes = {node.name: find_process(view, node).software for node in facts.spec.nodes()}
+    if unread := [f"{path} of {name}" for name, software in processes.items() if software for path in software.unread]:
+        yield unknown("B10c", f"files of Java's arguments or logins that were not read: {summarize(unread)}")
+
+
 def _switches_of(view: ClusterView, node: NodeSpec) -> Mapping[str, str] | None:
     """What Java runs with; None if it is not known. Of a node that does not run: what its service sets."""
     software = find_process(view, node).software
@@ -103,7 +110,7 @@ def _judge(
     """A controller that runs without them shows it; of another one a start script may set what its service does not show."""
     tree = facts.environment.tree
     by_login = bool(tree and "sasl" in tree.guarded) or "SASL" in facts.connections.zookeeper
-    is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == _JAAS and by_login) for name in missing)
+    is_needed = any(_TOWARDS_ZOOKEEPER.fullmatch(name) or (name == JAAS_SWITCH and by_login) for name in missing)
     runs = {controller: find_process(view, controller).state is ProcessState.RUNNING for controller in controllers}
     is_shown = {controller: runs[controller] and _switches_of(view, controller) is not None for controller in runs}
     if without := [
@@ -149,4 +156,4 @@ def _limit_of_answers(view: ClusterView, controller: NodeSpec) -> int | None:
         return None
 
 
-CHECKS: tuple[Check, ...] = (_check_switches, _check_large_answers)
+CHECKS: tuple[Check, ...] = (_check_switches, _check_unread_arguments, _check_large_answers)

@@ -109,7 +109,7 @@ do: kmigrate's own login, by the text: give the connection of `quorum.conn_id` (
 do: SCRAM: use TLS, GSSAPI or PLAIN there: `quorum.security_protocol: SSL` in the cluster file, with `ssl.client.auth: required` under `quorum.properties`, or SASL_SSL and `sasl.mechanism.controller.protocol=PLAIN` in every broker's file. Between brokers SCRAM stays.
 do: Write the key of the text into every broker's file; controllers inherit it. No restart is needed.
 do: PLAIN on a listener `CONTROLLER`: `listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="..." user_broker="...";`
-do: A JAAS file has it: each controller's service needs that file too.
+do: A JAAS file has it: each controller's service needs it too, with section `controller.KafkaServer` (the listener) or `KafkaServer`.
 never: Rely on `sasl.jaas.config` without the prefix: it is ignored. Change the clients' listeners for this.
 source: JaasContext.loadServerContext; KAFKA-15513; KIP-900
 ask: See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.
@@ -155,9 +155,20 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and that machine's paths. Restart a controller that runs.
 do: TLS alone: write `zookeeper.ssl.client.enable`, `zookeeper.clientCnxnSocket` and the stores (`zookeeper.ssl.truststore.location`, ...) under `quorum.properties` in the cluster file instead.
 do: Brokers that differ: give all of them the same KAFKA_OPTS first, as a change of its own.
+do: *not read*: let Kafka's user read the file that the text names, as a plain file of at most 256 KiB; of a container, compare it by hand.
 never: Take the switches from the brokers to make them equal.
-source: KafkaConfig.ZkSslConfigToSystemPropertyMap; ZooKeeper administrator's guide; read from /proc/PID/cmdline
-ask: See whether the controllers' start scripts set these switches. Otherwise add the line to each controller's unit (systemctl edit UNIT).
+source: KafkaConfig.ZkSslConfigToSystemPropertyMap; ZooKeeper administrator's guide; java(1): @argfiles, JDK_JAVA_OPTIONS; read from /proc/PID
+ask: See whether the controllers' start scripts set these switches. Otherwise add the line to each controller's unit (systemctl edit UNIT). A file that was not read: let Kafka's user read it.
+
+B10d A JAAS file without the login towards ZooKeeper
+means: ZooKeeper's znodes belong to a SASL identity. A node logs in there with the section `Client` of its JAAS file, or with the one that `-Dzookeeper.sasl.clientconfig` names. Without it a controller is refused each write (NoAuth), and a broker that is started again is, too.
+meanwhile: Yes, until such a node starts. Nothing was changed.
+do: Write the section into the file that the text names, as the brokers' files have it. Kerberos: `Client { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="/etc/kafka/kafka.keytab" principal="kafka/HOST@REALM"; };`, the principal's first part as the brokers' is.
+do: DIGEST-MD5: `Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="..."; };`, with the brokers' user.
+do: *log in to no ZooKeeper*: take `-Dzookeeper.sasl.client=false` out of that node's service.
+do: A controller that runs is restarted. Then clear `preflight`.
+never: Open the znodes to every client.
+source: JaasUtils.isZkSaslEnabled; ZKClientConfig.LOGIN_CONTEXT_NAME_KEY
 
 B11 Passwords that controllers could not read
 means: Dynamic passwords in ZooKeeper are encrypted with password.encoder.secret, which is missing or differs. Controllers would copy something unreadable.
@@ -281,14 +292,15 @@ source: RFC 5280; read from each broker's TLS handshake
 ask: Read the end of each broker's certificate: openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate.
 
 B25 Partitions on disk that are not those of the metadata
-means: Each partition's directory has its topic's id in `partition.metadata`. *block*: another id, with which the broker does not serve the partition, or a file that Kafka cannot read: the broker does not start again (measured). *warn*: no id, or a directory of a topic that is gone: a KRaft broker sets both aside.
+means: `partition.metadata` has the topic's id. *block* (measured): another id: the broker does not serve the partition; an unreadable file: it does not start again; a directory of no partition without id: in migration mode it refuses the controllers' first request. *warn*: no id yet; directories of no partition: Kafka keeps them as `*-stray`.
 meanwhile: Yes, until that broker restarts. Nothing was changed.
-do: *another id*: the topic was created again while the broker was down, or the directory was copied. `kafka-topics.sh --bootstrap-server $B --describe --topic T` has the right id and the replicas in sync. With such: stop the broker, move the directory out of `log.dirs`, start it.
-do: *cannot read*: the same, or put there the file of another partition of this topic.
-do: *no id*: restart that broker: it writes one. *no such topic*: move the directory away with the broker stopped.
-do: *not read*: see what the path is. An older agent: `kmigrate node install CLUSTER.yaml`.
+do: *another id*, *cannot read*: stop the broker, move the directory out of `log.dirs`, start it, if its replicas are in sync elsewhere.
+do: `kafka-topics.sh --bootstrap-server $B --describe --topic T` has them, and the right id. The topic was created again meanwhile, or the directory was copied.
+do: *no id*: restart that broker; it writes one.
+do: *of no partition*, `*-stray`: the same move, if the replicas are in sync elsewhere. `*-delete`: wait a minute.
+do: *not read*: see what it is. An older agent: `kmigrate node install CLUSTER.yaml`.
 never: Write an id by hand: two topics would mix.
-source: KIP-516, LogManager.isStrayKraftReplica
+source: KIP-516; LogManager.findStrayReplicas, isStrayKraftReplica (3.7 to 3.9)
 ask: Compare each TOPIC-N/partition.metadata with kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
 
 C Properties files
@@ -312,12 +324,13 @@ do: Write what the text says as `config.providers`, and `config.providers.<name>
 do: The files that references name must be on the controllers' machines, readable for their user.
 never: Write the secret itself into the cluster file.
 
-C11 A key store that a node cannot read
-means: The file names a key or trust store that is not there, or that Kafka's user may not read. A ZooKeeper broker may have got another one dynamically; a KRaft node opens the one in the file first, and does not start.
+C11 A key store or keytab that a node cannot read
+means: A file names a key store, trust store or keytab that Kafka's user cannot read. A ZooKeeper broker may have got another one dynamically; a KRaft node opens the one in the file first, and does not start.
 meanwhile: Yes: nothing was changed. A broker: until it starts in KRaft mode.
-do: Put the store that is in use at the place in the text, readable for Kafka's user, or write its place into the file. On every controller's machine, too: controllers inherit the first broker's file.
+do: Put the file that is in use at the place in the text, readable for Kafka's user, or write its place into the file. On every controller's machine, too: controllers inherit the first broker's file.
 do: `sudo -u kafka keytool -list -v -keystore STORE | grep until`: its certificate must outlast the migration. PEM: `openssl x509 -enddate -noout -in STORE`.
-never: Make a key store readable for every user.
+do: A keytab: `sudo -u kafka klist -kt KEYTAB` lists its principals.
+never: Make a key store or keytab readable for every user.
 source: KAFKA-17431; DefaultSslEngineFactory
 ask: On each controller's machine: sudo -u kafka keytool -list -v -keystore STORE opens each store, and its certificate outlasts the migration.
 
@@ -448,6 +461,13 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Take the key out of every broker's file, and restart the brokers one by one, as a change of its own.
 never: Take it out during the roll only: a running broker stops as it was started.
 source: KafkaServer.controlledShutdown, BrokerServer.beginShutdown; measured: kill -9 stalls producers for 16 s and 9 s
+
+W30 Keytabs that every user of a machine may read
+means: A keytab is a password: with it, any user of that machine is a broker, for ZooKeeper and for the controllers.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: `chown kafka: KEYTAB && chmod 600 KEYTAB` on that machine. If others may have copied it: a new key in the KDC, and a restart of that broker, as a change of its own.
+never: Make it unreadable for Kafka's user.
+source: MIT Kerberos, keytab; JDK, Krb5LoginModule
 
 F the cluster file
 about: the cluster file
