@@ -339,7 +339,9 @@ class NodeFiles:
     has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
     kept_by: str | None = None  # the tool that writes the properties file, according to that file, such as Ansible
     written_at: float | None = None  # of the properties file, in seconds since the epoch, by the machine's clock
-    unreadable: tuple[str, ...] = ()  # key stores, trust stores and keytabs that its files name and the service's user cannot read
+    unreadable: tuple[
+        str, ...
+    ] = ()  # key stores, trust stores and keytabs that its files name and the service's user cannot read
     exposed: tuple[str, ...] = ()  # keytabs that every user of the machine may read
     free: int | None = field(default=None, compare=False)
     sha256: str | None = None  # of the properties file

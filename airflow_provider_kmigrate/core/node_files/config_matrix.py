@@ -388,7 +388,9 @@ def unreadable_store_reason(name: str, files: NodeFiles) -> Reason | None:
     """C11: key stores, trust stores or keytabs that files of the node `name` name, and that Kafka's user cannot read there."""
     if not files.unreadable:
         return None
-    return Reason("C11", f"Kafka's user cannot read these key stores, trust stores or keytabs of {name}: {', '.join(files.unreadable)}")
+    return Reason(
+        "C11", f"Kafka's user cannot read these key stores, trust stores or keytabs of {name}: {', '.join(files.unreadable)}"
+    )
 
 
 def restart_loop_reason(name: str, process: Process) -> Reason | None:

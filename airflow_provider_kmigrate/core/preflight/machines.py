@@ -126,7 +126,10 @@ _FOUND_ON_DISK: Mapping[str, tuple[Callable[[str, str], PreflightFinding], str]]
     "malformed": (blocks, "partitions on disk have a partition.metadata that Kafka cannot read"),
     "missing": (warns, "partitions on disk have no topic id"),
     "stray": (warns, "directories are of topics that ZooKeeper does not have; Kafka will rename them to *-stray and keep them"),
-    "unassigned": (warns, "directories are of partitions that other brokers have; Kafka will rename them to *-stray and keep them"),
+    "unassigned": (
+        warns,
+        "directories are of partitions that other brokers have; Kafka will rename them to *-stray and keep them",
+    ),
     "unidentified": (blocks, "directories of no partition of this broker have no topic id"),
     "put_away": (warns, "directories *-stray, which Kafka serves no more and never deletes"),
     "deleted": (warns, "directories *-delete, which Kafka deletes a minute after it has started"),
