@@ -441,7 +441,7 @@ def test_events_are_decoded_beside_garbage(tmp_path: Path) -> None:
 
 
 def test_long_readings_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_store, "_TELL_S", 0.0)
+    monkeypatch.setattr(event_store, "_REPORT_EVERY_S", 0.0)
     write_events(tmp_path / "events", calm().end())
     said: list[str] = []
     EventStore(tmp_path / "store", said.append).ingest([str(tmp_path / "events")])

@@ -131,8 +131,8 @@ class Files:
     def read(self, path: str) -> str | None:
         return self.tie if path.endswith(".json") else None
 
-    def write(self, _path: str, text: str, *, new: bool) -> None:
-        assert new
+    def write(self, _path: str, text: str, *, new: bool = False) -> None:
+        assert new == (self.tie is None)
         self.tie = text
 
     def names(self, folder: str) -> list[str]:
@@ -159,14 +159,22 @@ def query(files: Files) -> Any:
 )
 def test_a_topic_a_checkpoint_and_an_output_that_do_not_belong_together_are_refused(files: Files, text: str) -> None:
     with pytest.raises(Refused, match=text) as refused:
-        query(files)._tie_checkpoint()
+        query(files)._tie_checkpoint(None)
     assert refused.value.reasons[0].cause == AuditCause.CHECKPOINT_MISMATCH
 
 
 def test_a_new_checkpoint_is_tied_to_its_topic_and_output() -> None:
     files = Files(None)
-    query(files)._tie_checkpoint()
-    assert json.loads(files.tie or "") == json.loads(MINE)
+    assert query(files)._tie_checkpoint("one") == "one"
+    assert json.loads(files.tie or "") == {**json.loads(MINE), "topic_id": "one"}
+    assert query(files)._tie_checkpoint("two") == "one", "its caller refuses the other topic"
+
+
+def test_a_checkpoint_of_an_earlier_release_gets_the_topic_it_finds() -> None:
+    files = Files(MINE)
+    assert query(files)._tie_checkpoint(None) is None
+    assert query(files)._tie_checkpoint("one") == "one"
+    assert json.loads(files.tie or "") == {**json.loads(MINE), "topic_id": "one"}
 
 
 class TestCatchingUp:
