@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.node.machine import Node
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -42,7 +44,14 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are closed."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
+    """A folder that every user can reach; pytest's own are closed. A job that the test has not waited for may still write there when it ends."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+
+    def is_removed() -> bool:
+        if folder.exists():
+            shutil.rmtree(folder)
+        return True
+
+    wait_until(is_removed, "no job writes there any more", 60.0, despite=(OSError,))
