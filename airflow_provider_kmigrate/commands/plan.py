@@ -10,13 +10,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
-from airflow_provider_kmigrate.commands.reading import open_context
+from airflow_provider_kmigrate.commands.reading import open_context, say_on_stderr
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf, describe_drift, render_document
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
@@ -24,7 +25,9 @@ from airflow_provider_kmigrate.steps import clean_up, expansion, groups, prepare
 from airflow_provider_kmigrate.steps.run import StepContext
 
 _MAKERS: Final[Mapping[str, Callable[[StepContext, argparse.Namespace], dict[str, Any]]]] = {
-    PlanOf.MIGRATION: lambda context, _: prepare.plan_from_here(context, prepare.observe_preflight(context)),
+    PlanOf.MIGRATION: lambda context, _: prepare.plan_from_here(
+        context, prepare.observe_preflight(replace(context, say=say_on_stderr))
+    ),
     PlanOf.ROLLBACK: lambda context, _: rollback.plan_from_here(context),
     PlanOf.GROUPS: lambda context, _: groups.plan_from_here(context, sorted(context.spec.groups, key=lambda group: group.wave)),
     PlanOf.EXPANSION: lambda context, options: expansion.plan_from_here(context, options.partitions, undo=options.undo),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
-from airflow_provider_kmigrate.commands.reading import open_context
+from airflow_provider_kmigrate.commands.reading import open_context, say_on_stderr
 from airflow_provider_kmigrate.core.preflight.checks import list_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.preflight.made import Owner
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         with open_context(options.cluster, options.connections, options.folder) as context:
-            result = observe_preflight(replace(context, say=_say))
+            result = observe_preflight(replace(context, say=say_on_stderr))
         if options.out:
             write_report(result, options.out)
     except KMigrateError as error:
@@ -40,10 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if options.output == "json" else _format_text(result))
     return 1 if judge_outcome(result.found) is PreflightOutcome.BLOCKED else 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _format_text(result: Preflight) -> str:

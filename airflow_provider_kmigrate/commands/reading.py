@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,3 +83,8 @@ def _backup_in(folder: Path | None, spec: ClusterSpec) -> BackupStore:
 
 def _journals_in(folder: Path | None, spec: ClusterSpec) -> Path | None:
     return folder / "journal" / spec.name if folder else None
+
+
+def say_on_stderr(text: str) -> None:
+    """Progress of a command, beside the result on standard output."""
+    sys.stderr.write(f"{text}\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.commands import plan as plan_command
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
 from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, render_document
 from airflow_provider_kmigrate.exceptions import Unreachable
@@ -53,6 +54,15 @@ class TestTheCommand:
         code, written, _ = command.run("-o", "json")
         assert code == 0
         assert render_document(json.loads(written)).splitlines()[0] == shown.splitlines()[0]
+
+    def test_it_says_on_stderr_what_it_looks_for_again(self, command: Command) -> None:
+        command.cluster = SimCluster(offsets_partitions=10)
+        command.cluster.unread_coordinators.add(1)
+        look, late = command.cluster.observe, (Reason("U05", "Broker 1 is late", cause=Cause.UNREAD_COORDINATORS),)
+        command.cluster.observe = lambda *asked: replace(look(*asked), unknowns=late)  # type: ignore[method-assign]
+        _, written, said = command.run("-o", "json")
+        assert json.loads(written)["stages"]
+        assert said.count("Not read yet, so kmigrate looks again: Broker 1 is late\n") == 9
 
     def test_a_saved_plan_is_the_same_until_something_changes(self, command: Command, tmp_path: Path) -> None:
         saved = tmp_path / "plan.json"
