@@ -11,7 +11,7 @@ DEMO_DIR := build/demo
 AIRFLOW_DIR := build/airflow
 GATED := tests/system/test_audited_migration.py tests/system/test_consumers_audited.py
 PURE := tests/core tests/steps
-JOURNEYS := $(addprefix tests/machines/,test_migration_on_machines.py test_public_units_journey.py test_ansible_on_machines.py)
+JOURNEYS := $(addprefix tests/machines/,test_migration_on_machines.py test_public_units_journey.py test_ansible_on_machines.py test_cutover_on_machines.py)
 DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 # A test run gives the same answer each time; make explore varies it.
@@ -126,7 +126,7 @@ spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a 
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit/test_standalone.py tests/audit/test_object_store.py
 	$(BIN)/pytest -q tests/system/test_secured_spark.py
 
-demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs, by dag.test; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: first migrated on an Airflow with a scheduler, and rolled back by its approver
+demo: setup setup-spark ## move two groups off ZooKeeper, one each way, and migrate a local cluster of 7 processes under load, with the real DAGs, by dag.test; ends with Spark's verdict and a report; MACHINES=1: on machines of their own, over ssh; ROLLBACK=1: first migrated on an Airflow with a scheduler, and rolled back by its approver
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR) $(if $(MACHINES),--machines) $(if $(ROLLBACK),--rollback)
 
 airflow: setup ## open the DAGs in Airflow's UI on a local cluster; Ctrl-C stops everything. Under load: make airflow ARGS=--load; all options: ARGS=--help
@@ -138,14 +138,17 @@ pictures: $(STAMP) ## take the pictures of preflight, plan and report in docs/im
 bench: setup setup-spark ## run every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)
 
-faults: setup ## migrate a real cluster, roll it back and migrate it again, with a fault in every phase; then kill Airflow itself (25 minutes)
+faults: setup ## migrate a real cluster, roll it back and migrate it again, with a fault in every phase; there and back with two log directories, and with a login at ZooKeeper; then kill Airflow itself (55 minutes)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark,sasl]'
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
+	PYTHONPATH=. $(BIN)/python -m tests.system.faults --shape directories --parts 3
+	PYTHONPATH=. $(BIN)/python -m tests.system.faults --shape zookeeper-login --parts 3
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
 machines: setup ## machines with a systemd, sshd and sudo of their own: the agent killed, cut off, full disks, lost power (5 minutes; as root; Debian: apt-get install systemd-container openssh-server sudo postgresql)
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(LONGEST) -m machines $(REPEATS) $(addprefix --ignore ,$(JOURNEYS)) tests/machines
 
-journeys: setup ## whole migrations and rollbacks over ssh on such machines, with faults, by an Airflow on a machine of its own; public units; the Ansible role (30 minutes; needs what make machines needs)
+journeys: setup ## whole migrations and rollbacks over ssh on such machines, with faults, by an Airflow on a machine of its own; public units; the Ansible role; a real application's units cut over (35 minutes; needs what make machines needs)
 	$(BIN)/pytest -q -m machines $(REPEATS) $(JOURNEYS)
 
 wheel: prerequisites ## build two wheels into build/wheel, from the files of this checkout: the provider's, and kmigrate-applications for applications, without Airflow
@@ -166,5 +169,5 @@ cluster-down: ## stop the local cluster
 	$(BIN)/python -m tests.kit.localcluster down
 
 clean: ## stop all local clusters and remove what was built
-	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m tests.kit.localcluster clean --dir $$d; done
+	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/directories/run/cluster build/faults/zookeeper-login/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m tests.kit.localcluster clean --dir $$d; done
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

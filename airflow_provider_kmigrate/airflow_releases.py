@@ -1,4 +1,4 @@
-"""What differs among the releases of Airflow that kmigrate runs on, 3.1 and later, in one place.
+"""What differs among the releases of Airflow that kmigrate runs on, 3.1.8 and later, in one place.
 
 | Airflow | missing | instead |
 | --- | --- | --- |
@@ -8,7 +8,6 @@
 | 3.1 | requests of a triggerer's threads to its supervisor: they use locks of the loop | threads that asgiref connects with the loop |
 | 3.1 | whether a DAG is paused | a run that stays queued (`utils.dag_runs`) |
 | 3.1 | exceptions of tasks in the SDK | those of Airflow's core |
-| 3.1.0 | the masker of secrets in `airflow.sdk.log` | that of the SDK's shared code |
 | 3.1 | commands of providers (`airflow kmigrate`) | `kmigrate` alone |
 """
 
@@ -42,11 +41,6 @@ except ImportError:  # Airflow 3.1
         DownstreamTasksSkipped,
     )
 
-try:
-    from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
-except ImportError:  # Airflow 3.1.0
-    from airflow.sdk._shared.secrets_masker import redact
-
 __all__ = [
     "AirflowException",
     "AirflowFailException",
@@ -56,7 +50,6 @@ __all__ = [
     "find_stored_variables",
     "may_threads_ask_airflow",
     "open_task_state",
-    "redact",
     "send_gauge",
 ]
 
@@ -88,9 +81,11 @@ class _AirflowState:
         self._store = store
 
     def read(self) -> object:
+        """The stored value; None if there is none."""
         return self._store.get(_KEY, None)
 
     def write(self, value: object) -> None:
+        """Store a value, which stays until the run is deleted."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE  # noqa: PLC0415  # not in every release
 
         self._store.set(_KEY, value, retention=NEVER_EXPIRE)
@@ -110,6 +105,7 @@ class _FileState:
         self._folder, self._task, self._state, self._ti = folder, task, state, ti
 
     def read(self) -> object:
+        """The value of this task's last process, None if there is none; the run's first task removes the files of runs that have succeeded."""
         _log.info("This Airflow has no store of a task's state: the progress of this task is in %s.", self._files.folder)
         is_first_of_run = not self._files.folder.parent.is_dir()
         with _failing_task():
@@ -134,6 +130,7 @@ class _FileState:
             return False
 
     def write(self, value: object) -> None:
+        """Store a value; refused once a later process of the task has begun."""
         with _failing_task():
             self._files.write(value)
 

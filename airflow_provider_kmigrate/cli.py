@@ -1,14 +1,18 @@
 """`kmigrate`: what an administrator runs by hand, beside the DAGs.
 
 Every command returns 0 if all is well; what else it returns, its own help says. `-o json` prints JSON instead of sentences, where a command has it.
-A command is imported when it is run: most need neither Airflow nor Kafka's clients.
+130: interrupted; 141: the reader of its output has gone, such as `head`. A command is imported when it is run: most need neither Airflow nor
+Kafka's clients.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -52,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of the command; 2 for words that no command understands."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
-        code: int = import_module(f"airflow_provider_kmigrate.{COMMANDS[words[0]].module}").main(words[1:])
-        return code
+        return _run_command(words[0], words[1:])
     commands = "\n".join(f"  {name:<12}{command.about}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="kmigrate",
@@ -63,5 +66,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"kmigrate {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    if words and not words[0].startswith("-") and (alike := get_close_matches(words[0].lower(), COMMANDS, 1)):
+        parser.error(f"there is no command {words[0]!r}. Is it: kmigrate {alike[0]}")
     parser.parse_args(words)
     return 0
+
+
+def _run_command(name: str, words: Sequence[str]) -> int:
+    """The exit code; what ends a command from outside is a sentence on standard error, and no traceback."""
+    _prepare_output()
+    try:
+        code: int = import_module(f"airflow_provider_kmigrate.{COMMANDS[name].module}").main(words)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, EOFError):  # also the end of the input in place of an answer
+        sys.stderr.write(f"\nInterrupted. What kmigrate {name} had begun may be done in part: run it again.\n")
+        return 130
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+    except OSError as error:
+        _discard_output()
+        place = error.filename or "its output, or another file"
+        sys.stderr.write(
+            f"kmigrate {name} cannot read or write {place}: {error.strerror or error}. Correct that, and run it again.\n"
+        )
+        return 2
+    return code
+
+
+def _prepare_output() -> None:
+    """Every character can be written whatever the terminal's encoding is, and a closed standard output is no error."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w", encoding="utf-8") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a stream of a test or of Airflow may not be one of a file
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _discard_output() -> None:
+    """What is still to be written goes nowhere: else Python complains about it at its end."""
+    with suppress(OSError, ValueError):  # a stream without a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

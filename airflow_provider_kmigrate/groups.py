@@ -7,7 +7,6 @@ emergency, and lets rolled-back groups migrate again. Exit code 0: nothing block
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import os
 import socket
@@ -17,7 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.clients import group_writes
@@ -33,6 +34,7 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import log_offsets, read_groups, read_retention, seen, topic_settings
+from airflow_provider_kmigrate.clients.local_user import read_user_name
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import EARLIEST
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -53,7 +55,7 @@ from airflow_provider_kmigrate.core.groups.scan import (
     wanted_partitions,
 )
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, MemberSeen, Store
-from airflow_provider_kmigrate.core.member.registration import GroupHold, Mode, is_number
+from airflow_provider_kmigrate.core.member.registration import GroupHold, GroupPaths, Mode, is_number
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
 from airflow_provider_kmigrate.core.shared.text import indent_further_lines, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
@@ -129,11 +131,19 @@ def _read_log_starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]
 
 def _run_scan(zk: ZooKeeper, properties: Mapping[str, Any], options: argparse.Namespace) -> int:
     scans, gap, took = scan_groups(zk, properties, options.group, options.wait)
+    shown = scans if options.output == "json" or options.group is not None else ()
+    clients = zk.find_clients(path for group_scan in shown for path in _paths_of_members(group_scan))
     if options.output == "json":
-        sys.stdout.write(json.dumps(as_document(scans, gap, took), indent=1) + "\n")
+        sys.stdout.write(json.dumps(as_document(scans, gap, took, clients=clients), indent=1) + "\n")
     else:
-        sys.stdout.write(render_table(scans, members=options.group is not None))
+        sys.stdout.write(render_table(scans, members=options.group is not None, clients=clients))
     return 1 if any(group_scan.blocked for group_scan in scans) else 0
+
+
+def _paths_of_members(group_scan: GroupScan) -> Iterator[str]:
+    """The registrations of a group in ZooKeeper."""
+    zk = group_scan.seen.zk
+    return (f"{GroupPaths(group_scan.seen.name).ids}/{name}" for name in (zk.registrations if zk else ()))
 
 
 def _copy_offsets(zk: ZooKeeper, properties: Mapping[str, Any], options: argparse.Namespace) -> int:
@@ -190,7 +200,7 @@ def _release_groups(zk: ZooKeeper, properties: Mapping[str, Any], options: argpa
 
 
 def _owner_name(options: argparse.Namespace) -> str:
-    return f"groups {options.command}/{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+    return f"groups {options.command}/{read_user_name()}@{socket.gethostname()}:{os.getpid()}"
 
 
 @contextmanager
@@ -444,7 +454,7 @@ def build_parser() -> argparse.ArgumentParser:
     switching = _add_set_mode_command(commands)
     releasing = commands.add_parser("release", help="allow groups that were rolled back to migrate again")
     resetting = _add_reset_command(commands)
-    resetting.add_argument("--group", required=True)
+    resetting.add_argument("--group", type=_parse_group, required=True)
     for command in (copying, resetting, setting, switching, releasing):
         command.add_argument("--take-over", action="store_true", help="take the cluster from the kmigrate run that owns it")
     setting.add_argument(
@@ -453,7 +463,10 @@ def build_parser() -> argparse.ArgumentParser:
     for command in (scanning, copying, resetting, setting, switching, releasing):
         _add_cluster_options(command)
         if command not in {resetting, switching}:
-            command.add_argument("--group", action="append", required=command is not scanning, help="may be given several times")
+            is_required = command is not scanning
+            command.add_argument(
+                "--group", action="append", type=_parse_group, required=is_required, help="may be given several times"
+            )
     return root_parser
 
 
@@ -472,7 +485,7 @@ def _add_set_mode_command(commands: Any) -> argparse.ArgumentParser:
     switching.add_argument("mode", choices=[str(mode) for mode in Mode])
     chosen = switching.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--all", action="store_true", help="every group with migrating consumers that is ready")
-    chosen.add_argument("--group", action="append", help="may be given several times")
+    chosen.add_argument("--group", action="append", type=_parse_group, help="may be given several times")
     switching.add_argument(
         "--stable-for",
         type=_parse_duration,
@@ -493,6 +506,13 @@ def _parse_duration(text: str) -> float:
     if not isinstance(value, int | float):
         raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 24h")
     return float(value)
+
+
+def _parse_group(text: str) -> str:
+    """The id of a group, which is a znode's name."""
+    if text in {"", ".", ".."} or "/" in text or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is no id of a group that ZooKeeper can have")
+    return text
 
 
 def _parse_count(text: str) -> int:
@@ -527,18 +547,24 @@ def _parse_seconds(text: str) -> float:
     return value
 
 
-SCHEMA: Final = 2
-_HEAD: Final = ("GROUP", "STATE", "ZOOKEEPER", "MIGRATING", "KAFKA", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
+SCHEMA: Final = 3
+_HEAD: Final = (
+    *("GROUP", "STATE", "ZOOKEEPER", "MIGRATING", "KAFKA", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA"),
+    *("LAST COMMIT IN ZK", "BREAKS AT", "FINDINGS"),
+)
 
 
-def render_table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
-    """A line a group; then, if wanted, a line a member; then the findings, the most severe first."""
+def render_table(scans: Sequence[GroupScan], *, members: bool = False, clients: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A line a group; then, if wanted, a line a member; then the findings, the most severe first.
+
+    `clients`: registration's path -> address, as `ZooKeeper.find_clients` has them.
+    """
     rows = [_HEAD, *(_table_row(group_scan) for group_scan in scans)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     findings = [f"{group_scan.seen.name}: {finding}" for group_scan in scans for finding in group_scan.findings]
     member_lines = [
-        f"{group_scan.seen.name}: {_format_member(member)}"
+        f"{group_scan.seen.name}: {_format_member(member, _address_of(group_scan.seen.name, member, clients))}"
         for group_scan in scans
         for member in (group_scan.seen.members or ())
         if members
@@ -549,15 +575,19 @@ def render_table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
 
 
 def as_document(
-    scans: Iterable[GroupScan], gap: float | None, took: float, clock: Callable[[], float] = time.time
+    scans: Iterable[GroupScan],
+    gap: float | None,
+    took: float,
+    clock: Callable[[], float] = time.time,
+    clients: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """JSON values only. `gap`: seconds between the two observations, None for one; `took`: seconds of the last one."""
+    """JSON values only. `gap`: seconds between the two observations, None for one; `took`: seconds of the last one; `clients` as of the table."""
     return {
         "schema": SCHEMA,
         "made_ms": int(clock() * 1000),
         "gap_s": None if gap is None else round(gap, 3),
         "took_s": round(took, 3),
-        "groups": [_group_as_json(group_scan) for group_scan in scans],
+        "groups": [_group_as_json(group_scan, clients) for group_scan in scans],
     }
 
 
@@ -596,18 +626,34 @@ def _table_row(group_scan: GroupScan) -> tuple[str, ...]:
         owned,
         "?" if group_scan.lag is None else str(group_scan.lag),
         moved,
+        "-" if group_scan.last_commit is None else _format_time(group_scan.last_commit),
+        group_scan.breaks or "-",
         findings,
     )
 
 
-def _format_member(member: MemberSeen) -> str:
+def _format_time(seconds: float) -> str:
+    """Seconds since the epoch, to the second, in UTC; whatever ZooKeeper's clock was."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
+def _address_of(group: str, member: MemberSeen, clients: Mapping[str, str]) -> str:
+    """The address from which a member is connected to ZooKeeper; empty if it is not, or that is not known."""
+    return "" if member.kind is MemberKind.KAFKA else clients.get(f"{GroupPaths(group).ids}/{member.name}", "")
+
+
+def _format_member(member: MemberSeen, address: str) -> str:
     held_partitions = ", ".join(topic_partition.name for topic_partition in sorted(member.holds)) or "nothing"
     follows = member.progress
     how = f", {'settled' if follows.settled else 'not settled'} in {follows.mode} mode" if follows else ""
-    return f"{member.kind} {member.name}{f' on {member.host}' if member.host else ''} holds {held_partitions}{how}"
+    where = f"{f' on {member.host}' if member.host else ''}{f' from {address}' if address else ''}"
+    return f"{member.kind} {member.name}{where} holds {held_partitions}{how}"
 
 
-def _group_as_json(group_scan: GroupScan) -> dict[str, Any]:
+def _group_as_json(group_scan: GroupScan, clients: Mapping[str, str]) -> dict[str, Any]:
     zk, observed_group = group_scan.seen.zk, group_scan.seen
     at, ends = observed_group.positions, observed_group.ends or {}
     return {
@@ -626,6 +672,7 @@ def _group_as_json(group_scan: GroupScan) -> dict[str, Any]:
                 "name": member.name,
                 "kind": str(member.kind),
                 "host": member.host,
+                "address": _address_of(observed_group.name, member, clients),
                 "holds": sorted(topic_partition.name for topic_partition in member.holds),
                 "flaw": None if member.flaw is None else str(member.flaw),
                 "progress": None if member.progress is None else asdict(member.progress),
@@ -641,6 +688,9 @@ def _group_as_json(group_scan: GroupScan) -> dict[str, Any]:
             }
             for topic_partition in sorted(at)
         ],
+        "last_commit_ms": None if group_scan.last_commit is None else round(1000 * group_scan.last_commit),
+        "breaks_at": group_scan.breaks,
+        "owners": {} if zk is None else {partition.name: zk.owners[partition] for partition in sorted(zk.owners)},
         "unowned": [] if zk is None else sorted(topic_partition.name for topic_partition in zk.unowned),
         "findings": [_finding_as_json(finding) for finding in group_scan.findings],
     }

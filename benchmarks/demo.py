@@ -1,6 +1,7 @@
-"""`make demo`: a group of real old consumers leaves ZooKeeper, then a real cluster is migrated, by the real DAGs under load.
+"""`make demo`: two groups of real old consumers leave ZooKeeper, then a real cluster is migrated, by the real DAGs under load.
 
-Both DAGs run by Airflow's `dag.test` in one process: every task as it is, but no scheduler, and the approval is given beforehand, in the run's
+One group moves instance by instance, as migrating consumers between; the other is of a JVM application, which is cut over, and whose own log alone says
+what it processed. Both DAGs run by Airflow's `dag.test` in one process: every task as it is, but no scheduler, and the approval is given beforehand, in the run's
 conf, as a rehearsal may. With `--rollback` a first migration runs on an Airflow with a scheduler, and its approver answers *Roll back*.
 
 The migration's DAG holds a Spark streaming job for both rolls, and continues after each phase only at Spark's PASS.
@@ -25,17 +26,18 @@ from airflow_provider_kmigrate.core.events.model import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from benchmarks.answered import roll_back_by_answer
 from benchmarks.old_application import OldApplication
-from benchmarks.rehearsal import Rehearsal, slow_records, stalls_by_act
+from benchmarks.rehearsal import Rehearsal, pause_of_cutover, slow_records, stalls_by_act
 from benchmarks.spark_side import SparkSide
 from tests.kit.account import Account
 from tests.kit.fleet import Fleet
+from tests.kit.judge import TOPIC
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.workload import Workload
+from tests.old_consumer.jvm_application import CutoverGroup
 
 LAST_GATE = "after_finalization"
 HOW_IT_RUNS = "by Airflow's dag.test, without a scheduler"
-APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 
 
 class Teller:
@@ -65,11 +67,13 @@ def main() -> int:
     shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers, chroot=arguments.chroot)
     policy = {"min_soak": "5s", "fast_failover": arguments.fast_failover}
     where: type[LocalCluster] = Fleet if arguments.machines else LocalCluster
-    rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy, applications=APPLICATIONS, cluster_type=where)
+    jvm = CutoverGroup("invoices", TOPIC, commit_within="10s")
+    applications = (OldApplication("reports", "clicks", bake="0s"), jvm)
+    rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy, applications=applications, cluster_type=where)
     try:
         spark = SparkSide(arguments.dir / "spark", [topic.name for topic in rehearsal.topics])
         with closing(rehearsal), closing(spark):
-            return _run(rehearsal, spark, rollback=arguments.rollback)
+            return _run(rehearsal, spark, jvm, rollback=arguments.rollback)
     except KMigrateError as error:
         print(f"The demo failed: {error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)
         return 1
@@ -89,12 +93,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="migrate on an Airflow with a scheduler first, whose approver answers Roll back: the audited rollback's DAG; then migrate again",
     )
-    parser.add_argument("--rate", type=float, default=500.0, help="records a second")
+    parser.add_argument("--rate", type=float, default=200.0, help="records a second")
     parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
     return parser
 
 
-def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
+def _run(rehearsal: Rehearsal, spark: SparkSide, jvm: CutoverGroup, *, rollback: bool) -> int:
     teller = Teller()
     teller.say(f"starting ZooKeeper and {rehearsal.shape.brokers} brokers")
     rehearsal.up()
@@ -108,7 +112,8 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     workload = rehearsal.load()
     teller.say(f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them")
     rehearsal.start_applications()
-    teller.say(f"{sum(one.instances for one in APPLICATIONS)} old consumers (Kafka 1.1.1) start; ZooKeeper coordinates them")
+    count = sum(one.instances for one in rehearsal.applications)
+    teller.say(f"{count} old consumers (Kafka 1.1.1) of {len(rehearsal.applications)} groups start; ZooKeeper coordinates them")
     spark.bootstrap = rehearsal.cluster.bootstrap
     teller.say(f"DAG {rehearsal.consumers_dag} begins; {HOW_IT_RUNS}")
     groups = rehearsal.move_groups(tell=teller.line)
@@ -125,9 +130,11 @@ def _run(rehearsal: Rehearsal, spark: SparkSide, *, rollback: bool) -> int:
     )
     dag = rehearsal.migrate(tell=teller.line)
     teller.say(f"DAG run: {dag['state']}; stopping the load; the judge reads every replica; the streaming job takes in the rest")
+    cutover = {**rehearsal.account_of_jvm(jvm)._asdict(), "pause_s": pause_of_cutover(rehearsal.journal())}
     account = rehearsal.account()
     stalls = stalls_by_act(slow_records(workload), rehearsal.journal())
     summary = summarise(account, dag) | {"stalls": stalls, "groups_state": groups["state"], "groups_seconds": groups["seconds"]}
+    add_cutover(summary, cutover)
     if rolled_back is not None:
         summary["rollback"] = rolled_back | {"lost": summary["lost"]}
         summary["verdict"] = _worst(summary["verdict"], rolled_back["verdict"])
@@ -183,6 +190,13 @@ def summarise(account: Account, dag: dict[str, Any]) -> dict[str, Any]:
         "violations": seen["violations"],
         "judge": seen["judge"],
     }
+
+
+def add_cutover(summary: dict[str, Any], cutover: dict[str, Any]) -> None:
+    """What the JVM application says of itself: nothing lost or skipped, and nothing twice but what it had not committed; else it spoils the verdict."""
+    is_good = cutover["acked"] and not cutover["lost"] and cutover["repeated"] <= cutover["uncommitted"]
+    summary["cutover"] = cutover
+    summary["verdict"] = _worst(summary["verdict"], "PASS" if is_good else "FAIL")
 
 
 def _judged(account: Account) -> str:
@@ -247,6 +261,7 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             f"  longest delivery gap {summary['longest_delivery_gap_ms']} ms",
             f"  a judge without kmigrate's code: {_says(summary['judge'])}",
             f"  a Spark streaming job's sink: {summary['spark_sink_records']} records, acked {summary['spark_sink_expected']}",
+            f"  {_say_cutover(summary['cutover'])}",
             *[f"  {reason}" for reason in summary["reasons"]],
             *([f"  tasks that did not succeed: {', '.join(summary['failed_tasks'])}"] if summary["failed_tasks"] else []),
             "",
@@ -264,6 +279,11 @@ def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
             "  make airflow: the same DAG in Airflow's pages",
         ]
     )
+
+
+def _say_cutover(cutover: dict[str, Any]) -> str:
+    counts = ", ".join(f"{cutover[key]} {key}" for key in ("lost", "skipped", "repeated"))
+    return f"a JVM application, cut over with a pause of {cutover['pause_s']} s: {cutover['acked']} records acked; by its own log {counts}"
 
 
 def _says(judge: dict[str, Any]) -> str:

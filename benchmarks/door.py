@@ -7,6 +7,7 @@ that it reads the units alike, and the clusters around the property files, which
 nothing of it is left to do before the first restart; that it needs ZooKeeper's unit (W23) must be seen to before ZooKeeper is switched off.
 `observation_ms`, `observation_cpu_ms`: the median of all facts of one node over a connection that is open, and what the agent and its programs take
 of a processor for it, of a unit with `ExecStop` and a file that names stores; on a machine of the lane, so with a real systemd. `observation_load`: the box's.
+`fleet_install_s`, `fleet_check_s`: `kmigrate node install` and `check` of as many machines as `fleet` says, over ssh and sudo.
 `--corpus DIR` reads DIR/files/*.properties, and DIR/messages/*.yaml if there are any, in place of the project's own.
 """
 
@@ -31,6 +32,8 @@ from tests.core.door_files import FILES, judge_file
 from tests.core.door_messages import MESSAGES, judge_message
 from tests.core.preflight_units_passing import after_drop_in, passes, units_of
 from tests.core.preflight_units_rows import with_units
+from tests.kit import ssh_machines
+from tests.kit.fleet_clusters import NUMBER, Clusters
 from tests.kit.machines import Template, booted, missing, properties_path, stand_in_files
 from tests.kit.units import UNITS
 
@@ -53,7 +56,30 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
         **_judge_files(corpus / "files" if corpus else FILES),
         **_judge_messages(corpus / "messages" if corpus else MESSAGES),
         **_measure_observations(),
+        **_measure_fleet(),
     }
+
+
+def _measure_fleet() -> dict[str, object]:
+    """Install and check of twelve machines of two clusters, over ssh and sudo; none where no sshd can be started; why not is said."""
+    if lacking := ssh_machines.missing():
+        sys.stderr.write(f"no installation was measured: {lacking}\n")
+        return {}
+    with tempfile.TemporaryDirectory() as folder, ssh_machines.running(Path(folder), NUMBER) as machines:
+        clusters, taken = Clusters(Path(folder), machines), dict[str, float]()
+        for command, *words in (
+            ("known-hosts", "--fingerprints", str(clusters.prints)),
+            ("install", "--yes", "--brief", "--storage-tool", "/bin/true"),
+            ("check",),
+        ):
+            began = time.perf_counter()
+            with contextlib.redirect_stdout(sys.stderr):
+                code = clusters(command, *words)
+            if code:
+                sys.stderr.write(f"kmigrate node {command} ended with {code}\n")
+                return {}
+            taken[command] = round(time.perf_counter() - began, 1)
+    return {"fleet": NUMBER, "fleet_install_s": taken["install"], "fleet_check_s": taken["check"]}
 
 
 def _measure_observations() -> dict[str, object]:

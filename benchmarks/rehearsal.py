@@ -29,12 +29,13 @@ from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
 from tests.kit.account import Account, account_of, kafka_of
-from tests.kit.judge import Foreign
+from tests.kit.judge import Acknowledged, Foreign
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 from tests.kit.predictions import keep_prediction
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
+from tests.old_consumer import jvm_application
 from tests.old_consumer.jvm_application import CutoverGroup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,6 +124,16 @@ class Rehearsal:
         self.workload.stop()
         self.stop_applications()
         return account_of(self.cluster, self.workload, self.beside, whole if topics is None else topics)
+
+    def account_of_jvm(self, group: CutoverGroup) -> jvm_application.Account:
+        """A JVM application's, which reads what Kafka's own producer writes: that load ends, and the application catches up."""
+        if self.beside is None:
+            raise ValueError("nothing was measured: the load never ran")
+        self.beside.stop()
+        acked: set[jvm_application.Record] = {
+            (self.beside.topic, *place) for place in Acknowledged.read(self.beside.lines("producer")).values
+        }
+        return group.account(acked)
 
     def watch(self) -> Callable[[], ProbeFigures]:
         """kmigrate's own probe, flowing through every broker; returns what it has measured, as a step's context asks for it."""
@@ -324,6 +335,15 @@ def describe_kind(cluster: LocalCluster, shape: Shape) -> str:
     special = (("chroot", bool(shape.chroot)), ("ensemble", shape.zookeepers > 1))
     words = [f"{type(cluster).__name__.lower()}", f"{shape.brokers}brokers", f"{shape.controllers}controllers"]
     return "-".join((*words, *(word for word, is_so in special if is_so)))
+
+
+_PAUSE = "was stopped for "
+
+
+def pause_of_cutover(journal: Sequence[dict[str, Any]]) -> float:
+    """Seconds for which the application that was cut over last was stopped, as its step said; 0: none was."""
+    told = [line["text"] for line in journal if line["kind"] == "done" and _PAUSE in line["text"]]
+    return float(told[-1].partition(_PAUSE)[2].partition(" s")[0]) if told else 0.0
 
 
 class _ToldJournal(FileJournal):

@@ -40,7 +40,7 @@ import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients.progress_files import ProgressFiles
 from tests.waiting import wait_until
 
-DAGS = Path(__file__).parents[1] / "dags"
+DAGS = Path(sys.prefix) / "share" / "airflow-provider-kmigrate" / "dags"  # as the wheel brings them
 OPTIONAL = {
     "pyspark",
     "py4j",
@@ -59,7 +59,8 @@ class Killed(BaseException):
 
 
 def import_modules() -> int:
-    """Every module of the package, but those that need what only an extra installs."""
+    """Every module of the installed package, but those that need what only an extra installs."""
+    assert Path(airflow_provider_kmigrate.__file__).is_relative_to(sys.prefix), airflow_provider_kmigrate.__file__
     imported = 0
     for module in pkgutil.walk_packages(airflow_provider_kmigrate.__path__, "airflow_provider_kmigrate."):
         try:
@@ -159,9 +160,11 @@ def approver(dag_id: str) -> Iterator[list[str]]:
     """Answers the first request of a DAG with its last option, as Airflow's page stores it. Returns the tasks that asked."""
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import handle_event_submit
     from airflow.sdk import timezone
     from airflow.sdk.execution_time.comms import GetHITLDetailResponse
     from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
+    from airflow.triggers.base import TriggerEvent
     from airflow.utils.session import create_session
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -170,11 +173,16 @@ def approver(dag_id: str) -> Iterator[list[str]]:
 
     def answer() -> None:
         with create_session() as session:
-            query = select(HITLDetail, TaskInstance.task_id).join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
-            for detail, task_id in session.execute(query.where(HITLDetail.responded_at.is_(None), TaskInstance.dag_id == dag_id)):
+            query = select(HITLDetail, TaskInstance).join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+            waits = TaskInstance.state.in_(("deferred", "awaiting_input"))
+            for detail, task in session.execute(
+                query.where(HITLDetail.responded_at.is_(None), TaskInstance.dag_id == dag_id, waits)
+            ):
                 detail.responded_at, detail.chosen_options = timezone.utcnow(), [detail.options[-1]]
                 detail.responded_by, detail.params_input = {"id": "ann", "name": "Ann"}, {"reason": "as planned"}
-                asked.append(task_id)
+                if task.state == "awaiting_input":  # since Airflow 3.3 the API itself lets the task go on: there is no trigger
+                    handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=task, session=session)
+                asked.append(task.task_id)
 
     def work() -> None:
         while not over.wait(0.5):

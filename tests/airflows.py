@@ -1,7 +1,7 @@
 """kmigrate on each older release of Airflow that setup.cfg admits, and by later Pythons: `python -m tests.airflows` (`make airflows`).
 
 For each it makes an environment below `build/airflows`, installs that Airflow with what was there on a day soon after its release, then by pip the
-wheel of this checkout, compares what was installed before and after (kmigrate may replace no package of Airflow), and runs `tests.airflow_rehearsal`
+wheel of this checkout with the extra `ssh`, compares what was installed before and after (kmigrate may replace no package of Airflow), and runs `tests.airflow_rehearsal`
 in it. With `--scheduler` it then runs `tests.system.on_scheduler` on it: a real scheduler and real brokers. Ends with 1 if one fails.
 
 Airflow's own constraints are on a host that not every machine reaches; `uv` resolves as on that day, by the registry's times of upload.
@@ -25,6 +25,7 @@ UV = BUILD / "uv" / "bin" / "uv"
 DAYS = {"3.1.8": "2026-04-01", "3.2.2": "2026-06-01", "3.3.0": "2026-08-01"}
 """Each release, and the day whose packages it gets: the newest of later days are too new for its code (seen: 3.2.2 with pydantic 2.14)."""
 NEWEST = "3.3.2"
+NAME = "airflow-provider-kmigrate"
 PYTHONS = ("3.12", "3.13")
 """Later than the 3.11 of all other tests. Each gets the newest Airflow with the versions of this checkout's own tests."""
 MINUTES = 30
@@ -62,7 +63,7 @@ def run(*words: object, timeout_minutes: float = MINUTES, **options: object) -> 
     """The output of a command. Raises `CalledProcessError`."""
     argv = [str(word) for word in words]
     ended: subprocess.CompletedProcess[str] = subprocess.run(  # type: ignore[call-overload]
-        argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, timeout=60 * timeout_minutes, **options
+        argv, cwd=ROOT, check=True, text=True, timeout=60 * timeout_minutes, **{"stdout": subprocess.PIPE, **options}
     )
     return ended.stdout
 
@@ -87,16 +88,30 @@ def install(environment: Environment, python: str, wheel: Path) -> str:
     alone = os.environ | {"PYTHONPATH": ""}  # where pip finds this checkout, it installs nothing
     before, installed = run(pip, "freeze", env=alone), folder / "installed.txt"
     installed.write_text(before, encoding="utf-8")
-    run(pip, "install", "--disable-pip-version-check", "--quiet", "--constraint", installed, wheel, env=alone)
+    run(
+        pip,
+        "install",
+        "--disable-pip-version-check",
+        "--quiet",
+        "--constraint",
+        installed,
+        f"{NAME}[ssh] @ {wheel.as_uri()}",
+        env=alone,
+    )
     after = run(pip, "freeze", env=alone)
-    assert "airflow-provider-kmigrate" in after
+    assert NAME in after
     assert not list_replaced(before, after), list_replaced(before, after)
     return f"installed beside Airflow {environment.release}; no package replaced"
 
 
 def rehearse(environment: Environment) -> Iterator[str]:
     """What was seen of a simulated migration there, a line at a time. Raises `CalledProcessError`."""
-    output = run(BUILD / environment.name / "bin" / "python", "-m", "tests.airflow_rehearsal", stderr=subprocess.STDOUT)
+    shown = BUILD / "tests_alone"  # the wheel is tried, not this checkout
+    shown.mkdir(exist_ok=True)
+    if not (shown / "tests").is_symlink():
+        (shown / "tests").symlink_to(ROOT / "tests")
+    python, alone = BUILD / environment.name / "bin" / "python", os.environ | {"PYTHONPATH": str(shown), "PYTHONSAFEPATH": "1"}
+    output = run(python, "-m", "tests.airflow_rehearsal", stderr=subprocess.STDOUT, env=alone)
     (BUILD / f"{environment.name}.log").write_text(output, encoding="utf-8")
     yield from (
         line for line in output.splitlines() if re.match(r"(Airflow|modules|provider|migrated:|approved|DAGs|tasks) ", line)
@@ -104,10 +119,14 @@ def rehearse(environment: Environment) -> Iterator[str]:
 
 
 def check_on_scheduler(environment: Environment) -> Iterator[str]:
-    """The same on a real scheduler with real brokers. Raises `CalledProcessError`."""
+    """The same on a real scheduler with real brokers; its lines can be followed in a file. Raises `CalledProcessError`."""
     python, folder = BUILD / environment.name / "bin" / "python", BUILD / f"{environment.name}-scheduler"
-    output = run(sys.executable, "-m", "tests.system.on_scheduler", "--python", python, "--dir", folder, stderr=subprocess.STDOUT)
-    yield from (f"on a scheduler: {line}" for line in output.splitlines())
+    log = BUILD / f"{environment.name}-scheduler.log"
+    print(f"a migration on a scheduler: {log.relative_to(ROOT)}", flush=True)
+    with log.open("w", encoding="utf-8") as lines:
+        argv = (sys.executable, "-u", "-m", "tests.system.on_scheduler", "--python", python, "--dir", folder)
+        run(*argv, stdout=lines, stderr=subprocess.STDOUT)
+    yield from (f"on a scheduler: {line}" for line in log.read_text(encoding="utf-8").splitlines())
 
 
 def prepare() -> Path:

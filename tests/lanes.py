@@ -77,8 +77,8 @@ NIGHTLY = (
     Lane(
         "faults",
         ("faults",),
-        25,
-        "a fault in every phase of a migration, a rollback and a second migration; Airflow itself killed",
+        55,
+        "a fault in every phase of a migration, a rollback and a second migration; there and back with two log directories each, and with a login at ZooKeeper; Airflow itself killed",
     ),
     Lane(
         "releases",

@@ -46,6 +46,81 @@ def test_an_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["runbook", "G05", "G43"]) == 42
 
 
+KMIGRATE = "import sys; from airflow_provider_kmigrate.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def have_it_end_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def end(_words: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(import_module(f"airflow_provider_kmigrate.{COMMANDS['runbook'].module}"), "main", end)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (EOFError(), 130, "Interrupted."),
+        (KeyboardInterrupt(), 130, "Interrupted. What kmigrate runbook had begun may be done in part: run it again."),
+        (BrokenPipeError(32, "Broken pipe"), 141, ""),
+        (
+            PermissionError(13, "Permission denied", "/home/x"),
+            2,
+            "kmigrate runbook cannot read or write /home/x: Permission denied.",
+        ),
+        (OSError(28, "No space left on device"), 2, "cannot read or write its output, or another file: No space left on device."),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_ends_a_command_from_outside_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, said: str
+) -> None:
+    have_it_end_with(monkeypatch, error)
+    monkeypatch.setattr("airflow_provider_kmigrate.cli._discard_output", lambda: None)  # capsys reads that output
+    assert main(["runbook"]) == code
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert bool(shown) is bool(said)
+
+
+def test_a_reader_that_has_read_enough_leaves_no_traceback() -> None:
+    reader, output = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-c", KMIGRATE, "runbook"]
+    done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(output)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_leaves_no_traceback() -> None:
+    words = [sys.executable, "-c", KMIGRATE, "runbook"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    said = "kmigrate runbook cannot read or write its output, or another file: No space left on device. Correct that, and run it again.\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_any_name_is_written_on_any_terminal_and_a_closed_output_is_no_error() -> None:
+    """A runbook in whose guide a letter is that ASCII does not have."""
+    text = r"'K\u00f6ln \u2026 \udcff\n'"
+    code = f"from airflow_provider_kmigrate import runbook; runbook.render_runbook = lambda: {text}; {KMIGRATE}"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code, "runbook"], env=environment, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, rb"K\xf6ln \u2026 \udcff" + b"\n", b"")
+    closed = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -c '{KMIGRATE}' runbook G05 >&-"], capture_output=True, timeout=60, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("word", "command"), [("stauts", "status"), ("Check", "check"), ("evidnce", "evidence"), ("unlok", "unlock")]
+)
+def test_a_word_that_is_like_a_command_is_answered_with_it(word: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([word, "prod.yaml"])
+    assert capsys.readouterr().err.endswith(f"there is no command {word!r}. Is it: kmigrate {command}\n")
+
+
 def test_the_console_script_is_installed() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("kmigrate"), "--version"], capture_output=True, text=True, timeout=60, check=True

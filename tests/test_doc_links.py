@@ -1,4 +1,4 @@
-"""README and docs: every relative link leads to a file, and its anchor to a heading or an anchor there; each "`name` in `file`" is defined in it."""
+"""README and docs: every relative link leads to a file, and its anchor to a heading or an anchor there; each "`name` in `file`" is defined in it. The changelog is in order."""
 
 from __future__ import annotations
 
@@ -59,3 +59,11 @@ def test_a_newcomer_is_led_to_each_stage_of_a_restart() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = page.partition("### Between a broker's stop and its start")[2].partition("\n## ")[0]
     assert len(_DEFINED_IN.findall(section)) >= 9
+
+
+def test_the_changelog_has_each_kind_of_change_once_for_a_release_and_no_entry_twice() -> None:
+    """So that a release needs nothing but its number and date."""
+    for release in re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        kinds, entries = re.findall(r"^### (\w+)$", release, re.MULTILINE), re.findall(r"^- .+$", release, re.MULTILINE)
+        assert kinds == [kind for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security") if kind in kinds]
+        assert [entry for entry in set(entries) if entries.count(entry) > 1] == []

@@ -21,10 +21,13 @@ from tests.kit.account import Account, figures_of
 from tests.kit.judge import (
     Acknowledged,
     Judgement,
+    Kafka,
     Received,
     Side,
     Told,
+    Unfit,
     differences,
+    dump,
     dumped,
     judge_records,
     judge_told,
@@ -179,6 +182,29 @@ def test_what_was_acknowledged_is_in_the_logs_and_was_delivered(events: list[dic
     found = judge_told(told(*events), ["orders"], HELD)
     assert found.is_good == (not said), found
     assert said in str(found)
+
+
+class Printing(Kafka):
+    """Prints what DumpLogSegments would of these files: one batch each."""
+
+    def run(self, *arguments: str, **_: Any) -> str:
+        files = arguments[arguments.index("--files") + 1].split(",")
+        return "".join(f"Dumping {path}\nbaseOffset: 0 lastOffset: 4 isvalid: true\n" for path in files)
+
+
+def test_the_logs_of_a_broker_lie_in_all_its_directories(tmp_path: Path) -> None:
+    directories = [tmp_path / "data", tmp_path / "data-2"]
+    for directory, partition in zip(directories, ("orders-0", "orders-1"), strict=True):
+        (directory / partition).mkdir(parents=True)
+        (directory / partition / "0.log").touch()
+    kafka = Printing("java", "", "", tmp_path)
+    assert {name: log.spans for name, log in dump(kafka, {"broker 0": directories}, ["orders"])["broker 0"].items()} == {
+        "orders-0": [(0, 4)],
+        "orders-1": [(0, 4)],
+    }
+    (directories[1] / "orders-0").mkdir()
+    with pytest.raises(Unfit, match="broker 0 has orders-0 in two directories"):
+        dump(kafka, {"broker 0": directories}, ["orders"])
 
 
 def test_a_line_that_cannot_be_read_is_a_doubt() -> None:
@@ -365,6 +391,24 @@ def test_a_lane_passes_with_two_good_accounts(passes: Callable[[Account], bool])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_lane_fails_where_either_account_is_not_good(passes: Callable[[Account], bool], loss: str) -> None:
     assert not passes(LOSSES[loss])
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "PASS"),
+        ({"lost": 1}, "FAIL"),
+        ({"lost": 1, "skipped": 1}, "FAIL"),
+        ({"repeated": 3}, "FAIL"),
+        ({"repeated": 3, "uncommitted": 3}, "PASS"),
+        ({"acked": 0}, "FAIL"),
+    ],
+)
+def test_a_demo_fails_where_the_application_that_was_cut_over_says_so(changes: dict[str, int], verdict: str) -> None:
+    account = {"acked": 9, "processed": 9, "lost": 0, "skipped": 0, "repeated": 0, "uncommitted": 0, "pause_s": 7.1, **changes}
+    summary: dict[str, Any] = {"verdict": "PASS"}
+    demo.add_cutover(summary, account)
+    assert (summary["verdict"], summary["cutover"]) == (verdict, account)
 
 
 @pytest.mark.parametrize(("kept", "lost"), [(2, 0), (1, 1)])

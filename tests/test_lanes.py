@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import lanes
+from tests.kit import kdc
 from tests.lanes import CI, NIGHTLY, SETS, Lane, Result, State, closing_lines, is_green, merged, page_table, why_not_begun
 
 LANE = Lane("proofs", ("proofs",), 12, "")
@@ -125,6 +126,24 @@ def test_every_lane_is_a_command() -> None:
     makefile = Path("Makefile").read_text()
     for lane in (*CI, *NIGHTLY):
         assert re.search(rf"^{lane.target[0]}:", makefile, re.MULTILINE), lane
+
+
+def test_the_nightly_leaves_out_no_test_that_needs_kerberos() -> None:
+    assert f"export {kdc.REQUIRED}=1" in (lanes.ROOT / ".ci" / "nightly").read_text(encoding="utf-8")
+    missing = kdc.why_left_out(("no-such-program",), ("no_such_package",), {})
+    assert missing.startswith("needs no-such-program, no_such_package: ")
+    assert kdc.why_left_out(("no-such-program",), ("no_such_package",), {kdc.REQUIRED: "1"}) == ""
+    assert kdc.why_left_out(("sh",), ("pytest",), {}) == ""
+    users = {path: path.read_text(encoding="utf-8") for path in (lanes.ROOT / "tests").rglob("test_*.py")}
+    users = {
+        path: text
+        for path, text in users.items()
+        if re.search(r"^(@|pytestmark = \[)kdc\.needs", text.replace("    @", "@"), re.MULTILINE)
+    }
+    assert len(users) >= 4
+    assert [
+        path.name for path, text in users.items() if not re.search(r"^pytestmark = .*pytest\.mark\.long", text, re.MULTILINE)
+    ] == []
 
 
 def test_no_lane_has_two_meanings() -> None:

@@ -17,14 +17,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import fingerprint, job, report, request
@@ -62,6 +63,7 @@ _IN_PLACE_S: Final = 30.0  # until a gate has put its verdict in place
 _POLL_S: Final = 0.1
 _INGEST_S: Final = 15.0
 _PRACTICE_AFTER_S: Final = 5.0  # without a request
+_PRACTICE, _GATES = "kmigrate-practice", "kmigrate-gates"  # groups of Spark's jobs
 PRACTICES: Final = 3  # audits for nothing, so that Java has compiled most of what gates need
 _say = partial(print, flush=True)  # a program's own words, at once in the log of its driver
 
@@ -111,9 +113,8 @@ class AuditSession:
         """Answer and take in until the session is `ended`, or idle for too long. A report is made while no gate waits."""
         self._ingest()
         while not self.ended.wait(_POLL_S):
-            waiting = [request_id for request_id in self._folder.list_requests() if request_id not in self._seen]
             now = time.monotonic()
-            if waiting:
+            if waiting := self._list_waiting():
                 self._handle(waiting[0])
                 self._last_request = time.monotonic()
             elif self._reports:
@@ -129,6 +130,9 @@ class AuditSession:
                     self._practise(sources)
         for waiting_report in self._reports:
             self._make_report(*waiting_report)
+
+    def _list_waiting(self) -> list[str]:
+        return [request_id for request_id in self._folder.list_requests() if request_id not in self._seen]
 
     def _handle(self, request_id: str) -> None:
         self._seen.add(request_id)
@@ -205,12 +209,33 @@ class AuditSession:
         return has_lines
 
     def _practise(self, sources: list[Source]) -> None:
-        """Audit for nothing: then Spark has compiled its questions, which is most of what a first audit costs."""
+        """Audit for nothing: then Spark has compiled its questions, which is most of what a first audit costs. A gate that asks ends it."""
         self._practised += 1
         began = time.monotonic()
-        with suppress(KMigrateError):
+        with self._cancelled_for_a_request(), suppress(KMigrateError, PySparkException, Py4JError):
             job.audit_sources(sources, AuditPolicy(), self._engine)
         _say(f"practised for {time.monotonic() - began:.1f} s")
+
+    @contextmanager
+    def _cancelled_for_a_request(self) -> Iterator[None]:
+        """Spark's jobs of the block are cancelled once a request waits or the session ends, again and again: the block may ask several questions."""
+        over, context = threading.Event(), self._engine.session.sparkContext
+
+        def cancel_for_a_request() -> None:
+            while not over.wait(_POLL_S):
+                is_wanted = self.ended.is_set() or self._list_waiting()
+                if is_wanted and context.statusTracker().getActiveJobsIds():
+                    context.cancelJobGroup(_PRACTICE)
+
+        context.setJobGroup(_PRACTICE, "practice", interruptOnCancel=True)
+        watch = threading.Thread(target=cancel_for_a_request, name="kmigrate-practice", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+            context.setJobGroup(_GATES, "gates and reports")
 
 
 def place_report(made: Path, folder: Path, verdict: str) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, Served
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
@@ -104,6 +104,7 @@ def fill_placeholders(template: Iterable[str], values: Mapping[str, str]) -> tup
     return tuple(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), word) for word in template)
 
 
-def connect_command(node: NodeSpec) -> tuple[str, ...]:
-    """The command of the cluster file that reaches a node's agent, filled in."""
-    return fill_placeholders(node.hosts.connect, {"id": str(node.id), "host": node.host, "properties": node.hosts.properties})
+def connect_command(node: Served) -> tuple[str, ...]:
+    """The command of the cluster file that reaches the agent of a node or a unit, filled in."""
+    own = {"id": str(node.id), "properties": node.hosts.properties} if isinstance(node, NodeSpec) else {}
+    return fill_placeholders(node.hosts.connect, {"host": node.host} | own)

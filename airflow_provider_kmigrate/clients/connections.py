@@ -41,7 +41,8 @@ from airflow_provider_kmigrate.clients.settings import (
     ZooKeeperSettings,
 )
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, Served
+from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Refused
 
 Connection = Mapping[str, Any]
@@ -201,7 +202,7 @@ def _parse_json(value: object) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return read_json(value)
     except ValueError:
         return value
 
@@ -486,14 +487,19 @@ def _signing_connection(spec: ClusterSpec) -> str:
     return spec.approvers.signing_conn_id if spec.approvers else ""
 
 
+def _list_served(spec: ClusterSpec) -> list[Served]:
+    """All that is behind an agent."""
+    return [*spec.nodes(), *spec.units()]
+
+
 def host_connections(spec: ClusterSpec) -> list[str]:
-    """The ids of the connections that nodes name for their commands, each once."""
-    return sorted({node.hosts.conn_id for node in spec.nodes()} - {""})
+    """The ids of the connections that nodes, and units of applications, have for their commands, each once."""
+    return sorted({served.hosts.conn_id for served in _list_served(spec)} - {""})
 
 
 def ssh_connections(spec: ClusterSpec) -> list[str]:
-    """The ids of the SSH connections that nodes name, each once."""
-    return sorted({node.hosts.ssh_conn_id for node in spec.nodes()} - {""})
+    """The ids of the SSH connections that nodes, and units of applications, are behind, each once."""
+    return sorted({served.hosts.ssh_conn_id for served in _list_served(spec)} - {""})
 
 
 def _group_connections(spec: ClusterSpec) -> list[str]:
@@ -548,7 +554,7 @@ def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
 def read_connections(path: str | Path) -> Mapping[str, Connection]:
     """A file `{conn_id: {conn_type: ..., host: ..., extra: {...}}}`, as `airflow connections import` reads it."""
     try:
-        connections = json.loads(Path(path).read_text(encoding="utf-8"))
+        connections = read_json(Path(path).read_bytes())
     except (OSError, ValueError) as error:
         raise _bad_connections_file(f"{path} cannot be read as JSON: {type(error).__name__}") from error
     if not isinstance(connections, dict) or not all(isinstance(connection, dict) for connection in connections.values()):

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.znodes import CONSUMERS, Znode, batches
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember, topics_of
-from airflow_provider_kmigrate.core.member.cutover_note import read_cutover
+from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote, UnreadableNote, read_cutover
 from airflow_provider_kmigrate.core.member.group_seen import (
     GroupPosition,
     GroupSeen,
@@ -74,7 +74,10 @@ def read_groups(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str
     )
     holds = dict(zk.read_znodes(path.hold for path in paths.values()))
     cutovers = dict(zk.read_znodes(path.cutover for path in paths.values()))
-    selected = _selected_partitions(zk, registrations)
+    notes = {
+        name: read_cutover(note.data, note.changed_at) for name, path in paths.items() if (note := cutovers.get(path.cutover))
+    }
+    selected, noted = _selected_partitions(zk, registrations), _noted_partitions(zk, notes)
     without_members = [name for name in paths if not registrations[name] and not progress[name] and offsets[name]]
     unregistered = find_unregistered_commits(zk, without_members, time.time()) if without_members else {}
     groups = {}
@@ -92,8 +95,9 @@ def read_groups(zk: ZooKeeper, names: Collection[str] | None = None) -> dict[str
             read_hold(holds[path.hold].data) if path.hold in holds else None,
             resets[name],
             name in joined,
-            read_cutover(note.data, note.changed_at) if (note := cutovers.get(path.cutover)) else None,
+            notes.get(name),
             unregistered.get(name),
+            noted.get(name, frozenset()),
         )
     return groups
 
@@ -150,6 +154,15 @@ def _selected_partitions(
         name: frozenset(topic_partition for topic in topics for topic_partition in partitions.get(topic, ()))
         for name, topics in selected_topics.items()
     }
+
+
+def _noted_partitions(zk: ZooKeeper, notes: Mapping[str, CutoverNote | UnreadableNote]) -> dict[str, frozenset[TopicPartition]]:
+    """For each group with a cutover, every existing partition of the topics that its note names."""
+    topics = {
+        name: {partition.topic for partition in note.partitions} for name, note in notes.items() if isinstance(note, CutoverNote)
+    }
+    partitions = _read_partitions(zk, frozenset().union(*topics.values()))
+    return {name: frozenset(chain.from_iterable(partitions.get(topic, ()) for topic in names)) for name, names in topics.items()}
 
 
 def _read_partitions(zk: ZooKeeper, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
@@ -474,6 +487,7 @@ def _partitions_of(observed: GroupSeen) -> Iterable[TopicPartition]:
     if observed.zk is not None:
         yield from observed.zk.partitions
         yield from observed.zk.offsets
+        yield from observed.zk.cutover_partitions
     yield from observed.committed or ()
     for member in observed.kafka.members if observed.kafka else ():
         yield from member.partitions

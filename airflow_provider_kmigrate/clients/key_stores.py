@@ -1,4 +1,4 @@
-"""Load a PKCS#12 key store into a TLS context; Python reads PEM files only."""
+"""Load a PKCS#12 key store into a TLS context; Python reads PEM files only. When a certificate of our own ends."""
 
 from __future__ import annotations
 
@@ -25,3 +25,19 @@ def load_key_store(context: ssl.SSLContext, path: str, password: str | None) -> 
         memory.write(text)
         memory.flush()
         context.load_cert_chain(f"/proc/self/fd/{memory.fileno()}")
+
+
+def find_certificate_end(path: str, password: str | None = None, *, is_store: bool = False) -> float | None:
+    """When the first certificate of a PEM file or key store (`is_store`) ends, in seconds since the epoch; None if it has none, or cannot be read."""
+    from cryptography import x509  # noqa: PLC0415 - only a connection with a certificate needs it
+    from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415
+
+    try:
+        data = Path(path).read_bytes()
+        if is_store:
+            _, certificate, _ = pkcs12.load_key_and_certificates(data, password.encode() if password else None)
+        else:
+            certificate = x509.load_pem_x509_certificates(data)[0]
+    except (OSError, ValueError):
+        return None  # what is wrong with it is said at the first connection
+    return certificate.not_valid_after_utc.timestamp() if certificate else None

@@ -23,6 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from airflow_provider_kmigrate.clients.deadline import Deadline
 from airflow_provider_kmigrate.clients.settings import OAuthLogin
+from airflow_provider_kmigrate.clients.tls import make_context
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, TimedOut, Unreachable
@@ -76,8 +77,8 @@ def run_within(deadline: Deadline, what: str, act: Callable[[], Answer]) -> Answ
 def token_for(login: OAuthLogin, what: str, deadline: Deadline) -> str:
     """A token that is still valid. `what`: node and mechanism, for errors.
 
-    Raises `AuthenticationFailed` if the endpoint refuses the client or a fixed token has ended, `Unreachable` and `TimedOut` if the
-    endpoint does not answer and no earlier token is valid.
+    Unless an earlier token is valid, raises `AuthenticationFailed` if the endpoint refuses the client, and `Unreachable` and `TimedOut` if it
+    does not answer. Raises `AuthenticationFailed` if a fixed token has ended.
     """
     if login.token:
         _refuse_ended(login.token, what)
@@ -93,20 +94,20 @@ def token_for(login: OAuthLogin, what: str, deadline: Deadline) -> str:
         kept, now = _tokens.get(login), time.monotonic()
         if kept is not None and now < kept.renew_at:
             return kept.text
-        if kept is None or now >= kept.ends_at:
-            _tokens[login] = _fetch_bounded(login, what, deadline)
-        else:
-            _tokens[login] = _renew(login, what, kept, deadline)
-        return _tokens[login].text
+        token = (
+            _fetch_bounded(login, what, deadline) if kept is None or now >= kept.ends_at else _renew(login, what, kept, deadline)
+        )
+        _tokens[login] = token  # another thread may drop it again at once
+        return token.text
     finally:
         lock.release()
 
 
 def _renew(login: OAuthLogin, what: str, kept: _Token, deadline: Deadline) -> _Token:
-    """A new token, or the old one, which is valid still, until the next try."""
+    """A new token, or the old one, which is valid still, until the next try: a proxy whose endpoint is away may answer with a refusal."""
     try:
         return _fetch_bounded(login, what, Deadline(min(_RENEWAL_S, deadline.seconds_left() / 2)))
-    except (Unreachable, TimedOut):
+    except (AuthenticationFailed, Unreachable, TimedOut):
         return kept._replace(renew_at=min(time.monotonic() + _NEXT_RENEWAL_S, kept.ends_at))
 
 
@@ -195,7 +196,7 @@ def _post(login: OAuthLogin, what: str, deadline: Deadline) -> tuple[int, bytes]
 def _connect(login: OAuthLogin, scheme: str, host: str, port: int | None, seconds: float) -> http.client.HTTPConnection:
     if scheme == "http":
         return http.client.HTTPConnection(host, port, timeout=seconds)
-    return http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context(cafile=login.ca_file))
+    return http.client.HTTPSConnection(host, port, timeout=seconds, context=make_context(login.ca_file))
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class _Entry:
     sha256: str = ""
 
     def encode(self, content: bytes) -> bytes:
+        """The object's bytes: this entry as one line of JSON, then the content."""
         return json.dumps(asdict(self)).encode() + b"\n" + content
 
 

@@ -36,6 +36,7 @@ from airflow_provider_kmigrate.clients.znodes import Create, Operation, Set, Zno
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster_state.model import Malformed
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import STATE, require_known_version
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Failed
 
@@ -129,13 +130,14 @@ def _write_again(
 
 
 def state_without_brokers(state: bytes, unresponsive: Collection[int]) -> bytes:
-    """A partition state without these brokers in its ISR or as its leader; unchanged if no other broker is in sync, or it has another form.
+    """A partition state without these brokers in its ISR or as its leader; unchanged if no other broker is in sync, or it has another form or version.
 
     JSON, as KafkaZkClient writes it: {"controller_epoch":4,"leader":2,"version":1,"leader_epoch":7,"isr":[2,0]}.
     """
     try:
         fields = read_json(state)
-    except ValueError:
+        require_known_version(STATE, fields)
+    except (ValueError, TypeError, AttributeError):
         return state
     if (
         not isinstance(fields, dict)

@@ -104,10 +104,12 @@ class _Writer:
 
     @property
     def file_name(self) -> str:
+        """Name of the file in which it stores its value."""
         return f"{self.try_number:06}-{self.number:06}-{self.random}.json"
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
+        """The process that wrote a file of this name; None if it is none of these files."""
         match = _NAME.fullmatch(name)
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 

@@ -147,7 +147,7 @@ class KerberosMechanism:
         import gssapi  # noqa: PLC0415 - an extra
 
         self._what, self._step, self._has_keytab = what, 0, bool(login.keytab)
-        self._error: type[Exception] = gssapi.exceptions.GSSError
+        self._error: type[Exception] = gssapi.exceptions.GSSError  # type: ignore[attr-defined,unused-ignore]
         self._context = self._guard(lambda: _open_context(gssapi, login, host))
         self._next = self._guard(lambda: self._context.step(None)) or b""
 

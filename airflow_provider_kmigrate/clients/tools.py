@@ -1,6 +1,7 @@
 """Every client of one cluster, opened together and closed together; and what restarts instances of consumer applications.
 
-`Instances` restarts an instance as another kind of member, by the user's own command or webhook. A command gets the placeholders
+`Instances` restarts an instance as another kind of member, by the user's own command or webhook, or by its systemd units, which
+kmigrate's agent on its machine stops and starts. A command gets the placeholders
 `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating or kafka; `stopped` in a cutover), runs without a shell, and ends
 with 0 once the instance was restarted, or stopped; it may be run again with the same kind. A webhook is a POST with
 
@@ -13,7 +14,6 @@ refuse an outdated one. Neither reports the instance's state: its members in Zoo
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,18 +26,28 @@ from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.commands import BROKEN_CONNECTION, command_environment, fill_placeholders, run_command
 from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import Host, host_for
-from airflow_provider_kmigrate.clients.hosts.agent import Agents, Pipe, ssh_needs_airflow
+from airflow_provider_kmigrate.clients.hosts.agent import Agents, AgentUnits, Pipe, ssh_needs_airflow
 from airflow_provider_kmigrate.clients.identity import has_kerberos_provider
+from airflow_provider_kmigrate.clients.key_stores import find_certificate_end
+from airflow_provider_kmigrate.clients.oauth import end_of_token
 from airflow_provider_kmigrate.clients.sasl import GSSAPI, OAUTHBEARER
-from airflow_provider_kmigrate.clients.settings import ClusterSettings, HostSettings, SshSettings, WebhookSettings, WireSecurity
+from airflow_provider_kmigrate.clients.settings import (
+    ClusterSettings,
+    HostSettings,
+    SshSettings,
+    WebhookSettings,
+    WireSecurity,
+    ZooKeeperSettings,
+)
+from airflow_provider_kmigrate.clients.tls import make_context
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
 from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
-from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.shared.text import printable
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.clients.holding import Holding
@@ -51,30 +61,55 @@ _SHOWN = 500  # characters of an answer that a message carries
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The commands and webhooks of one cluster's groups."""
+    """The commands and webhooks of one cluster's groups, and the agents of their units."""
 
     cluster: str
     hosts: Mapping[str, HostSettings | Refused]
     webhooks: Mapping[str, WebhookSettings | Refused]
+    agent: Callable[[UnitSpec], AgentUnits] | None = None
 
-    def require(self, group: GroupSpec) -> None:
-        """Raises `Refused` if a connection of the group cannot be used: known before anything of it is moved."""
+    def require(self, group: GroupSpec, *, must_answer: bool) -> None:
+        """Raises `Refused` if a connection of the group cannot be used, or an agent does not know a unit: known before anything of it is moved.
+
+        An agent that does not answer raises `Unavailable` if it `must_answer`; a rollback does what it can.
+        """
         if group.conn_id:
             _require_usable(self.hosts[group.conn_id])
         for instance in group.instances:
             if instance.webhook:
                 _require_usable(self.webhooks[instance.webhook])
+            for unit in instance.units.values():
+                try:
+                    self._agent_of(unit).require(unit)
+                except Unavailable:
+                    if must_answer:
+                        raise
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
 
-        Raises `Failed` if it refuses, `TimedOut` and `Unreachable` if the result is unknown.
+        Its units of other kinds are known to be stopped before that of `kind` starts. Raises `Failed` if it refuses, `TimedOut` and
+        `Unreachable` if the result is unknown.
         """
+        if instance.units:
+            self._switch_units(instance, kind, token)
+            return
         body = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
         if instance.webhook:
             self._call_webhook(group, instance, {"cluster": self.cluster, **body, "token": token})
         else:
             self._run_command(group, instance, body)
+
+    def _agent_of(self, unit: UnitSpec) -> AgentUnits:
+        if self.agent is None:
+            raise Failed(f"{unit.name}: no agent is known.")
+        return self.agent(unit)
+
+    def _switch_units(self, instance: InstanceSpec, kind: str, token: int) -> None:
+        for other in (unit for other_kind, unit in instance.units.items() if other_kind != kind):
+            self._agent_of(other).stop(other, token)
+        if (unit := instance.units.get(kind)) is not None:
+            self._agent_of(unit).start(unit, token)
 
     def _run_command(self, group: GroupSpec, instance: InstanceSpec, placeholders: Mapping[str, str]) -> None:
         environment = command_environment(_require_usable(self.hosts[group.conn_id]).environment if group.conn_id else None)
@@ -117,7 +152,7 @@ async def _post_within(settings: WebhookSettings, body: Mapping[str, str | int],
     """
     from airflow_provider_kmigrate.clients.metrics import default_tls_context  # noqa: PLC0415  # only a webhook needs it
 
-    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else default_tls_context()
+    verify = make_context(settings.ca_file) if settings.ca_file else default_tls_context()
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=verify)
     async with asyncio.timeout(seconds), client, client.stream("POST", settings.url, json=body) as answer:
         beginning = b""
@@ -208,14 +243,32 @@ def connection_facts(settings: ClusterSettings) -> ConnectionFacts:
         ),
         settings.brokers.sasl_mechanism == GSSAPI and not has_kerberos_provider(),
         settings.controllers.sasl_mechanism if settings.controllers.protocol.startswith("SASL_") else None,
+        _find_ends(settings),
     )
+
+
+def _find_ends(settings: ClusterSettings) -> dict[str, float]:
+    """When what these connections log in with ends: the certificate or the fixed token of each section."""
+    ends = dict[str, float | None]()
+    sections: tuple[tuple[str, WireSecurity | ZooKeeperSettings], ...] = (
+        ("kafka", settings.brokers),
+        ("quorum", settings.controllers),
+        ("zookeeper", settings.zookeeper),
+    )
+    for name, connection in sections:
+        store = connection.key_store if isinstance(connection, WireSecurity) else None
+        if path := store or connection.cert_file:
+            ends[f"certificate of {name}"] = find_certificate_end(path, connection.key_password, is_store=store is not None)
+        if isinstance(connection, WireSecurity) and connection.oauth and connection.oauth.token:
+            ends[f"token of {name}"] = end_of_token(connection.oauth.token)
+    return {what: end for what, end in ends.items() if end is not None}
 
 
 OpenSsh = Callable[[SshSettings, str], Pipe]
 """Opens a pipe to `kmigrate-node` on a host, through an Airflow SSH connection."""
 
 
-def _open_ssh_pipe(settings: ClusterSettings, ssh: OpenSsh, node: NodeSpec) -> Pipe:
+def _open_ssh_pipe(settings: ClusterSettings, ssh: OpenSsh, node: Served) -> Pipe:
     return ssh(settings.ssh[node.hosts.ssh_conn_id], node.host)
 
 
@@ -237,14 +290,20 @@ def assemble_tools(
     if ssh is None and settings.ssh:
         raise ssh_needs_airflow(next(iter(settings.ssh)))
 
-    def host_of(node: NodeSpec) -> Host:
+    def environment_of(node: Served) -> Mapping[str, str] | None:
         connection = settings.hosts.get(node.hosts.conn_id)
-        return host_for(node, connection.environment if connection else None, agents, settings.cluster_id)
+        return connection.environment if connection else None
+
+    def host_of(node: NodeSpec) -> Host:
+        return host_for(node, environment_of(node), agents, settings.cluster_id)
+
+    def agent_of(unit: UnitSpec) -> AgentUnits:
+        return AgentUnits(agents(unit, environment_of(unit)), settings.cluster_id)
 
     wires = Wires({NodeRole.BROKER: settings.brokers, NodeRole.CONTROLLER: settings.controllers})
     agents = Agents(partial(_open_ssh_pipe, settings, ssh) if ssh else None)
     try:
-        instances = Instances(cluster, settings.group_hosts, settings.webhooks)
+        instances = Instances(cluster, settings.group_hosts, settings.webhooks, agent_of)
         chroot, kafka = settings.zookeeper.chroot, settings.kafka.properties
         yield Tools(zk, admin, wires, host_of, chroot, instances, kafka, connection_facts(settings), settings.signing_key)
     finally:

@@ -54,9 +54,9 @@ from airflow_provider_kmigrate.clients.admin import (
     topic_id_or_none,
 )
 from airflow_provider_kmigrate.clients.deadline import Deadline
-from airflow_provider_kmigrate.clients.key_stores import load_key_store
 from airflow_provider_kmigrate.clients.sasl import forget_token, make_mechanism
-from airflow_provider_kmigrate.clients.settings import WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.settings import WireSecurity
+from airflow_provider_kmigrate.clients.tls import explain_failure, find_chain_end, tls_context
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
@@ -77,22 +77,6 @@ _MAX_ROUNDS = 3  # PLAIN and OAUTHBEARER need one, SCRAM two, GSSAPI three
 _ROUNDS = re.compile(rb"\Ar=.*,i=([^,]*)")  # of SCRAM's first answer (RFC 5802)
 _FEWEST = 4096  # iterations: Kafka's own minimum (ScramMechanism)
 _DIGITS = 7  # of their number: more iterations would take minutes
-
-
-def tls_context(security: WireSecurity | ZooKeeperSettings) -> ssl.SSLContext:
-    """A context that verifies the other side; raises `AuthenticationFailed` if a file cannot be used."""
-    try:
-        context = ssl.create_default_context(cafile=security.ca_file)
-        context.check_hostname = security.verify_hostname
-        if isinstance(security, WireSecurity) and security.key_store:
-            load_key_store(context, security.key_store, security.key_password)
-        elif security.cert_file:
-            context.load_cert_chain(security.cert_file, security.key_file, security.key_password or _no_password)
-    except (OSError, ValueError) as error:
-        key_store = security.key_store if isinstance(security, WireSecurity) else None
-        files = ", ".join(filter(None, (security.ca_file, security.cert_file, security.key_file, key_store)))
-        raise AuthenticationFailed(f"the TLS files cannot be used ({files}): {error}") from error
-    return context
 
 
 def authenticate(call: Call, security: WireSecurity, host: str, port: int, deadline: Deadline) -> None:
@@ -137,11 +121,6 @@ def _check_proof(mechanism: Any, proof: bytes, what: str) -> None:
         raise AuthenticationFailed(f"{what}: the node's answer is not valid proof: {error}") from error
 
 
-def _no_password() -> str:
-    """Refuse to ask: without this OpenSSL would ask on the terminal, and a task would hang."""
-    return ""
-
-
 _CLIENT = "kmigrate"
 _CONSUMER_GROUP_DESCRIBE: Final = 69  # KIP-848
 #: The longest answer in bytes: twice what a cluster of 50,000 partitions needs. Decoded, it takes up to 18 times that, where it is all smallest
@@ -163,8 +142,6 @@ _LONGEST_OF: Final[Mapping[int, int]] = {
 }
 _RECEIVE = 1 << 18
 _HEAD = 1 << 10  # bytes that hold an answer's header
-#: Reasons in OpenSSL's words that blame the certificate and not the connection.
-_TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
 
 
 @contextlib.contextmanager
@@ -174,13 +151,8 @@ def map_errors(request_label: str, deadline: Deadline) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise TimedOut(f"{request_label}: no answer within {deadline.seconds:g} s") from error
-    except ssl.SSLCertVerificationError as error:
-        raise AuthenticationFailed(f"{request_label}: its certificate is not accepted: {error.verify_message}") from error
     except ssl.SSLError as error:
-        is_refusal = any(word in (error.reason or "") for word in _TLS_REFUSALS)
-        raise (AuthenticationFailed if is_refusal else Unreachable)(
-            f"{request_label}: TLS failed: {error.reason or error}"
-        ) from error
+        raise explain_failure(error, request_label) from error
     except (socket.gaierror, UnicodeError) as error:
         text = f"{request_label}: {error}"
         raise Unreachable(text, (Reason("U08", text),)) from error
@@ -213,9 +185,7 @@ class WireConnection:
 
     def certificate_end(self) -> float:
         """As `Wire.certificate_end`."""
-        if not isinstance(self._socket, ssl.SSLSocket):
-            return math.inf
-        return float(ssl.cert_time_to_seconds(str((self._socket.getpeercert() or {})["notAfter"])))
+        return find_chain_end(self._socket) if isinstance(self._socket, ssl.SSLSocket) else math.inf
 
     def call(self, request: Any, deadline: Deadline) -> Any:
         """Send one request and return its decoded answer; the caller handles error codes in it."""
@@ -620,7 +590,7 @@ class Wire:
 
     @map_malformed_answers
     def certificate_end(self) -> float:
-        """When the node's certificate ends, in seconds since the epoch; infinite without TLS."""
+        """When the node's certificate, or one of an authority between it and the trusted one, ends: seconds since the epoch; infinite without TLS."""
         end: float = self._exchange(lambda connection, _: connection.certificate_end())
         return end
 

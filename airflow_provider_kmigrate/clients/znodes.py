@@ -1,7 +1,7 @@
 """Znodes: parses what Kafka writes into them, without trust, and lists the writes that a run may make.
 
-Sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9. Unexpected content becomes `Malformed`, or `None` in a list of many,
-never an exception: a broken znode is a finding.
+Sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9. Unexpected content, and a version that is not in
+`core.cluster_state.znode_formats`, becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     TopicMetadata,
     ZkController,
 )
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import (
+    CLUSTER_ID,
+    CONFIG,
+    CONTROLLER,
+    MIGRATION,
+    STATE,
+    TOPIC,
+    UnknownVersion,
+    require_known_version,
+)
 from airflow_provider_kmigrate.core.member.registration import is_number
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import printable
@@ -37,7 +47,7 @@ _SHOWN = 200  # characters of a malformed znode that a message may carry
 
 def parse_cluster_id(data: bytes) -> str | Malformed:
     """/cluster/id: {"version":"1","id":"..."}"""
-    return parse_znode("/cluster/id", data, lambda fields: _require_text(fields["id"]))
+    return parse_znode("/cluster/id", data, lambda fields: _require_text(fields["id"]), CLUSTER_ID)
 
 
 def parse_controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
@@ -48,6 +58,7 @@ def parse_controller(data: bytes, *, ephemeral: bool) -> ZkController | Malforme
         lambda fields: ZkController(
             _require_int(fields["brokerid"]), _require_int(fields.get("kraftControllerEpoch", -1)), ephemeral
         ),
+        CONTROLLER,
     )
 
 
@@ -70,6 +81,7 @@ def parse_migration(data: bytes, version: int, created_at: float = 0.0, age: Age
             created_at=created_at,
             age=age,
         ),
+        MIGRATION,
     )
 
 
@@ -82,7 +94,7 @@ def parse_topic(name: str, data: bytes) -> TopicMetadata | Malformed:
         }
         return TopicMetadata(name, fields.get("topic_id"), partitions)
 
-    return parse_znode(f"/brokers/topics/{name}", data, build_topic)
+    return parse_znode(f"/brokers/topics/{name}", data, build_topic, TOPIC)
 
 
 def parse_partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int | None] | Malformed:
@@ -92,17 +104,19 @@ def parse_partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...],
         epoch = fields.get("controller_epoch")
         return _require_int(fields["leader"]), _require_ints(fields["isr"]), None if epoch is None else _require_int(epoch)
 
-    return parse_znode(path, data, build_state)
+    return parse_znode(path, data, build_state, STATE)
 
 
 def parse_state_epoch(path: str, data: bytes) -> int | Malformed:
     """The same znode's controller_epoch: a controller with a lower epoch can change nothing about this partition (KAFKA-20488)."""
-    return parse_znode(path, data, lambda fields: _require_int(fields["controller_epoch"]))
+    return parse_znode(path, data, lambda fields: _require_int(fields["controller_epoch"]), STATE)
 
 
 def parse_configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
-    return parse_znode(path, data, lambda fields: {_require_text(key): str(value) for key, value in fields["config"].items()})
+    return parse_znode(
+        path, data, lambda fields: {_require_text(key): str(value) for key, value in fields["config"].items()}, CONFIG
+    )
 
 
 def parse_rolled_back(data: bytes) -> Mapping[int, BrokerMode]:
@@ -159,10 +173,15 @@ def printable_content(data: bytes | None) -> str:
     return printable(text[:_SHOWN])
 
 
-def parse_znode(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
-    """What `build` makes of the JSON in a znode; `Malformed` if it cannot."""
+def parse_znode(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed], kind: str = "") -> Parsed | Malformed:
+    """What `build` makes of the JSON in a znode; `Malformed` if it cannot, or its `kind` has no such version (our own notes have no kind)."""
     try:
-        return build(read_json(data))
+        fields = read_json(data)
+        if kind:
+            require_known_version(kind, fields)
+        return build(fields)
+    except UnknownVersion as unknown:
+        return Malformed(path, str(unknown), unknown_version=True)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError):
         return Malformed(path, printable_content(data))
 
@@ -170,7 +189,8 @@ def parse_znode(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Par
 def raise_if_malformed(value_or_malformed: Parsed | Malformed) -> Parsed:
     """What was parsed. Raises `Failed` if the znode is malformed."""
     if isinstance(value_or_malformed, Malformed):
-        raise Failed(f"{value_or_malformed.path} does not have Kafka's format: {value_or_malformed.content!r}")
+        what = "has" if value_or_malformed.unknown_version else "does not have Kafka's format:"
+        raise Failed(f"{value_or_malformed.path} {what} {value_or_malformed.content}")
     return value_or_malformed
 
 
@@ -244,7 +264,7 @@ _STATE: Final = rf"/brokers/topics/{_NAME}/partitions/[0-9]{{1,10}}/state"
 class Znode(NamedTuple):
     """A znode: its data, their version, and the zxid and time (seconds since the epoch) of their last change.
 
-    `children_zxid`: of the last child that was created or deleted.
+    `children_zxid`: of the last child that was created or deleted; `session`: whose end deletes the znode, 0 for none.
     """
 
     data: bytes
@@ -252,6 +272,7 @@ class Znode(NamedTuple):
     zxid: int
     changed_at: float
     children_zxid: int = 0
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)

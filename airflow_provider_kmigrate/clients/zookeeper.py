@@ -18,12 +18,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from math import inf
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 from urllib.parse import unquote
 
 from kazoo.client import TransactionRequest
-from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import NoAuthError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -32,7 +34,8 @@ from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.offset_writers import find_unregistered_commits
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.wire import tls_context
+from airflow_provider_kmigrate.clients.storm_spouts import find_storm_spouts
+from airflow_provider_kmigrate.clients.tls import find_chain_end, tls_context
 from airflow_provider_kmigrate.clients.znodes import (
     CONSUMERS,
     COUNTS,
@@ -75,7 +78,17 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import (
+    ACL,
+    BROKER,
+    CONFIG,
+    CONFIG_CHANGE,
+    FEATURE,
+    PRODUCER_IDS,
+    TOKEN,
+)
 from airflow_provider_kmigrate.core.member.registration import INTERNAL, is_number
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Fenced, WrongCluster
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
@@ -106,12 +119,16 @@ _ROOTS = frozenset(
         "/migration",
     ]
 )
+_TOKENS = "/delegation_token/tokens"  # a path
 _CMAK = "/kafka-manager"  # outside all chroots
 _VERSION = re.compile(r"Zookeeper version: ([0-9][0-9.]*)")
 _MODE = re.compile(r"^Mode: (\w+)", re.MULTILINE)
 _NEWEST = 20  # notifications that are reported
 _SRVR_TIMEOUT = 3.0  # seconds for each server
 _ANSWER = 65_536
+_CONNECTIONS = 8_388_608  # bytes of an answer to `cons`: some 200 for each client
+_CONNECTION = re.compile(r"^ ?/([^\n\[]{1,100})\[[0-9]+\]\([^\n]*\bsid=0x([0-9a-f]{1,16})\b", re.MULTILINE)
+_UNSIGNED = 2**64 - 1  # sessions are signed in a znode, and not in an answer
 
 
 class _TreeReads:
@@ -139,10 +156,21 @@ class _TreeReads:
                 continue
             keys = znodes.parse_configs(f"{folder}/{name}", znode.data)
             if isinstance(keys, Malformed):
-                self.malformed.append(Malformed(keys.path, ""))
+                self._note_secret(keys)
             elif keys:
                 keys_by_entity[unquote(name)] = tuple(sorted(keys))
         return keys_by_entity
+
+    def _note_secret(self, malformed: Malformed) -> None:
+        """Keep of a malformed znode its path, and its version if that is unknown: it may hold salted passwords, or the key of a token."""
+        self.malformed.append(malformed if malformed.unknown_version else Malformed(malformed.path, ""))
+
+    def note_unread_znodes(self, kind: str, folder: str, names: Iterable[str] | None = None) -> None:
+        """Note each znode of this kind in a folder that later reads would refuse; one without data is only the parent of others."""
+        for name, znode in self.read_znodes(folder, self.zookeeper.children(folder) if names is None else names):
+            fields = znodes.parse_znode(f"{folder}/{name}", znode.data or b"{}", dict, kind if znode.data else "")
+            if isinstance(fields, Malformed):
+                self._note_secret(fields)
 
     def read_topic_acls(self) -> Iterator[ZkAcl]:
         """The rules of `/kafka-acl/Topic` and, for other patterns, of `/kafka-acl-extended/prefixed/Topic`."""
@@ -152,7 +180,7 @@ class _TreeReads:
             for folder, names in self.zookeeper.children_by_path(f"{root}/{kind}" for kind in self.zookeeper.children(root)):
                 resource = folder.removeprefix(f"{root}/")
                 for name, znode in self.read_znodes(folder, names):
-                    rules = znodes.parse_znode(f"{folder}/{name}", znode.data, partial(_parse_acls, resource, name, pattern))
+                    rules = znodes.parse_znode(f"{folder}/{name}", znode.data, partial(_parse_acls, resource, name, pattern), ACL)
                     if isinstance(rules, Malformed):
                         self.malformed.append(rules)
                     else:
@@ -170,8 +198,12 @@ class _TreeReads:
         """Each broker's registration, as the broker last wrote it: it does again if its listeners change."""
         registrations = {}
         for name, znode in self.read_znodes("/brokers/ids", filter(is_number, self.zookeeper.children("/brokers/ids"))):
-            broker_time = znodes.parse_znode(name, znode.data, lambda fields: int(fields["timestamp"]) / 1000)
-            if not isinstance(broker_time, Malformed):
+            broker_time = znodes.parse_znode(
+                f"/brokers/ids/{name}", znode.data, lambda fields: int(fields["timestamp"]) / 1000, BROKER
+            )
+            if isinstance(broker_time, Malformed):
+                self.malformed.append(broker_time)
+            else:
                 registrations[int(name)] = BrokerRegistration(broker_time, znode.changed_at)
         return registrations
 
@@ -182,7 +214,7 @@ def _parse_acls(resource: str, name: str, pattern: str, fields: Mapping[str, Any
 
 
 def _describe_entity(data: bytes) -> str:
-    entity = znodes.parse_znode("notification", data, lambda fields: f"settings of {fields['entity_path']}")
+    entity = znodes.parse_znode("notification", data, lambda fields: f"settings of {fields['entity_path']}", CONFIG_CHANGE)
     return "settings" if isinstance(entity, Malformed) else entity
 
 
@@ -207,24 +239,38 @@ def _exists_outside_chroot(session: Session, path: str) -> bool:
 
 
 def _ask_server(address: str, settings: ZooKeeperSettings) -> ZooKeeperServer:
+    answer, certificate_end = _ask_word(address, settings, b"srvr", _ANSWER)
+    version, mode = _VERSION.search(answer), _MODE.search(answer)
+    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None, certificate_end)
+
+
+def _ask_word(address: str, settings: ZooKeeperSettings, word: bytes, limit: int) -> tuple[str, float]:
+    """A server's answer to a four-letter word, empty if there is none, and when its certificate ends. A server that does not allow the word says so."""
     host, _, port = address.rpartition(":")
+    certificate_end = inf
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _SRVR_TIMEOUT) as raw:
             raw.settimeout(_SRVR_TIMEOUT)
-            stream = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]")) if settings.use_tls else raw
-            stream.sendall(b"srvr")
-            answer = _receive_all(stream).decode(errors="replace")
+            stream: socket.socket = raw
+            if settings.use_tls:
+                stream = secured = tls_context(settings).wrap_socket(raw, server_hostname=host.strip("[]"))
+                certificate_end = find_chain_end(secured)
+            stream.sendall(word)
+            return _receive_all(stream, limit).decode(errors="replace"), certificate_end
     except (OSError, ValueError, AuthenticationFailed):
-        return ZooKeeperServer(address)
-    version, mode = _VERSION.search(answer), _MODE.search(answer)
-    return ZooKeeperServer(address, version[1].rstrip(".") if version else None, mode[1] if mode else None)
+        return "", certificate_end
 
 
-def _receive_all(stream: socket.socket) -> bytes:
-    data = b""
-    while len(data) < _ANSWER and (chunk := stream.recv(4096)):
+def parse_connections(answer: str) -> dict[int, str]:
+    """An answer to `cons`: session -> the client's address. Lines of clients without a session, and anything else, are left out."""
+    return {int(found[2], 16): printable(found[1]) for found in _CONNECTION.finditer(answer)}
+
+
+def _receive_all(stream: socket.socket, limit: int) -> bytes:
+    data, deadline = bytearray(), time.monotonic() + _SRVR_TIMEOUT
+    while len(data) < limit and time.monotonic() < deadline and (chunk := stream.recv(65_536)):
         data += chunk
-    return data
+    return bytes(data)
 
 
 _UNREGISTERED_S = 10.0  # how old the last look for commits without a registration may be
@@ -351,11 +397,20 @@ class ZooKeeper:
         """What preflight needs beside a view, read at about one time."""
         reads = _TreeReads(self)
         users = reads.read_config_keys("/config/users")  # reads children first, which brings the server up to date
+        for folder in (
+            "/config/clients",
+            "/config/ips",
+            *(f"/config/users/{user}/clients" for user in self.children("/config/users")),
+        ):
+            reads.note_unread_znodes(CONFIG, folder)
+        reads.note_unread_znodes(TOKEN, _TOKENS)
+        reads.note_unread_znodes(PRODUCER_IDS, "", ["latest_producer_id_block"])
+        reads.note_unread_znodes(FEATURE, "", ["feature"])
         seqid = dict(reads.read_znodes("/brokers", ["seqid"]))
         return ZooKeeperTree(
             broker_settings=reads.read_config_keys("/config/brokers"),
             scram_users=tuple(user for user, keys in users.items() if any(key.startswith("SCRAM-") for key in keys)),
-            tokens=len(self.children("/delegation_token/tokens")),
+            tokens=len(self.children(_TOKENS)),
             acls=tuple(reads.read_topic_acls()),
             has_feature=bool(dict(reads.read_znodes("", ["feature"]))),
             generated_ids=seqid["seqid"].version if seqid else 0,
@@ -366,6 +421,7 @@ class ZooKeeper:
             malformed=tuple(reads.malformed),
             latest=reads.latest,
             cmak=_exists_outside_chroot(self._session, _CMAK),
+            storm_spouts=find_storm_spouts(self._session, (*_ROOTS, "/zookeeper", self._settings.chroot)),
         )
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
@@ -373,6 +429,22 @@ class ZooKeeper:
         addresses = self._settings.hosts.split(",")
         with ThreadPoolExecutor(len(addresses), "srvr") as threads:
             return tuple(threads.map(lambda address: _ask_server(address, self._settings), addresses))
+
+    def find_clients(self, paths: Iterable[str]) -> dict[str, str]:
+        """From which address the owner of each of these ephemeral znodes is connected, by `cons` of each server.
+
+        What is not known is left out: servers may not allow the word (`4lw.commands.whitelist`), or not answer.
+        """
+        sessions = {path: znode.session & _UNSIGNED for path, znode in self.read_znodes(paths) if znode.session}
+        if not sessions:
+            return {}
+        addresses, ask = (
+            self._settings.hosts.split(","),
+            lambda address: _ask_word(address, self._settings, b"cons", _CONNECTIONS)[0],
+        )
+        with ThreadPoolExecutor(len(addresses), "cons") as threads:
+            clients = dict(chain.from_iterable(parse_connections(answer).items() for answer in threads.map(ask, addresses)))
+        return {path: clients[session] for path, session in sessions.items() if session in clients}
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
         """Every znode of the cluster, parents first; znodes that vanish meanwhile are left out. For backups.
@@ -409,7 +481,7 @@ class ZooKeeper:
         """Each of these znodes that exists, in order."""
         for path, znode in self._session.stream("znodes", ReadKind.DATA, paths):
             stat = znode[1]
-            yield path, Znode(_data(znode), stat.version, stat.mzxid, stat.mtime / 1000, stat.pzxid)
+            yield path, Znode(_data(znode), stat.version, stat.mzxid, stat.mtime / 1000, stat.pzxid, stat.ephemeralOwner)
 
     def partitions_at_registration(self, topic: str, broker: int) -> int | None:
         """How many partitions a topic had when a broker registered; None if the broker is not registered (in KRaft mode).
@@ -446,7 +518,10 @@ class ZooKeeper:
     def _judge_acl(self, path: str, acl_request: Any) -> OthersRight | None:
         try:
             acls, _ = self._session.wait_for_result(f"ACL of {path}", acl_request)
-        except AuthenticationFailed:  # a server shows the ACL of a closed znode only to those in it
+        except AuthenticationFailed as error:
+            if not isinstance(error.__cause__, NoAuthError):  # our login was refused, which says nothing about the znode
+                raise
+            # a server shows the ACL of a closed znode only to those in it
             return OthersRight(path, "an identity that ZooKeeper does not name to kmigrate")
         writers = {(acl.id.scheme, acl.id.id) for acl in acls if acl.perms & ~_READS}
         if any(scheme == "world" for scheme, _ in writers):
@@ -486,7 +561,7 @@ class ZooKeeper:
             self._refuse_cluster("/cluster/id does not exist")
         identity = znodes.parse_cluster_id(_data(znode))
         if isinstance(identity, Malformed):
-            self._refuse_cluster(f"/cluster/id is {identity.content!r}")
+            self._refuse_cluster(f"/cluster/id {'has' if identity.unknown_version else 'is'} {identity.content!r}")
         return identity
 
     def _refuse_cluster(self, text: str) -> NoReturn:

@@ -6,6 +6,7 @@ pure-sasl's own GSSAPI needs a second package of Kerberos, takes no keytab, and 
 from __future__ import annotations
 
 import logging
+import ssl
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -14,13 +15,15 @@ from kazoo import exceptions as kazoo
 from airflow_provider_kmigrate.clients.deadline import Deadline
 from airflow_provider_kmigrate.clients.sasl import GSSAPI, make_mechanism
 from airflow_provider_kmigrate.clients.settings import KerberosLogin, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.tls import explain_failure
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable, Unreachable
 
 _MODULES: Final = {"DIGEST-MD5": ("puresasl",), GSSAPI: ("puresasl", "gssapi")}
 _EXTRAS: Final = {"DIGEST-MD5": "sasl", GSSAPI: "kerberos"}
-_OURS: Final = "KMIGRATE-GSSAPI"  # in pure-sasl's table: others in this process may use its own; ZooKeeper is told no name
+_OURS: Final = "KMIGRATE-GSSAPI"  # in pure-sasl's table: others in this process may use its own; no name is sent to ZooKeeper
 _WITHOUT_CAUSE: Final = ("Transition to CONNECTING", "Failed connecting to Zookeeper")  # they follow the line that has it
+_BREAKS: Final = 3  # logins in a row that end with their connection: the last one was refused; kazoo makes them within a second
 _LOGIN_S: Final = 4.0  # below what a request waits for its answer, so that this has the cause; a session must last longer, too
 
 
@@ -42,15 +45,26 @@ def sasl_options(settings: ZooKeeperSettings) -> dict[str, Any] | None:
 
 
 def guard_login(client: Any) -> None:
-    """Have a login that the server refuses end as one: kazoo's thread dies of the server's own error (-124), and all that is seen is a lost connection."""
+    """Have a login that the server refuses end as one, and one whose server stops in the middle of it as a lost connection.
+
+    kazoo's thread dies of the server's own error (-124), and all that is seen is a lost connection. It takes each connection that breaks in
+    an exchange for a refusal, after which it never connects again: some servers refuse so, and each one that is restarted does it once.
+    """
     connection = client._connection  # noqa: SLF001 - kazoo makes no other one
-    authenticate = connection._authenticate_with_sasl  # noqa: SLF001
+    authenticate, breaks = connection._authenticate_with_sasl, 0  # noqa: SLF001
 
     def authenticate_guarded(host: str, timeout: float) -> None:
+        nonlocal breaks
         try:
             authenticate(host, timeout)
         except (kazoo.SessionClosedRequireSaslError, kazoo.SASLException) as error:
             raise kazoo.AuthFailedError(f"{type(error).__name__} {error}".strip()) from error
+        except kazoo.AuthFailedError as error:
+            breaks += isinstance(error.__cause__, kazoo.ConnectionDropped)
+            if isinstance(error.__cause__, kazoo.ConnectionDropped) and breaks < _BREAKS:
+                raise kazoo.ConnectionDropped(str(error)) from error
+            raise
+        breaks = 0
 
     connection._authenticate_with_sasl = authenticate_guarded  # noqa: SLF001
 
@@ -83,21 +97,40 @@ class _KerberosLogin:
 
 
 class LastWarning(logging.Handler):
-    """Keeps the last line of kazoo's log, which alone has the cause of a failed connection or login."""
+    """Keeps the last line of kazoo's log, which alone has the cause of a failed connection or login.
+
+    A refused certificate is final only if nothing else went wrong: with several servers another one may take it.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
         self.refused = False
         self.cause: KMigrateError | None = None  # why a login could not be made, until a request is answered
+        self._saw_other = False
+        self._handshakes_refused = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the warning's text, and whether any said that the login was refused."""
         text = record.getMessage()
         if text.startswith(_WITHOUT_CAUSE):
             return
-        self.text, self.cause = text, find_own_error(record.args) or self.cause
+        cause = find_own_error(record.args) or self._explain_tls(record.args)
+        self.text, self.cause, self._saw_other = text, cause or self.cause, self._saw_other or cause is None
         self.refused = self.refused or text.startswith("AUTH_FAILED")
+
+    def _explain_tls(self, logged: Any) -> KMigrateError | None:
+        """A handshake that failed, behind the exception that kazoo logs; it has lost its cause there, but not its context."""
+        error = logged[0].__context__ if isinstance(logged, tuple) and logged and isinstance(logged[0], BaseException) else None
+        if not isinstance(error, ssl.SSLError):
+            return None
+        cause = explain_failure(error)
+        self._handshakes_refused += isinstance(cause, AuthenticationFailed)
+        return Unreachable(str(cause), cause.reasons) if self._saw_other else cause
+
+    def is_refused_by_all(self, settings: ZooKeeperSettings) -> bool:
+        """Whether each server of the connection has ended the handshake, and nothing else went wrong: kazoo tries them in turn."""
+        return not self._saw_other and self._handshakes_refused >= len(settings.hosts.split(","))
 
 
 def find_own_error(logged: Any) -> KMigrateError | None:

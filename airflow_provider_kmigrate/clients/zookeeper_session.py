@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+import ssl
 import struct
 import threading
 import time
@@ -21,7 +23,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import (
     int_struct,
@@ -37,8 +39,10 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl_cre
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.tls import tls_context
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, guard_login, sasl_options
+from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
@@ -250,15 +254,18 @@ class Session:
         if login := explain_login(kazoo.AuthFailedError(), self._warning, self._settings, f"{self.where}: connect"):
             return login
         if self._warning.refused:
-            return AuthenticationFailed(f"{self.where}: the login is refused ({self._warning.text})")
+            text = f"{self.where}: the login is refused ({self._warning.text})"
+            return AuthenticationFailed(text, (Reason("U09", text),))
         text = f"{self.where}: no session within {self._settings.connect_timeout:g} s"
-        return TimedOut(f"{text} ({self._warning.text or 'no answer'})")
+        hint = "" if self._settings.use_tls or "broken" not in self._warning.text else "; a port for TLS needs `use_tls`"
+        return TimedOut(f"{text} ({self._warning.text or 'no answer'}{hint})")
 
     def _wait_for_session(self) -> bool:
         """Whether there is one in time; a login that was refused ends the wait."""
         end = time.monotonic() + self._settings.connect_timeout
         while not self._live.wait(min(_PAUSE_REFUSED, max(0.0, end - time.monotonic()))):
-            if self._warning.refused or time.monotonic() >= end:
+            is_final = self._warning.refused or self._warning.is_refused_by_all(self._settings)
+            if is_final or time.monotonic() >= end:
                 return False
         return True
 
@@ -375,6 +382,8 @@ class Session:
 
     def _start_client(self) -> KazooClient:
         self._warning = LastWarning()
+        if self._settings.use_tls:
+            tls_context(self._settings)  # a file that is missing or damaged is named at once; kazoo would try it for ever
         with self.map_errors("connect"):
             client = KazooClient(**_client_arguments(self._settings, self._warning))
             _bound_answers(client)
@@ -473,10 +482,29 @@ def access_arguments(settings: ZooKeeperSettings) -> dict[str, Any]:
     return {
         "auth_data": [("digest", settings.digest)] if settings.digest else None,
         "sasl_options": sasl_options(settings),
-        "use_ssl": settings.use_tls,
-        "ca": settings.ca_file,
-        "certfile": settings.cert_file,
-        "keyfile": settings.key_file,
-        "keyfile_password": settings.key_password,
-        "check_hostname": settings.use_tls and settings.verify_hostname,
+        "handler": _TlsHandler(settings) if settings.use_tls else None,
     }
+
+
+class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Connects by the context of `clients.tls`: kazoo's own trusts the machine's authorities beside those of `ca_file`."""
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
+    ) -> ssl.SSLSocket:
+        """A connection to a server whose certificate is verified; `hostname`: as the settings have it; `timeout`: seconds for each step.
+
+        Files are read again each time: what has replaced them is used. Raises `ConnectionDropped` if they cannot be used, so that kazoo
+        goes on trying, and what sockets raise.
+        """
+        try:
+            context = tls_context(self._settings)
+        except AuthenticationFailed as error:
+            raise kazoo.ConnectionDropped(str(error)) from error
+        raw = socket.create_connection(address, timeout)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return context.wrap_socket(raw, server_hostname=hostname)

@@ -218,8 +218,10 @@ def read_key(path: Path | None) -> bytes:
 def read_archive(path: Path) -> bytes:
     """The bytes of an archive. Raises `Failed`; a file that is larger than any archive is not read."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise Failed(f"{path} is larger than any archive that kmigrate writes.")
-        return path.read_bytes()
+        with path.open("rb") as file:  # the size that a file says it has may be none, as a device's
+            archive = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise Failed(f"cannot read {path}: {error.strerror}") from error
+    if len(archive) > MOST_BYTES:
+        raise Failed(f"{path} is larger than any archive that kmigrate writes.")
+    return archive

@@ -64,4 +64,4 @@ def _find_usual_seconds(context: StepContext, place: StepPlace) -> float:
     if not place.is_of_broker:
         return 0.0
     spans = journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(context.journals)).lines)
-    return journal_lines.median_restart_seconds(spans) or 0.0
+    return journal_lines.median_restart_seconds(spans, context.spec.policy.canary_bake) or 0.0

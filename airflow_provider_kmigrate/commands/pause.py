@@ -7,7 +7,6 @@ certain.
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from collections.abc import Sequence
 
@@ -22,10 +21,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_airflow_argument(parser)
     options = parser.parse_args(argv)
 
+    from airflow_provider_kmigrate.clients.local_user import read_user_name  # noqa: PLC0415
     from airflow_provider_kmigrate.commands.variables import open_variables, switch_name  # noqa: PLC0415  # help comes at once
     from airflow_provider_kmigrate.exceptions import KMigrateError  # noqa: PLC0415
 
-    name, text = switch_name(options.cluster), f"{getpass.getuser()}: {options.why}"
+    name, text = switch_name(options.cluster), f"{read_user_name()}: {options.why}"
     try:
         with open_variables(options.airflow_url) as variables:
             if (earlier := variables.read(name)) is None:

@@ -2,7 +2,7 @@
 
 Reads only. Several cluster files give one line each. With `--airflow-url` it observes nothing: it reads what the tasks of kmigrate have stored
 in Airflow, with the token in AIRFLOW_CLI_TOKEN, and the words are names of clusters, or `--all`. Exit code 0: no action required; 1: an operator
-must act, or not all was read; 2: a cluster could not be observed, or Airflow not be read.
+must act, no run continues a migration, or not all was read; 2: a cluster could not be observed, or Airflow not be read.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--all goes with --airflow-url")
     if bool(options.clusters) == options.all:
         parser.error("name the clusters, or read --all of an Airflow")
+    if options.airflow_url and (files := [path for path in options.clusters if path.suffix in {".yaml", ".yml"}]):
+        parser.error(f"with --airflow-url name the cluster, not its file: {files[0].stem}, not {files[0]}")
     code = 0
     try:
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -77,14 +77,31 @@ class _Local:
 
     def __init__(self) -> None:
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow variables`: else it reads no database
-        from airflow.models.variable import Variable  # noqa: PLC0415  # Airflow takes seconds to import
+        from airflow.configuration import ensure_secrets_loaded  # noqa: PLC0415  # Airflow takes seconds to import
+        from airflow.models.variable import Variable  # noqa: PLC0415
 
         self._variable: Any = Variable
+        self._list_stores: Callable[[], Sequence[Any]] = ensure_secrets_loaded
 
     def read(self, name: str) -> str | None:
-        """The Variable's text; None if there is none. Raises `Unavailable` if no store can be read."""
-        value = self._try(lambda: self._variable.get(name, default_var=None))
+        """The Variable's text; None if there is none. Raises `Unavailable` if a store cannot be read.
+
+        `Variable.get` takes a store that does not answer, and a value that it cannot decrypt, for a Variable that is not there.
+        """
+        value = self._try(lambda: self._read_stores(name))
         return None if value is None else str(value)
+
+    def _read_stores(self, name: str) -> object:
+        from airflow.utils.session import create_session  # noqa: PLC0415
+        from sqlalchemy import select  # noqa: PLC0415
+
+        for store in self._list_stores():
+            if (value := store.get_variable(key=name)) is not None:
+                return value
+        with create_session() as session:
+            if session.scalar(select(self._variable.key).where(self._variable.key == name)) is not None:
+                raise Unavailable(f"The Variable {name} exists, and Airflow's key does not decrypt it.")
+        return None
 
     def write(self, name: str, text: str) -> None:
         """Store the Variable, over an earlier one."""

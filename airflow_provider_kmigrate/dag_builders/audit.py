@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from airflow.sdk import DAG, Asset, BaseOperator, Context, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.airflow_releases import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.spark_words import KAFKA_OPTIONS, SESSION_JAVA
 from airflow_provider_kmigrate.core.cluster_state.spec import AuditSpec, ClusterSpec, GroupSpec, SparkSpec
 from airflow_provider_kmigrate.core.migration.beside import AUDIT_SESSION, AUDIT_SESSION_ENDED, PROBE, PROBE_ENDED
-from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, cluster_dag
+from airflow_provider_kmigrate.dag_builders.chaining import AFTER_SKIPS, cluster_asset, cluster_dag
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
 
 _DOC = """\
@@ -331,7 +331,7 @@ def _audit_tasks(
         request=_build_request(spec, audit, step, events, demand) | dict(request_parts),
         result=result,
         retry_inconclusive=True,
-        outlets=[_asset(spec, _TABLES, {"folder": _tables_folder(spec, audit)})],
+        outlets=[cluster_asset(spec, _TABLES, {"folder": _tables_folder(spec, audit)})],
         **_spark_arguments(spec, audit),
     )
     verdict = AuditVerdictSensor(
@@ -341,16 +341,10 @@ def _audit_tasks(
         advice=advice,
         timeout=600.0,
         poke_interval=10.0,
-        outlets=[_asset(spec, _PASS)],
+        outlets=[cluster_asset(spec, _PASS)],
         **at_end,
     )
     return [submit, verdict]
-
-
-def _asset(spec: ClusterSpec, name: str, extra: Mapping[str, str] = _NONE) -> Asset:
-    """What a task updates when it succeeds, for DAGs of others; `docs/tables.md` names them."""
-    uri = f"kmigrate://{spec.name}/{name}"
-    return Asset(name=uri, uri=uri, extra=dict(extra))
 
 
 def _spark_conf(spark: SparkSpec) -> dict[str, str]:

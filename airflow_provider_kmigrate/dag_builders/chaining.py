@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, Asset, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration.plan import (
@@ -37,6 +38,16 @@ RETRIED: Final = {"retries": 1, "retry_delay": timedelta(seconds=15)}
 
 UNPAUSED: Final = {"is_paused_upon_creation": False}
 """Arguments of a DAG that rolls back, whatever Airflow's default: a run that an operator needs must not stay queued. It asks before it acts."""
+
+GROUPS_MOVED: Final = "groups-moved"
+"""The asset that says that no consumer group keeps the migration from its first roll."""
+
+
+def cluster_asset(spec: ClusterSpec, name: str, extra: Mapping[str, str] = MappingProxyType({})) -> Asset:
+    """What a task updates when it succeeds, for DAGs of others; `docs/tables.md` names them."""
+    uri = f"kmigrate://{spec.name}/{name}"
+    return Asset(name=uri, uri=uri, extra=dict(extra))
+
 
 AFTER_SKIPS: Final[Mapping[str, Any]] = {"trigger_rule": TriggerRule.NONE_FAILED}
 """Arguments of a task that runs although one before it was skipped (a postponed node, an unwanted step); a failed one stops it."""

@@ -21,10 +21,12 @@ from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
     ASKED_WITH_PLAN,
+    GROUPS_MOVED,
     RETRIED,
     UNPAUSED,
     approval_param,
     approved_task_arguments,
+    cluster_asset,
     cluster_dag,
     plan_param,
 )
@@ -35,6 +37,7 @@ from airflow_provider_kmigrate.operators.groups import (
     CutOverGroupOperator,
     GroupPlanOperator,
     GroupsDoneOperator,
+    GroupsMovedOperator,
     GroupStepOperator,
     RollbackGroupsOperator,
     SetModeOperator,
@@ -57,6 +60,7 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 | approve | of a group that people cut over `by_hand`: an operator confirms that they are ready | answered |
 | cutover | of a group of `way: cutover`, instead of the three above: all instances stop, offsets are copied, the new version starts | every partition makes progress |
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
+| groups_moved | updates the asset `kmigrate://{name}/groups-moved`; `kmigrate_zk_to_kraft__{name}` comes after it | no group uses ZooKeeper, but for `later_groups`; else it is skipped |
 
 A canary that makes its group worse is rolled back alone. `rollback_*` rolls the group back after a verdict of FAIL, or if the group does not
 settle in the new mode, or stops committing. `kmigrate_consumers_rollback__{name}` rolls groups back by hand, from any state. To stop everything: Variable `kmigrate_stop__{name}`.
@@ -110,7 +114,10 @@ def build(spec: ClusterSpec) -> DAG | None:
             first, last = _build_group(spec, group)
             before.set_downstream(first)
             before = last
-        before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS))
+        moved = GroupsMovedOperator(
+            cluster_file=spec.path, task_id="groups_moved", outlets=[cluster_asset(spec, GROUPS_MOVED)], retries=4
+        )
+        chain(before, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **AFTER_SKIPS), moved)
     return dag
 
 

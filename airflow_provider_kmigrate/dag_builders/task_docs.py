@@ -196,6 +196,10 @@ GROUPS: Mapping[str, TaskPage] = {
     "done": TaskPage(
         "Releases the cluster, so that other runs of kmigrate may act."
     ),
+    "groups_moved": TaskPage(
+        "Updates an asset once no consumer group keeps the cluster's migration from its first roll: each group of the file has left ZooKeeper or is in "
+        "mode kafka, and no other one uses ZooKeeper but those in `later_groups`. It starts nothing by itself.\n\n**Skipped:** its log names the groups that are left.", ("G21",)
+    ),
 }
 # fmt: on
 

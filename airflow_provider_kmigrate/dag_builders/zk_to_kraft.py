@@ -18,11 +18,13 @@ from airflow_provider_kmigrate.core.migration.plan import MIGRATION, StepRow, fi
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
+    GROUPS_MOVED,
     RETRIED,
     StageTasks,
     Tasks,
     approval_param,
     chain_plan,
+    cluster_asset,
     cluster_dag,
 )
 from airflow_provider_kmigrate.dag_builders.task_docs import render_task_page
@@ -158,9 +160,11 @@ def _stop_at_canary(dag: DAG, spec: ClusterSpec) -> None:
 
 def _render_page(spec: ClusterSpec, task: str) -> str:
     """A task's page; if a group on ZooKeeper holds it up (G21), with a link to the DAG that migrates consumer groups."""
-    if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
+    if not spec.groups or not (task in {"preflight", "soak"} or task.startswith("second_roll.")):
         return render_task_page(task, MIGRATION)
-    return f"{render_task_page(task, MIGRATION)}\n\n[{consumers_dag_id(spec.name)}](/dags/{consumers_dag_id(spec.name)}) moves the consumer groups that use ZooKeeper."
+    moves = f"[{consumers_dag_id(spec.name)}](/dags/{consumers_dag_id(spec.name)}) moves the consumer groups that use ZooKeeper"
+    first = f" first; `kmigrate://{spec.name}/{GROUPS_MOVED}` is the asset that it updates then" if task == "preflight" else ""
+    return f"{render_task_page(task, MIGRATION)}\n\n{moves}{first}."
 
 
 def _tasks_around_stages(spec: ClusterSpec) -> dict[str, StageTasks]:
@@ -222,7 +226,12 @@ def _step_arguments(spec: ClusterSpec, step: StepRow, node: int | None) -> dict[
     start_time = audit.start_time_arguments(spec) if is_first_node and step.kind in {"roll", "soak", "finalize"} else {}
     evidence_arguments = {"evidence": _EQUAL, "readiness": _SHOWN["readiness"], "verdict": _VERDICT if spec.audit else ""}
     arguments_by_kind: dict[str, dict[str, Any]] = {
-        "preflight": {"retries": 0, "plan": "{{ params.plan or '' }}"},
+        # an inlet starts nothing: it says what comes first, and Airflow shows it
+        "preflight": {
+            "retries": 0,
+            "plan": "{{ params.plan or '' }}",
+            "inlets": [cluster_asset(spec, GROUPS_MOVED)] if spec.groups else [],
+        },
         "finalize": evidence_arguments,
         "readiness": {"retries": 4},
     }

@@ -6,6 +6,7 @@ and its *Test*: the same connections serve both packages.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,17 +61,31 @@ _NEXT = {
 def get_connection(conn_id: str, conn_type: str, named_in: str = "") -> Connection:
     """The connection, its secrets masked in every log from now on; in a triggerer too, on its loop or in a thread (Airflow 3.3).
 
-    Raises `Refused` if there is none; `named_in` says what needs it.
+    Raises `Refused` if there is none; `named_in` says what needs it. Raises `Unavailable` if a command cannot ask Airflow's own stores.
     """
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
+        if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server":
+            _require_answering_stores(conn_id)
         raise missing_connection(conn_id, conn_type, named_in) from error
     # not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact
     connection_fields = {name: getattr(connection, name) for name in _FIELDS}
     for secret in secrets_of(connection_fields):
         mask_secret(secret)
     return connection_fields
+
+
+def _require_answering_stores(conn_id: str) -> None:
+    """Airflow takes a database or a secrets backend that does not answer for one without the connection. A task asks neither, but its API server."""
+    from airflow.configuration import ensure_secrets_loaded  # noqa: PLC0415  # a command that found nothing
+
+    for store in ensure_secrets_loaded():
+        try:
+            store.get_connection(conn_id=conn_id)
+        except Exception as error:  # noqa: BLE001  # of whatever database or secrets backend
+            text = f"Whether there is a connection {conn_id} is not known: {type(store).__name__} of Airflow does not answer ({type(error).__name__})."
+            raise Unavailable(f"{text} Start Airflow's database, or name an exported file with --connections.") from None
 
 
 _SERVE = ("sudo", "-n", PATH, "serve")

@@ -1,6 +1,7 @@
 """`node accept`: what a broker's file says now becomes its original in the backup, from which every later file is rendered.
 
-For an edit that is wanted (O03): a password, a playbook's setting. The keys are shown first, and the journal says who accepted them.
+For an edit that is wanted (O03): a password, a playbook's setting. The keys are shown first, with what the tool that wrote them must write
+in each stage of the broker, and the journal says who accepted them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from airflow_provider_kmigrate.clients.object_log import refuse_copy
 from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import NodeFiles, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.node_files.properties import diff_properties
 from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.backup import BackupStore, render_from
 from airflow_provider_kmigrate.steps.journal import FileJournal, journal_file_name
 from airflow_provider_kmigrate.steps.originals import find_accepted_original, refuse_other_user, replace_original
 
@@ -40,6 +42,24 @@ def require_cluster(spec: ClusterSpec, node: NodeSpec, node_files: NodeFiles) ->
     if owners != {spec.cluster_id}:
         found = f"name the cluster {summarize(sorted(map(str, owners)))}" if owners else "name no cluster"
         raise Refused.because(Reason("I01", f"The directories of {node.name} {found}, the cluster file {spec.cluster_id}."))
+
+
+_STAGES = {
+    FileStage.ZOOKEEPER: "in ZooKeeper mode, also after a rollback",
+    FileStage.MIGRATION: "in migration mode (first roll)",
+    FileStage.KRAFT: "in KRaft mode (second roll)",
+}
+
+
+def describe_stages(spec: ClusterSpec, store: BackupStore, node: NodeSpec, present: str, accepted: str) -> Iterator[str]:
+    """What a tool that would write the present file again lacks for each stage of the broker; a line each, values of secrets hidden."""
+    for stage, name in _STAGES.items():
+        try:
+            changes = diff_properties(present, render_from(spec, store, node, stage, accepted))
+        except Refused as refused:
+            yield f"  {name}: no file can be made of it: {refused}"
+            continue
+        yield f"  {name}: {'as it is' if not changes else 'change'}" + "".join(f"\n    {change}" for change in changes)
 
 
 def accept(
@@ -67,6 +87,8 @@ def accept(
         return 0
     lines = "".join(f"\n    {change}" for change in changes)
     say(f"The original of {node.name} would change as its file has:{lines}\nEvery later file, and a rollback, would have this.")
+    stages = "\n".join(describe_stages(spec, store, node, present, accepted))
+    say(f"A tool that writes this file again must, from the file that is there now:\n{stages}")
     if not confirm():
         return 1
     run = f"accepted__{datetime.fromtimestamp(now(), UTC).isoformat(timespec='seconds')}"

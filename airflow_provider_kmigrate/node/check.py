@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import AgentHost, Connection
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.preflight.agent import find_machine_problems, find_node_problems, summary
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec, Served
+from airflow_provider_kmigrate.core.preflight.agent import (
+    find_machine_problems,
+    find_node_problems,
+    find_original,
+    find_render_problems,
+    find_unit_problems,
+    summary,
+)
 from airflow_provider_kmigrate.core.shared.text import indent_further_lines, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 
@@ -37,9 +44,9 @@ class NodeCheck:
 
 
 def check_machine(
-    connection: Connection, nodes: Sequence[NodeSpec], version: str, cluster_id: str, clock: Callable[[], float] = time.time
+    connection: Connection, nodes: Sequence[Served], version: str, spec: ClusterSpec, clock: Callable[[], float] = time.time
 ) -> Iterator[NodeCheck]:
-    """One line for each node of a machine. `version`: of the agent that it should have; `clock`: seconds since 1970."""
+    """One line for each node and unit of a machine. `version`: of the agent that it should have; `spec`: of the cluster; `clock`: seconds since 1970."""
     try:
         hello = connection.ask("hello")
     except KMigrateError as error:
@@ -50,16 +57,26 @@ def check_machine(
         if (role := hello["roles"].get(node.role)) is None:
             yield NodeCheck(_describe_nodes([node]), problems=machine)
             continue
-        neighbours = [other for other in nodes if other is not node]
-        yield _check_node(AgentHost(connection, cluster_id, clock), node, role, machine, neighbours)
+        if not isinstance(node, NodeSpec):
+            yield NodeCheck(_describe_nodes([node]), "an application's unit; tried hello", machine)
+            continue
+        neighbours = [other for other in nodes if other is not node and isinstance(other, NodeSpec)]
+        yield _check_node(AgentHost(connection, spec.cluster_id, clock), spec, node, role, machine=machine, neighbours=neighbours)
 
 
-def _describe_nodes(nodes: Sequence[NodeSpec]) -> str:
-    return f"{', '.join(node.name for node in nodes)} on {nodes[0].host}"
+def _describe_nodes(nodes: Sequence[Served]) -> str:
+    names = (node.name if isinstance(node, NodeSpec) else node.role for node in nodes)
+    return f"{', '.join(names)} on {nodes[0].host}"
 
 
 def _check_node(
-    host: AgentHost, node: NodeSpec, role: dict[str, Any], machine: tuple[str, ...], neighbours: Sequence[NodeSpec]
+    host: AgentHost,
+    spec: ClusterSpec,
+    node: NodeSpec,
+    role: dict[str, Any],
+    *,
+    machine: tuple[str, ...],
+    neighbours: Sequence[NodeSpec],
 ) -> NodeCheck:
     problems, proven = list(machine), ["hello"]
     try:
@@ -67,9 +84,12 @@ def _check_node(
         facts, skew = observation.facts, observation.clock_ahead or 0.0
         problems += map(str, find_node_problems(node, role, facts, skew, neighbours))
         _try_verbs(host, node, facts, proven.append)
-        if node.role is NodeRole.CONTROLLER and role["has_storage_tool"]:
-            host.try_tool(node)
-            proven.append("the storage tool")
+        if node.role is NodeRole.BROKER or role["has_storage_tool"]:  # a controller without one is a problem already
+            problems += map(str, find_unit_problems(node, host.try_tool(node)))
+            proven += ["the storage tool"] * (node.role is NodeRole.CONTROLLER)
+        if (original := find_original(node, facts)) is not None:
+            problems += map(str, find_render_problems(spec, node, original))
+            proven.append("the files of later stages (made, not written)")
         return NodeCheck(_describe_nodes([node]), f"{summary(role, facts, skew)}; tried {', '.join(proven)}", tuple(problems))
     except KMigrateError as error:
         return NodeCheck(_describe_nodes([node]), f"tried {', '.join(proven)}", (*problems, str(error)))

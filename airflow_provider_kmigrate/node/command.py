@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.clients.hosts.agent import PATH, AgentHost, Agent
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.clients.state_folder import StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, normalize_host
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, Served, normalize_host
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, SpecError, TimedOut
 from airflow_provider_kmigrate.node import ansible
@@ -51,19 +51,20 @@ _AT_ONCE, _MOST_AT_ONCE = 16, 64  # machines
 _SHELL = ("/bin/sh", "-s")
 _NEEDED = ("start", "stop", "status")  # commands
 _BY_HAND = "Run what `install --script` prints as root of that machine, by configuration management or by hand."
-Machines = Mapping[str, tuple[NodeSpec, ...]]
+Machines = Mapping[str, tuple[Served, ...]]
 
 
 def group_by_machine(spec: ClusterSpec) -> Machines:
-    """The nodes of each machine, by its `host` as it is written first; none that is declared gone.
+    """The nodes of each machine, and the units of applications, by its `host` as it is written first; none that is declared gone.
 
     Raises `SpecError` for nodes that no agent can serve.
     """
-    nodes_by_host: dict[str, tuple[NodeSpec, ...]] = {}
+    nodes_by_host: dict[str, tuple[Served, ...]] = {}
     names: dict[str, str] = {}
-    for node in (node for node in spec.nodes() if node not in list_gone_nodes(spec)):
+    served: list[Served] = [*(node for node in spec.nodes() if node not in list_gone_nodes(spec)), *spec.units()]
+    for node in served:
         host = names.setdefault(normalize_host(node.host), node.host)
-        if any(other.role is node.role for other in nodes_by_host.get(host, ())):
+        if any(other.role == node.role for other in nodes_by_host.get(host, ())):
             text = f"{host} has two {node.role}s: kmigrate-node serves one broker and one controller of a machine."
             raise SpecError.because(Reason("F04", text))
         nodes_by_host[host] = (*nodes_by_host.get(host, ()), node)
@@ -86,11 +87,11 @@ class Reach(NamedTuple):
         """Connections to `kmigrate-node`, made on first use."""
         return Agents(lambda node: _open_ssh(self.ssh[node.hosts.ssh_conn_id], node.host))
 
-    def environment(self, node: NodeSpec) -> Mapping[str, str] | None:
+    def environment(self, node: Served) -> Mapping[str, str] | None:
         """What the command of a node gets."""
         return self.environments.get(node.hosts.conn_id)
 
-    def open_root_shell(self, node: NodeSpec) -> Pipe:
+    def open_root_shell(self, node: Served) -> Pipe:
         """A pipe to a shell of root. Raises `Refused` if the node's command leads to `kmigrate-node` alone."""
         if node.hosts.ssh_conn_id:
             return _open_ssh(self.ssh[node.hosts.ssh_conn_id], node.host, ("sudo", "-n", *_SHELL))
@@ -131,9 +132,9 @@ class Fleet(NamedTuple):
         """All machines."""
         return {host: nodes for machines in self.machines_by_cluster.values() for host, nodes in machines.items()}
 
-    def find_cluster_ids(self) -> Mapping[str, str]:
-        """The cluster id of each machine."""
-        return {host: self.specs[name].cluster_id for name, machines in self.machines_by_cluster.items() for host in machines}
+    def find_specs(self) -> Mapping[str, ClusterSpec]:
+        """The cluster file of each machine."""
+        return {host: self.specs[name] for name, machines in self.machines_by_cluster.items() for host in machines}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -215,7 +216,7 @@ def _read_commands(options: argparse.Namespace, machines: Machines) -> dict[str,
     given = {verb: tuple(shlex.split(text)) for verb in (*_NEEDED, "software") if (text := getattr(options, verb))}
     if given and not given.keys() >= set(_NEEDED):
         raise Refused.because(Reason("F04", "without systemd --start, --stop and --status are needed, all of them."))
-    shared = [host for host, nodes in machines.items() if len(nodes) > 1]
+    shared = [host for host, nodes in machines.items() if sum(isinstance(node, NodeSpec) for node in nodes) > 1]
     if shared and any("{role}" not in " ".join(words) for words in given.values()):
         text = f"{', '.join(shared)} has a broker and a controller: write {{role}} where --{', --'.join(given)} name one of them."
         raise Refused.because(Reason("F04", text))
@@ -236,7 +237,7 @@ def _reach_machines(fleet: Fleet, options: argparse.Namespace) -> tuple[Reach, M
 
 def _check(fleet: Fleet, options: argparse.Namespace) -> int:
     reach, machines = _reach_machines(fleet, options)
-    return check_nodes(reach, machines, fleet.find_cluster_ids(), print)
+    return check_nodes(reach, machines, fleet.find_specs(), print)
 
 
 def _print_inventory(fleet: Fleet, _options: argparse.Namespace) -> int:
@@ -493,13 +494,13 @@ def summarize_output(host: str, ran: _Ran) -> str:
     return f"ok    {host}: {acts}{needed}{', kmigrate-node answers' * ('kmigrate-node answers' in ran.said)}"
 
 
-def _run_on_each(reach: Reach, selected_machines: Machines, act: Callable[[str, tuple[NodeSpec, ...]], _Ran]) -> dict[str, _Ran]:
+def _run_on_each(reach: Reach, selected_machines: Machines, act: Callable[[str, tuple[Served, ...]], _Ran]) -> dict[str, _Ran]:
     """The result of each machine, in the order of the cluster files."""
     with ThreadPoolExecutor(reach.at_once) as pool:
         return dict(zip(selected_machines, pool.map(act, selected_machines.keys(), selected_machines.values()), strict=True))
 
 
-def _run(reach: Reach, host: str, nodes: tuple[NodeSpec, ...], text: str, option: str) -> _Ran:
+def _run(reach: Reach, host: str, nodes: tuple[Served, ...], text: str, option: str) -> _Ran:
     """Run the script on one machine."""
     try:
         pipe = reach.open_root_shell(nodes[0])
@@ -541,15 +542,15 @@ def _printable_output(out: bytes, errors: str = "") -> str:
     return printable(f"{out.decode(errors='replace')}{errors}".strip(), "\n\t")
 
 
-def check_nodes(reach: Reach, selected_machines: Machines, cluster_ids: Mapping[str, str], say: Callable[[str], object]) -> int:
-    """Try every node, and report each one's state in a line. `cluster_ids`: of each machine. The exit code."""
+def check_nodes(reach: Reach, selected_machines: Machines, specs: Mapping[str, ClusterSpec], say: Callable[[str], object]) -> int:
+    """Try every node, and report each one's state in a line. `specs`: of each machine's cluster. The exit code."""
     version = read_agent_version(AGENT.read_text(encoding="utf-8"))
     agents = reach.agents()
 
     def check_one_machine(host: str) -> list[NodeCheck]:
         nodes = selected_machines[host]
         try:
-            return list(check_machine(agents(nodes[0], reach.environment(nodes[0])), nodes, version, cluster_ids[host]))
+            return list(check_machine(agents(nodes[0], reach.environment(nodes[0])), nodes, version, specs[host]))
         except KMigrateError as error:
             return [NodeCheck(nodes[0].host, problems=(str(error),))]
 

@@ -16,7 +16,7 @@ import yaml
 
 from airflow_provider_kmigrate.clients.hosts.agent import PATH
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, normalize_host
+from airflow_provider_kmigrate.core.cluster_state.spec import Served, normalize_host
 from airflow_provider_kmigrate.core.shared.text import printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -119,8 +119,8 @@ def find_access(inventory: Inventory, host: str) -> SshAccess:
 
 
 def reach_by_inventory(
-    machines: Mapping[str, tuple[NodeSpec, ...]], inventory: Inventory, known_hosts: Path | None
-) -> dict[str, tuple[NodeSpec, ...]]:
+    machines: Mapping[str, tuple[Served, ...]], inventory: Inventory, known_hosts: Path | None
+) -> dict[str, tuple[Served, ...]]:
     """The machines, reached as the inventory says and not as their cluster file does. Raises `Refused` as `find_access`."""
     commands = {host: find_access(inventory, host).build_command(known_hosts) for host in machines}
     return {

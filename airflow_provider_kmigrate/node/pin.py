@@ -115,6 +115,8 @@ def find_directories(agent: Any, file: str, real: str, role: Any) -> Dict[str, s
 def pin(agent: Any, draft: Dict[str, Any]) -> Dict[str, Any]:
     """node.json of a draft. Raises `Wrong`, the agent's Refusal, ValueError, TypeError, KeyError and OSError."""
     for name, entry in draft["roles"].items():
+        if "properties" not in entry:  # an application's unit
+            continue
         properties = simplify(entry["properties"])
         role = agent.Role(name, dict(entry, log_dirs=[], properties=properties), "")
         paths = {properties: follow(agent, properties, role.groups)}

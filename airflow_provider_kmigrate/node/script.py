@@ -16,7 +16,7 @@ from shlex import quote
 from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.agent import PATH, PROTOCOL
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.node_files import service_unit
 
 AGENT, _PIN = Path(__file__).with_name("kmigrate-node"), Path(__file__).with_name("pin.py")
@@ -39,6 +39,11 @@ fail() {
 needs_unit() {
     systemctl cat -- "$1" >/dev/null 2>&1 || fail "systemd has no unit $1. Name the right one with $2, or write node.json by hand."
     units="$units $1:$3"
+}
+
+# has_unit UNIT: the unit of an application is there.
+has_unit() {
+    systemctl cat -- "$1" >/dev/null 2>&1 || fail "systemd has no unit $1. Correct units in the cluster file."
 }
 
 # drop_in_of UNIT SECONDS [needed]: the text of the unit's drop-in, empty if it needs none. It ends with 1 if another one would win. `needed`: what systemd is missing now.
@@ -112,7 +117,7 @@ sys.exit(any(set(role) - {"links"} - set(new.get(name, ())) for name, role in ol
 }
 
 main() {
-    machine=${1:-} dry=${2:-} writes=writes removes=removes units= drop_in=@DROP@
+    machine=${1:-} dry=${2:-} writes=writes removes=removes units= kafka= drop_in=@DROP@
     [ -z "$dry" ] || writes="would write" removes="would remove"
     case $machine in
 @CASES@
@@ -120,8 +125,8 @@ main() {
     esac
     [ "$(id -u)" = 0 ] || fail "run this script as root"
     /usr/bin/python3 -I -c 'import sys; sys.exit(sys.version_info < (3, 6))' || fail "there is no /usr/bin/python3 of version 3.6 or later. Install it."
-    for user in @USER@ @LOGIN@; do id -u "$user" >/dev/null 2>&1 || fail "there is no user $user. Name the right ones with --user and --login."; done
-    [ -x @TOOL@ ] || fail "there is no program @TOOL@. Name kafka-storage.sh with --storage-tool."
+    for user in ${kafka:+@USER@} @LOGIN@; do id -u "$user" >/dev/null 2>&1 || fail "there is no user $user. Name the right ones with --user and --login."; done
+    [ -z "$kafka" ] || [ -x @TOOL@ ] || fail "there is no program @TOOL@. Name kafka-storage.sh with --storage-tool."
     [ -d /etc/sudoers.d ] || fail "there is no /etc/sudoers.d. Install sudo."
     [ ! -f /etc/sudoers ] || grep -q '^[#@]include' /etc/sudoers || fail "sudo reads no file but /etc/sudoers. Add the line @includedir /etc/sudoers.d there."
 
@@ -203,7 +208,7 @@ def read_agent_version(agent: str) -> str:
     return version_match[1] if version_match else "unknown"
 
 
-def build_install_script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ...]], setup: InstallOptions, agent: str) -> str:
+def build_install_script(cluster: str, machines: Mapping[str, tuple[Served, ...]], setup: InstallOptions, agent: str) -> str:
     """All functions of the script; it runs once `main MACHINE [--dry-run]` is added."""
     values = {
         "VERSION": read_agent_version(agent),
@@ -227,16 +232,21 @@ def build_install_script(cluster: str, machines: Mapping[str, tuple[NodeSpec, ..
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], _SCRIPT)  # in one pass: values are not expanded
 
 
-def _render_case(host: str, nodes: tuple[NodeSpec, ...], setup: InstallOptions) -> str:
+def _render_case(host: str, served: tuple[Served, ...], setup: InstallOptions) -> str:
     """The branch of one machine, which sets $json."""
+    nodes = tuple(node for node in served if isinstance(node, NodeSpec))
+    applications = tuple(unit for unit in served if isinstance(unit, UnitSpec))
     units = _select_units(nodes, setup)
     lines = [f"    {quote(host)})"]
+    lines += [f"        has_unit {quote(unit.unit)}" for unit in applications]
     lines += [
         f"        needs_unit {quote(units[node.role][0])} {units[node.role][1]} {max(1, int(node.stop_timeout))}"
         for node in nodes
         if not setup.commands
     ]
-    lines += [f"        json={quote(json.dumps(_build_draft(nodes, units, setup)))} ;;"]
+    lines += [
+        f"        kafka={'yes' if nodes else ''} json={quote(json.dumps(_build_draft(nodes, applications, units, setup)))} ;;"
+    ]
     return "\n".join(lines)
 
 
@@ -258,17 +268,27 @@ def _build_backend(role: NodeRole, unit: str, setup: InstallOptions) -> dict[str
     return {"commands": commands, **({"log": setup.log.replace("{role}", role)} if setup.log else {})}
 
 
-def _build_draft(nodes: tuple[NodeSpec, ...], units: Mapping[NodeRole, tuple[str, str]], setup: InstallOptions) -> dict[str, Any]:
+def _build_draft(
+    nodes: tuple[NodeSpec, ...],
+    applications: tuple[UnitSpec, ...],
+    units: Mapping[NodeRole, tuple[str, str]],
+    setup: InstallOptions,
+) -> dict[str, Any]:
     """node.json without what only the machine knows: a broker's directories, which its file names, and where links lead (`pin`)."""
-    roles = {
+    roles: dict[str, dict[str, Any]] = {
         str(node.role): {
             **_build_backend(node.role, units[node.role][0], setup),
             "properties": node.hosts.properties,
             "log_dirs": None if node.role is NodeRole.BROKER else [node.log_dir],
             "user": setup.user,
             "storage_tool": [setup.storage_tool],
-            "stop_timeout": int(node.stop_timeout) if node.stop_timeout.is_integer() else node.stop_timeout,
+            "stop_timeout": _as_written(node.stop_timeout),
         }
         for node in nodes
     }
+    roles |= {unit.role: {"systemd": unit.unit, "stop_timeout": _as_written(unit.stop_timeout)} for unit in applications}
     return {"version": 1, "roles": roles}
+
+
+def _as_written(seconds: float) -> float:
+    return int(seconds) if seconds.is_integer() else seconds

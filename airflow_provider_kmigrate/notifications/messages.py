@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.log import mask_secret
+from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # imported there, as it is used in every log line
 
-from airflow_provider_kmigrate.airflow_releases import redact
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NotifierSpec
 from airflow_provider_kmigrate.core.monitoring.watch import AlarmChange, Alarms
 from airflow_provider_kmigrate.core.reasons import links
@@ -45,7 +44,7 @@ class Message(NamedTuple):
     """What a notifier's templates see as `kmigrate`.
 
     `text`: plain, without marks of Markdown. `links`: to the request that waits, and to the runbook's entries of the codes in the text, one
-    a line. `html`: text and links as the body of a mail.
+    a line. `html`: the body of a mail, with the link to the request, the text, and the links to the runbook.
     """
 
     title: str
@@ -113,11 +112,13 @@ def _make_message(title: str, text: str, runbook_links: Sequence[str], request_l
     from airflow_provider_kmigrate.notifications.rendering import render_html, render_plain  # noqa: PLC0415  # only messages
 
     addresses = [*([request_link] if request_link else []), *runbook_links]
+    link_to = '<p><a href="{}">{}</a></p>'.format
     body = f"<p>{'<br>'.join(map(escape_html, text.splitlines()))}</p>" if request_link is None else render_html(text)
     plain = text if request_link is None else defuse_markup(render_plain(text))
-    names = ["Open the request"] * bool(request_link) + [escape_html(link) for link in runbook_links]
-    anchors = [f'<p><a href="{escape_html(link)}">{name}</a></p>' for name, link in zip(names, addresses, strict=True)]
-    return Message(title, plain, "\n".join(addresses), "\n".join((body, *anchors)))
+    # First, since an approver who has read the four figures need not scroll through the evidence to the end.
+    first = [link_to(escape_html(request_link), "Open the request")] if request_link else []
+    last = [link_to(escape_html(link), escape_html(link)) for link in runbook_links]
+    return Message(title, plain, "\n".join(addresses), "\n".join((*first, body, *last)))
 
 
 def _send(target: NotifierSpec, context: dict[str, Any]) -> None:

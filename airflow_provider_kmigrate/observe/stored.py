@@ -45,6 +45,14 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, is_loopback
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import (
+    ACL,
+    CONFIG,
+    PRODUCER_IDS,
+    TOKEN,
+    UnknownVersion,
+    require_known_version,
+)
 from airflow_provider_kmigrate.core.migration import equivalence
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable, WrongCluster
@@ -242,7 +250,7 @@ def _read_acls_below(zk: ZnodeReads, pattern: str, root: str) -> Iterator[equiva
 
 
 def _parse_acls(data: bytes) -> list[dict[str, str]]:
-    rules: list[dict[str, str]] = read_json(data)["acls"] if data else []
+    rules: list[dict[str, str]] = _read_fields(ACL, data)["acls"] if data else []
     keys = ("permissionType", "operation", "principal", "host")
     return [{key: str(rule[key]) for key in keys} for rule in rules]
 
@@ -253,7 +261,7 @@ def _read_zk_tokens(zk: ZnodeReads) -> Entities:
 
 
 def _parse_token_znode(data: bytes) -> dict[str, str]:
-    fields = read_json(data)
+    fields = _read_fields(TOKEN, data)
     renewers = [unquote(renewer) for renewer in fields["renewers"]]
     times = (int(fields[key]) for key in ("issueTimestamp", "expiryTimestamp", "maxTimestamp"))
     return equivalence.token_settings(unquote(fields["owner"]), renewers, *times)
@@ -264,7 +272,7 @@ def _read_zk_producer_ids(zk: ZnodeReads) -> Entities:
     data, _ = zk.read(_BLOCK) or (b"", 0)
     if not data:
         return {}
-    highest = _parse_znode(_BLOCK, lambda block: int(read_json(block)["block_end"]), data)
+    highest = _parse_znode(_BLOCK, lambda block: int(_read_fields(PRODUCER_IDS, block)["block_end"]), data)
     return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
 
@@ -276,12 +284,21 @@ def _read_configs(zk: ZnodeReads, folder: str, names: Iterable[str] | None = Non
 
 def _parse_config(data: bytes) -> dict[str, str]:
     """Empty without data: such a znode is only the parent of others."""
-    return {str(key): str(value) for key, value in read_json(data)["config"].items()} if data else {}
+    return {str(key): str(value) for key, value in _read_fields(CONFIG, data)["config"].items()} if data else {}
+
+
+def _read_fields(kind: str, data: bytes) -> Any:
+    """The JSON values of a znode of this kind. Raises ValueError and its kin for what is none, and `UnknownVersion`."""
+    fields = read_json(data)
+    require_known_version(kind, fields)
+    return fields
 
 
 def _parse_znode(path: str, parse: Callable[[Any], Value], data: Any) -> Value:
     try:
         return parse(data)
+    except UnknownVersion as unknown:
+        raise Failed(f"{path} has {unknown}") from None
     except (ValueError, TypeError, KeyError, AttributeError):  # no cause either: it would quote the content
         raise Failed(f"{path} does not have Kafka's format; its content may be secret and is not shown") from None
 
@@ -413,6 +430,9 @@ def read_environment(
     topics = () if view.topics is None else tuple(view.topics[0].values())
     compared = [] if view.topics is None else alive  # all partitions would seem to be strays
     ids = {node.id: ask(node.name, "topic ids on disk", long, _compare_topic_ids, tools, node, topics) for node in compared}
+    addresses = {
+        node.id: ask(node.name, "address on its own machine", long, _find_addresses, tools, node) for node in spec.controllers
+    }
     moving = ask("the controller", "reassignments", long, Reads(alive, tools).read_reassignments)
     tree = ask("ZooKeeper", "settings, users and rules", long, tools.zk.read_tree)
     servers = ask("ZooKeeper", "versions", long, tools.zk.servers)
@@ -427,9 +447,14 @@ def read_environment(
         one_machine=one_machine(spec, ensemble),
         certificate_ends=_collect_by_broker(questions, ends, spec),
         partition_ids=_collect_by_broker(questions, ids, spec),
+        addresses={controller: questions.wait_for_answer(question) for controller, question in addresses.items()},
         unread=tuple(reason.text for reason in questions.unknowns),  # of all answers above
         now=time.time(),
     )
+
+
+def _find_addresses(tools: Tools, node: NodeSpec) -> tuple[str, ...]:
+    return tools.host(node).find_addresses(node)
 
 
 def _compare_topic_ids(tools: Tools, node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:

@@ -129,7 +129,7 @@ What migrations and rollbacks of **cluster {name}** (`{cluster_id}`) have left b
 """
 
 _WHO = """
-Who may answer: {users}. {required} different approvers must approve. Other users' answers do not count.{reason} If an answer does not count, the
+Who may answer: {users}. {required} must approve. Other users' answers do not count.{reason} If an answer does not count, the
 log of this task says why, and the request stays open.
 """
 
@@ -209,8 +209,12 @@ class _ApproveOperator(HITLOperator):
     def _describe_approvers(self) -> str:
         if self.approvers is None:
             return ""
-        placeholders = {"users": ", ".join(self.approvers.users), "required": min(self.required, self.approvers.required)}
-        return _WHO.format(**placeholders, reason=_REASON if self.approvers.reason else "")
+        required = min(self.required, self.approvers.required)
+        return _WHO.format(
+            users=", ".join(self.approvers.users),
+            required="One of them" if required == 1 else f"{required} different ones",
+            reason=_REASON if self.approvers.reason else "",
+        )
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:

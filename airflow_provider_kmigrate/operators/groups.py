@@ -15,12 +15,13 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, outcome_o
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.groups.members import must_roll_back
-from airflow_provider_kmigrate.core.groups.move import Goal, has_left_zookeeper, hold_reasons
+from airflow_provider_kmigrate.core.groups.move import Goal, has_left_zookeeper, hold_reasons, list_unmoved_groups
 from airflow_provider_kmigrate.core.groups.scan import is_other_wave, not_in_file_reasons
 from airflow_provider_kmigrate.core.member.group_seen import MemberKind
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.migration.plan import ROLL_BACK, Access, row_of
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable
 from airflow_provider_kmigrate.operators.step import ClusterOperator, PlannedOperator, PlanOperator, StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, find_group, parse_choice
 from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup, plan_from_here
@@ -89,7 +90,10 @@ class _GroupMigrationOperator(PlannedOperator):
             raise AirflowSkipException(f"{', '.join(self.group_names())} has left ZooKeeper already.")
         self.compare_with_plan(step_context)
         for group in groups:
-            step_context.tools.instances.require(group)
+            zk = observed.zk if (observed := observed_groups.get(group.name)) is not None else None
+            # once a cutover has begun, one machine that is away must not keep the others from their old version
+            must_answer = self.migrates and zk is not None and zk.cutover is None
+            step_context.tools.instances.require(group, must_answer=must_answer)
         for group in groups if self.migrates else ():
             if reasons := hold_reasons(observed_groups.get(group.name), step_context.run):
                 if group.name not in self._released:
@@ -363,3 +367,25 @@ class GroupsDoneOperator(ClusterOperator):
         """Release the cluster."""
         step_context.fence.release()
         return Done("All groups of this run are done; the run releases the cluster.")
+
+
+class GroupsMovedOperator(ClusterOperator):
+    """Succeed once no consumer group keeps the cluster's migration from its first roll; else the task is skipped, and updates no asset.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    access = Access.WATCH
+
+    def run_in(self, step_context: StepContext, _arguments: dict[str, Any]) -> object:
+        """Observe every group once. Raises `Unavailable` if ZooKeeper was not read."""
+        spec = step_context.spec
+        names = [group.name for group in spec.groups]
+        view = step_context.observer.observe(Fields.ZOOKEEPER | Fields.GROUPS | Fields.GROUP_MEMBERS, groups=names)
+        if view.zk is None:
+            raise Unavailable("ZooKeeper could not be read: whether every group has moved is not known.")
+        if unmoved := list_unmoved_groups(view, spec):
+            raise AirflowSkipException(
+                f"{summarize(unmoved)} must move before cluster {spec.name} does (G21); a later run goes on."
+            )
+        return f"No consumer group keeps cluster {spec.name} from its migration: run kmigrate_preflight__{spec.name}."

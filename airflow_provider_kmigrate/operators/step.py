@@ -91,13 +91,13 @@ class ClusterOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Demand the approval, if there must be one, and act. A refusal fails the task without retries."""
-        if self.approved_by:
-            from airflow_provider_kmigrate.utils.approval import demand_answer  # noqa: PLC0415  # few tasks follow an approval
-
-            self.approval = demand_answer(self.cluster_file, context, self.approved_by, self.answer)
-        arguments = self.build_arguments(context)
         self.status = StatusXCom(context.get("ti"))
         try:
+            if self.approved_by:
+                from airflow_provider_kmigrate.utils.approval import require_answer  # noqa: PLC0415  # few tasks follow an approval
+
+                self.approval = require_answer(self.cluster_file, context, self.approved_by, self.answer)
+            arguments = self.build_arguments(context)
             with self.open_step_context(context) as step_context:
                 result = self.run_in(self.status.attach_to(step_context), arguments)
         except KMigrateError as error:
@@ -107,6 +107,9 @@ class ClusterOperator(BaseOperator):
             self.stopped_by = first_reason_code(error)
             self.handle_refusal(context, error)
             raise AirflowFailException(str(error)) from None
+        except Exception as error:
+            self.status.store_unexpected_end(self.cluster_file, self.task_id, error)
+            raise
         if not isinstance(result, Wait):
             self.status.store_end(self.cluster_file, self.task_id, str(getattr(result, "text", "")))
         return self.finish_task(result, arguments)

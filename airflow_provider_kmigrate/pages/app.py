@@ -22,8 +22,9 @@ from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable, prose_to_html
 from airflow_provider_kmigrate.pages.database import read_clusters, read_plan
+from airflow_provider_kmigrate.pages.next_move import describe_start, find_next_move, order_by_need
 from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, cluster_of_dag, describe_row
-from airflow_provider_kmigrate.pages.text import LIGHT_WORDS, describe_problem, describe_times
+from airflow_provider_kmigrate.pages.text import LIGHT_WORDS, WITHOUT_RUN, describe_problem, describe_times
 from airflow_provider_kmigrate.pages.view import describe_return, is_rolling_back, list_stations
 from airflow_provider_kmigrate.preflight.plan_page import render_plan_page
 
@@ -82,6 +83,8 @@ _environment.globals |= {
     "date": format_date,
     "describe_times": describe_times,
     "describe_problem": describe_problem,
+    "describe_start": describe_start,
+    "without_run": WITHOUT_RUN,
     "quote": lambda text: quote(text, safe=""),
 }
 _environment.filters["prose"] = prose_to_html  # it escapes: the templates say `safe`
@@ -102,9 +105,8 @@ def _render(request: Request, name: str, *, refreshes: bool = False, **values: A
 @app.get("/fleet")
 def show_fleet(request: Request, user: GetUserDep) -> HTMLResponse:
     """One row and one light for each cluster, those that need an operator first."""
-    order = list(Light)
-    clusters = sorted(read_clusters(user), key=lambda status: (order.index(status.light), status.cluster))
-    return _render(request, "fleet.html", refreshes=True, rows=[(status, describe_row(status)) for status in clusters])
+    rows = [(status, describe_row(status), find_next_move(status)) for status in order_by_need(read_clusters(user))]
+    return _render(request, "fleet.html", refreshes=True, rows=rows, needing=sum(bool(move.text) for _, _, move in rows))
 
 
 @app.get("/cluster/{cluster}")

@@ -19,10 +19,11 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
 from airflow_provider_kmigrate.pages.stored import (
+    NO_STATE,
     WAITING_STATES,
     ApprovalRequest,
     ClusterStatus,
@@ -101,11 +102,19 @@ def _read_all() -> DatabaseSnapshot:
 def _select_newest(key: str, of_a_dag: int) -> list[StoredStatus]:
     since = datetime.now(UTC) - timedelta(days=_DAYS)
     rank = func.row_number().over(partition_by=XComModel.dag_id, order_by=XComModel.timestamp.desc()).label("rank")
-    columns = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.timestamp, XComModel.value)
+    place = ("dag_id", "run_id", "task_id", "map_index")
+    columns = (*(getattr(XComModel, name) for name in place), XComModel.timestamp, XComModel.value)
     ranked = select(*columns, rank).where(XComModel.key == key, XComModel.timestamp > since).subquery()
+    is_writer = and_(*(getattr(TaskInstance, name) == ranked.c[name] for name in place))
+    newest = select(ranked, TaskInstance.state).outerjoin(TaskInstance, is_writer).where(ranked.c.rank <= of_a_dag)
     with create_session() as session:
-        rows = session.execute(select(ranked).where(ranked.c.rank <= of_a_dag)).all()
-    return [StoredStatus(row.dag_id, row.run_id, row.task_id, round(1000 * row.timestamp.timestamp()), row.value) for row in rows]
+        rows = session.execute(newest).all()
+    return [
+        StoredStatus(
+            row.dag_id, row.run_id, row.task_id, round(1000 * row.timestamp.timestamp()), row.value, str(row.state or NO_STATE)
+        )
+        for row in rows
+    ]
 
 
 def _select_requests() -> list[ApprovalRequest]:

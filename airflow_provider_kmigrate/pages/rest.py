@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -16,9 +16,11 @@ import httpx
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.pages.stored import (
+    NO_STATE,
     WAITING_STATES,
     ApprovalRequest,
     ClusterStatus,
+    Entry,
     StoredStatus,
     check_stored,
     cluster_of_dag,
@@ -33,6 +35,7 @@ _PAGE: Final = 100
 _MOST_PAGES: Final = 20
 _OF_A_DAG: Final = 2  # newest statuses of each DAG that are read: a step's, and that of the task before it
 _AT_ONCE: Final = 16
+Row = TypeVar("Row")
 _DAY_S: Final = 86_400.0
 
 
@@ -58,12 +61,18 @@ def open_client(url: str, transport: httpx.BaseTransport | None = None) -> httpx
     token = os.environ.get(TOKEN, "")
     if not token:
         raise Failed(f"Set {TOKEN} to your token of Airflow's API: `airflowctl auth login`, or POST /auth/token.")
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise Failed(f"{TOKEN} is no token: it has a blank or a character that no token has. Copy it again, alone.")
     headers = {"Authorization": f"Bearer {token}"}
     return httpx.Client(base_url=_check_address(url), headers=headers, timeout=_TIMEOUT, transport=transport)
 
 
 def _check_address(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        httpx.URL(url)
+        parts = urlsplit(url)
+    except (ValueError, httpx.InvalidURL):  # the address may hold a password: it is not shown
+        raise Failed("The address of Airflow is no address such as https://airflow.example.com.") from None
     if parts.username or parts.password:
         raise Failed("The address of Airflow has a user or a password in it. Give the address alone.")
     is_local = parts.hostname in {"localhost", "127.0.0.1", "::1"}
@@ -72,6 +81,16 @@ def _check_address(url: str) -> str:
             "The address of Airflow must begin with https://, or be of this machine: the token would travel unencrypted."
         )
     return url.rstrip("/")
+
+
+class _XComRow(NamedTuple):
+    """Where a status is stored; `stored_at` in seconds since the epoch."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    stored_at: float
 
 
 class _Reader:
@@ -86,12 +105,15 @@ class _Reader:
 
         Raises `Unavailable` if Airflow does not answer as its API describes, `AuthenticationFailed` if it refuses the token.
         """
-        dags = {row["dag_id"] for row in self._list_all("/api/v2/dags", "dags", {"tags": "kmigrate"})}
+        dags = set(self._list_all("/api/v2/dags", "dags", {"tags": "kmigrate"}, lambda row: str(row["dag_id"])))
         newest = self._list_newest()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             stored = list(threads.map(self._read_value, newest))
         now_ms = round(1000 * time.time())
-        clusters = combine((check_stored(row, now_ms) for row in stored if row), self._list_requests(), now_ms)
+        checked = [check_stored(row, now_ms) for row in stored if row]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            checked = list(threads.map(self._correct_by_state, checked, _list_newest_steps(checked)))
+        clusters = combine(checked, self._list_requests(), now_ms)
         missing = {cluster_of_dag(dag_id) for dag_id in dags if self._is_asked_for(dag_id)} - {each.cluster for each in clusters}
         absent = [ClusterStatus(name, now_ms) for name in missing]
         not_shown = self._names - {each.cluster for each in clusters} - missing
@@ -102,60 +124,65 @@ class _Reader:
     def _is_asked_for(self, dag_id: str) -> bool:
         return not self._names or cluster_of_dag(dag_id) in self._names
 
-    def _list_newest(self) -> list[Mapping[str, Any]]:
+    def _list_newest(self) -> list[_XComRow]:
         """Where the newest statuses of each DAG are, those of the last day."""
         path, since = "/api/v2/dags/~/dagRuns/~/taskInstances/~/xcomEntries", time.time() - _DAY_S
-        rows = self._list_all(path, "xcom_entries", {"xcom_key": STATUS, "order_by": "-timestamp"}, since)
-        by_dag: dict[str, list[Mapping[str, Any]]] = {}
-        for row in sorted(rows, key=_read_time, reverse=True):
-            if self._is_asked_for(row["dag_id"]):
-                by_dag.setdefault(row["dag_id"], []).append(row)
+        rows = self._list_all(path, "xcom_entries", {"xcom_key": STATUS, "order_by": "-timestamp"}, _parse_xcom_row, since)
+        by_dag: dict[str, list[_XComRow]] = {}
+        for row in sorted(rows, key=lambda row: row.stored_at, reverse=True):
+            if self._is_asked_for(row.dag_id):
+                by_dag.setdefault(row.dag_id, []).append(row)
         return [row for of_dag in by_dag.values() for row in of_dag[:_OF_A_DAG]]
 
-    def _read_value(self, row: Mapping[str, Any]) -> StoredStatus | None:
-        dag, run, task = (str(row[name]) for name in ("dag_id", "run_id", "task_id"))
+    def _read_value(self, row: _XComRow) -> StoredStatus | None:
+        dag, run, task = row[:3]
         path = f"/api/v2/dags/{quote_part(dag)}/dagRuns/{quote_part(run)}/taskInstances/{quote_part(task)}/xcomEntries/{STATUS}"
         try:
-            value = self._get(path, {"map_index": row.get("map_index", -1)}).get("value")
+            answer = self._get(path, {"map_index": row.map_index})
         except KMigrateError as error:
             self._notes.append(f"The status of {dag}/{task} was not read: {error}")
             return None
-        return StoredStatus(dag, run, task, round(1000 * _read_time(row)), value)
+        return StoredStatus(
+            dag, run, task, round(1000 * row.stored_at), answer.get("value") if isinstance(answer, dict) else None
+        )
+
+    def _correct_by_state(self, entry: Entry, is_newest: bool) -> Entry:
+        """The entry by the state that Airflow has of its task now; as it is, if that is not shown."""
+        if not is_newest:
+            return entry
+        dag, run, task = (quote_part(name) for name in (entry.stored.dag_id, entry.stored.run_id, entry.stored.task_id))
+        try:
+            answer = ask(self._client, "GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}", is_optional=True)
+        except KMigrateError as error:
+            self._notes.append(f"Whether {entry.writer} has ended was not read: {error}")
+            return entry
+        if not (isinstance(answer, dict) and "state" in answer):
+            return entry
+        return replace(entry, stored=replace(entry.stored, state=str(answer["state"] or NO_STATE))).correct_step()
 
     def _list_requests(self) -> list[ApprovalRequest]:
         path = "/api/v2/dags/~/dagRuns/~/hitlDetails"
         try:
-            rows = list(self._list_all(path, "hitl_details", {"response_received": "false"}))
+            requests = list(self._list_all(path, "hitl_details", {"response_received": "false"}, _parse_request))
         except KMigrateError as error:
             self._notes.append(f"Whether a request for an approval waits was not read: {error}")
             return []
-        return [
-            ApprovalRequest(
-                row["task_instance"]["dag_id"],
-                row["task_instance"]["dag_run_id"],
-                row["task_instance"]["task_id"],
-                str(row["subject"]),
-                round(1000 * datetime.fromisoformat(row["created_at"]).timestamp()),
-                [str(user["name"]) for user in row.get("assigned_users") or ()],
-            )
-            for row in rows
-            if row["task_instance"]["state"] in WAITING_STATES
-            and row["task_instance"]["dag_id"].startswith("kmigrate_")
-            and self._is_asked_for(row["task_instance"]["dag_id"])
-        ]
+        return [request for request in requests if request is not None and self._is_asked_for(request.dag_id)]
 
-    def _list_all(self, path: str, key: str, params: Mapping[str, Any], since: float = 0.0) -> Iterator[Mapping[str, Any]]:
-        """Page by page; ends at rows before `since` if Airflow sorts them, which Airflow 3.1 may not."""
+    def _list_all(
+        self, path: str, key: str, params: Mapping[str, Any], parse: Callable[[Any], Row], since: float = 0.0
+    ) -> Iterator[Row]:
+        """Each row by `parse`, page by page; ends at rows before `since` if Airflow sorts them, which Airflow 3.1 may not."""
         for page in range(_MOST_PAGES):
             answer = self._get(path, {**params, "limit": _PAGE, "offset": page * _PAGE})
             try:
                 rows = list(answer[key])
-                yield from rows
+                yield from [parse(row) for row in rows]
                 times = [_read_time(row) for row in rows] if since else []
                 is_sorted = times == sorted(times, reverse=True)
                 if (page + 1) * _PAGE >= answer["total_entries"] or not rows or (times and is_sorted and times[-1] < since):
                     return
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise Unavailable(f"Airflow's answer to {path} is not what its API describes ({error!r}).") from None
         self._notes.append(f"Airflow has more than {_MOST_PAGES * _PAGE} rows of {key}; the rest was not read.")
 
@@ -176,22 +203,85 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
                 if len(body) > _MOST_BYTES:
                     raise Unavailable(f"Airflow's answer to {path} is larger than {_MOST_BYTES} bytes.")
     except httpx.HTTPError as error:
-        raise Unavailable(f"Airflow does not answer ({type(error).__name__}).") from None
-    if response.status_code in {401, 403}:
-        why = "the token is no longer valid, or its user does not have the right"
-        raise AuthenticationFailed(f"Airflow refuses {path} with {response.status_code}: {why}.")
-    if response.status_code == 404 and is_optional:
+        raise Unavailable(
+            f"Airflow does not answer ({type(error).__name__}). Check the address, and that its API server runs."
+        ) from None
+    code = response.status_code
+    if code in _REFUSALS:
+        raise AuthenticationFailed(f"Airflow refuses {path} with {code}: {_REFUSALS[code]}")
+    if code == 404 and is_optional and not _is_of_another_server(body):
         return None
     if not response.is_success:
-        raise Unavailable(f"Airflow answers {path} with {response.status_code}.")
+        raise Unavailable(f"Airflow answers {path} with {code}. {_describe_answer(code)}".rstrip())
     try:
         return read_json(body) if body else None
     except ValueError:
-        raise Unavailable(f"Airflow's answer to {path} is no whole JSON document.") from None
+        is_page = _is_page(body)
+        next_step = _NOT_AIRFLOW if is_page else "Run the command again."
+        raise Unavailable(
+            f"Airflow's answer to {path} is {'a web page' if is_page else 'no whole JSON document'}. {next_step}"
+        ) from None
 
 
-def _read_time(row: Mapping[str, Any]) -> float:
+def _is_page(body: bytes) -> bool:
+    return body.lstrip()[:1] == b"<"
+
+
+def _is_of_another_server(body: bytes) -> bool:
+    """Whether a 404 says that the path, and not what is asked for, is unknown: a web server's page, or Airflow's below another root."""
+    try:
+        return _is_page(body) or read_json(body) == {"detail": "Not Found"}
+    except ValueError:
+        return False
+
+
+_NOT_AIRFLOW: Final = "A proxy or its login page answers in Airflow's place, or the address lacks a part. Give the address at which Airflow's API itself answers."
+_REFUSALS: Final = {
+    401: f"the token is not valid, or no longer. Set {TOKEN} to a new one: `airflowctl auth login`.",
+    403: "the token's user does not have the right. Ask the administrator of Airflow for it.",
+}
+
+
+def _describe_answer(code: int) -> str:
+    """What a status code of no use means, and what to do."""
+    if 300 <= code < 400 or code == 404:
+        return _NOT_AIRFLOW
+    if code == 429:
+        return "It is asked too often: wait a minute, and run the command again."
+    return "Its API server, or a proxy before it, is ill: read its log, and run the command again." if code >= 500 else ""
+
+
+def _list_newest_steps(entries: Sequence[Entry]) -> list[bool]:
+    """Of each entry whether it is the newest of its cluster that says what a task does."""
+    newest: dict[str, Entry] = {}
+    for entry in sorted(entries, key=lambda entry: entry.stored.stored_ms):
+        if entry.document is not None and entry.document.step is not None:
+            newest[cluster_of_dag(entry.stored.dag_id)] = entry
+    return [newest.get(cluster_of_dag(entry.stored.dag_id)) is entry for entry in entries]
+
+
+def _read_time(row: Any) -> float:
     return datetime.fromisoformat(row["timestamp"]).timestamp()
+
+
+def _parse_xcom_row(row: Any) -> _XComRow:
+    dag_id, run_id, task_id = (str(row[name]) for name in ("dag_id", "run_id", "task_id"))
+    return _XComRow(dag_id, run_id, task_id, int(row.get("map_index", -1)), _read_time(row))
+
+
+def _parse_request(row: Any) -> ApprovalRequest | None:
+    """A request of kmigrate's that waits; None for any other row."""
+    task = row["task_instance"]
+    if task["state"] not in WAITING_STATES or not task["dag_id"].startswith("kmigrate_"):
+        return None
+    return ApprovalRequest(
+        str(task["dag_id"]),
+        str(task["dag_run_id"]),
+        str(task["task_id"]),
+        str(row["subject"]),
+        round(1000 * datetime.fromisoformat(row["created_at"]).timestamp()),
+        [str(user["name"]) for user in row.get("assigned_users") or ()],
+    )
 
 
 def quote_part(part: str) -> str:
@@ -203,9 +293,13 @@ def clear_newest_task(client: httpx.Client, dag: str, task: str) -> str:
     """Clear one task of the newest run of a DAG, and none behind it; returns the run. Raises `Failed` if there is no run or no such task in it."""
     path = f"/api/v2/dags/{quote_part(dag)}"
     runs = ask(client, "GET", f"{path}/dagRuns", params={"order_by": "-run_after", "limit": 1}, is_optional=True)
-    if not runs or not runs.get("dag_runs"):
+    try:
+        newest = [str(row["dag_run_id"]) for row in (runs or {"dag_runs": ()})["dag_runs"]]
+    except (LookupError, TypeError):
+        raise Unavailable(f"Airflow's answer to {path}/dagRuns is not what its API describes.") from None
+    if not newest:
         raise Failed(f"Airflow shows no run of {dag} to this user.")
-    run = str(runs["dag_runs"][0]["dag_run_id"])
+    run = newest[0]
     body = {
         "dry_run": False,
         "dag_run_id": run,
@@ -216,6 +310,6 @@ def clear_newest_task(client: httpx.Client, dag: str, task: str) -> str:
         "include_upstream": False,
     }
     cleared = ask(client, "POST", f"{path}/clearTaskInstances", json=body, is_optional=True)
-    if not cleared or not cleared.get("task_instances"):
+    if not (isinstance(cleared, dict) and cleared.get("task_instances")):
         raise Failed(f"Run {run} of {dag} has no task {task}.")
     return run

@@ -10,23 +10,33 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from airflow_provider_kmigrate.core.monitoring.status import DOCUMENT_KIND, MOST_BYTES, VERSION
+from airflow_provider_kmigrate.core.migration.phase import Phase
+from airflow_provider_kmigrate.core.monitoring.status import AT_REST, DOCUMENT_KIND, MOST_BYTES, VERSION
 from airflow_provider_kmigrate.core.shared.text import format_duration, printable
 
 STALE_MS: Final = 3_600_000
 """Milliseconds after which a status says nothing of now."""
+NO_STATE: Final = "none"
+"""The state of a task that was cleared, and does not run yet."""
+_TRIED_AGAIN: Final = frozenset(
+    {NO_STATE, "scheduled", "queued", "restarting", "running", "deferred", "up_for_retry", "up_for_reschedule"}
+)
+"""States of a task that runs, or will: what it wrote last may be of an earlier try."""
+_AGAIN: Final = "It failed, and Airflow runs it again."
+_NOT_RUN: Final = frozenset({"skipped", "removed", "upstream_failed"})
 WAITING_STATES: Final = frozenset({"awaiting_input", "deferred", "running"})
 """States of a task whose request waits for an answer; Airflow 3.1 and 3.2 defer it."""
 _CLOCKS_DIFFER_MS: Final = 600_000  # a worker's clock and Airflow's database may differ by so much
 _CLUSTER_DAG: Final = re.compile(r"^kmigrate_[a-z_]+?__(?P<cluster>.+)$")
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+_SecondsLeft = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]  # less than none, if it takes longer than expected
 _Time = Annotated[int, Field(ge=0, le=253_402_300_799_000)]
 
 
@@ -78,7 +88,7 @@ class StatusProgress(_Part):
     of: int
     next: _Text
     stage: _Text
-    seconds_left: float
+    seconds_left: _SecondsLeft
     soak_seconds: _Seconds
 
 
@@ -117,7 +127,7 @@ class StepStatus(_Part):
     since_ms: _Time
     usual_seconds: _Seconds | None
     alarm_seconds: _Seconds | None
-    seconds_left: float | None
+    seconds_left: _SecondsLeft | None
 
 
 class StatusDocument(_Part):
@@ -149,22 +159,47 @@ def status_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredStatus:
-    """An XCom as Airflow has it. `stored_ms`: when, by Airflow's database."""
+    """An XCom as Airflow has it. `stored_ms`: when, by Airflow's database. `state`: of its task now, as Airflow names it, `none` if it was cleared;
+    empty: not read.
+    """
 
     dag_id: str
     run_id: str
     task_id: str
     stored_ms: int
     value: Any
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A stored status that was checked: `document`, or `problem` with it."""
+    """A stored status that was checked: `document`, or `problem` with it. `is_tried_again`: its task has failed, and Airflow runs it again."""
 
     stored: StoredStatus
     document: StatusDocument | None = None
     problem: str = ""
+
+    is_tried_again: bool = False
+
+    def correct_step(self) -> Entry:
+        """The entry with what its task does by Airflow's record: a task that was killed, cleared or marked has not written that itself."""
+        step, state = self.document.step if self.document else None, self.stored.state
+        is_tried_again = step is not None and step.doing == "failed" and state in _TRIED_AGAIN
+        if self.document is None or step is None:
+            return self
+        if is_tried_again:
+            reasons = [reason.model_copy(update={"do": ""}) for reason in step.reasons]
+            times = {"usual_seconds": None, "alarm_seconds": None, "seconds_left": None}
+            change: dict[str, Any] = {"doing": "waits", "text": _AGAIN, "reasons": reasons, **times}
+        elif state == "failed" and step.doing != "failed":
+            text = f"Airflow ended it without a word of its own. The last one was: {step.text or step.doing}"
+            change = {"doing": "failed", "text": text, "reasons": []}
+        elif state in _NOT_RUN and step.doing != "done":
+            change = {"doing": "done", "text": f"Airflow has it as {state}.", "reasons": []}
+        else:
+            return self
+        corrected = self.document.model_copy(update={"step": step.model_copy(update=change)})
+        return replace(self, document=corrected, is_tried_again=is_tried_again)
 
     @property
     def writer(self) -> str:
@@ -197,7 +232,7 @@ def check_stored(stored: StoredStatus, now_ms: int) -> Entry:
         return Entry(stored, problem="It names another cluster than its DAG.")
     if abs(document.at_ms - stored.stored_ms) > _CLOCKS_DIFFER_MS or stored.stored_ms - now_ms > _CLOCKS_DIFFER_MS:
         return Entry(stored, problem="Its own time and the time at which Airflow stored it differ by more than 10 min.")
-    return Entry(stored, document)
+    return Entry(stored, document).correct_step()
 
 
 class Light(StrEnum):
@@ -255,20 +290,46 @@ class ClusterStatus:
     @property
     def light(self) -> Light:
         """The one light: what an operator must do comes first, and what is old or unknown is never well."""
-        judged, step = (entry.document if entry else None for entry in (self.judged, self.step))
         if self.newest is None:
             return Light.UNKNOWN
         if self.is_old(self.newest):
             return Light.OLD
-        if (step and step.step and step.step.doing == "failed") or (judged and judged.alarms and not self.is_old(self.judged)):
+        if self.has_failed or self.alarms:
             return Light.ACT
         if self.requests:
             return Light.ASK
-        return Light.WELL if self._is_well(judged) else Light.LOOK
+        return Light.WELL if self._is_well(self.judged.document if self.judged else None) else Light.LOOK
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the newest task has failed."""
+        step = self.step.document.step if self.step and self.step.document else None
+        return step is not None and step.doing == "failed"
+
+    @property
+    def is_tried_again(self) -> bool:
+        """Whether the newest task has failed, and Airflow runs it again."""
+        return self.step is not None and self.step.is_tried_again
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """What an operator must act on, as far as it was judged within the hour."""
+        judged = self.judged.document if self.judged and not self.is_old(self.judged) else None
+        return (judged.alarms or ()) if judged else ()
+
+    @property
+    def is_without_run(self) -> bool:
+        """Whether a migration is under way that no run continues: none owns the cluster, and no task has reported since that was judged."""
+        if self.judged is None or self.judged.document is None:
+            return False
+        document, is_newest = self.judged.document, self.step is None or self.age_ms(self.judged) <= self.age_ms(self.step)
+        return is_newest and document.owner is None and document.phase not in {None, Phase.UNKNOWN, *AT_REST}
 
     def _is_well(self, judged: StatusDocument | None) -> bool:
         seen = self.seen.document if self.seen else None
         if judged is None or judged.rollback is None or self.is_old(self.judged) or judged.unread or self.problems:
+            return False
+        if self.is_without_run or self.is_tried_again:
             return False
         is_over = judged.phase == "finalized"
         nodes_well = seen is None or all(node.is_well or self.is_worked_on(node.node) for node in seen.nodes or ())

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines
 from airflow_provider_kmigrate.core.shared.text import format_duration, printable
+from airflow_provider_kmigrate.pages.next_move import NextMove, describe_start, find_next_move, order_by_need
 from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, StepStatus, describe_row
 
 _HEADS: Final = {
@@ -20,6 +21,7 @@ _HEADS: Final = {
     "waits": "WAITS FOR",
     "age": "WRITTEN BY",
 }
+WITHOUT_RUN: Final = "A migration is under way, and no run owns the cluster: nothing continues it."
 _WIDEST: Final = 48  # characters of a cell, but of the last one
 LIGHT_WORDS: Final[Mapping[Light, str]] = {
     Light.ACT: "ACT",
@@ -32,17 +34,24 @@ LIGHT_WORDS: Final[Mapping[Light, str]] = {
 
 
 def render_table(statuses: Sequence[ClusterStatus]) -> str:
-    """One line for each cluster, those that need an operator first."""
+    """One line for each cluster, those that need an operator first; then the next move for each of those."""
     if not statuses:
         return "Airflow shows no cluster of kmigrate to this user.\n"
-    order = list(Light)
-    rows = [dict(describe_row(status)) for status in sorted(statuses, key=lambda status: order.index(status.light))]
+    ordered = order_by_need(statuses)
+    rows = [dict(describe_row(status)) for status in ordered]
     table = [_HEADS, *({**row, "light": LIGHT_WORDS[Light(row["light"])]} for row in rows)]
     cells = [[_cut(printable(row[key])) if key != "age" else printable(row[key]) for key in _HEADS] for row in table]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    moves = [f"{status.cluster}: {describe_move(move)}" for status in ordered if (move := find_next_move(status)).text]
     forged = [f"{status.cluster}: {describe_problem(status)}" for status in statuses if status.problems]
-    return "\n".join((*lines, *map(printable, forged))) + "\n"
+    return "\n".join((*lines, *map(printable, forged), *([""] if moves else []), *map(printable, moves))) + "\n"
+
+
+def describe_move(move: NextMove) -> str:
+    """The next move, the command that shows its entry of the runbook, and the path of its page in Airflow."""
+    entry = f" (kmigrate runbook {move.code})" if move.code else ""
+    return f"next: {move.text}{entry}{f' {move.path}' if move.path else ''}"
 
 
 def _cut(text: str) -> str:
@@ -72,6 +81,8 @@ def render_cluster(status: ClusterStatus) -> str:
     if step and step.step and step.step.doing == "failed":
         lines += [f"Stopped: {step.step.name}"] if step.step.reasons else []
         lines += list_reason_lines([{**reason.model_dump(), "means": ""} for reason in step.step.reasons])
+    if status.is_without_run:
+        lines += [WITHOUT_RUN, f"  Next: {describe_start(status.cluster)}", ""]
     lines += [f"Not known: {text}" for text in (judged.unread or ())] if judged else []
     if judged and judged.rollback and status.judged:
         lines += [f"Rollback   {judged.rollback.text}", f"           judged by {status.describe_age(status.judged)}"]

@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
     PlanOf,
     count_restarts,
     describe_approvers,
+    describe_spread,
     format_bytes,
     list_common_lines,
     list_lines,
@@ -133,8 +134,10 @@ def _render_figures(document: Mapping[str, Any]) -> str:
         f"A restart ({_describe_basis(each)})": _span(each["expected"]),
     }
     terms = "".join(f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in figures.items())
+    has_spread = brokers and document["of"] == PlanOf.MIGRATION
+    spread = f"<p>{escape_html(describe_spread(document))}</p>" if has_spread else ""
     lists = "".join(_render_list(title, document[name]) for name, title in LISTS.items() if document[name])
-    return f'<section id="figures"><h2>In figures</h2><dl class="numbers">{terms}</dl>{lists}</section>'
+    return f'<section id="figures"><h2>In figures</h2><dl class="numbers">{terms}</dl>{spread}{lists}</section>'
 
 
 def _render_list(title: str, texts: Sequence[str]) -> str:

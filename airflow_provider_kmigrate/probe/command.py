@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.audit.verdict import as_dict, combine
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.probe.probe import RATE, Probe, ProbeEnd, stop_runs
 
 _BEAT_S: Final = 1.0
@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _VERBS[arguments.verb](Probe(arguments.dir, _read_properties(arguments), rate=arguments.rate))
     except KMigrateError as error:
-        print(f"{arguments.verb} failed: {error}", file=sys.stderr)  # noqa: T201  # a command line
+        sys.stderr.write(f"{arguments.verb} failed: {error}\n")
         return 1
 
 
@@ -39,8 +39,15 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _read_properties(arguments: argparse.Namespace) -> Mapping[str, str]:
-    properties = (files.read_object(arguments.properties) if arguments.properties else None) or {}
-    return {**properties, "bootstrap.servers": arguments.bootstrap} if arguments.bootstrap else properties
+    """Raises `Failed` for a file that is not there, and if `run` has no brokers: it would end another run's probe, and then fail."""
+    properties = files.read_object(arguments.properties) if arguments.properties else {}
+    if properties is None:
+        raise Failed(f"There is no file {arguments.properties}.")
+    if arguments.bootstrap:
+        properties |= {"bootstrap.servers": arguments.bootstrap}
+    if arguments.verb == "run" and not properties.get("bootstrap.servers"):
+        raise Failed("No broker is named. Write bootstrap.servers into the file of --properties, or give --bootstrap HOST:PORT.")
+    return properties
 
 
 def _run(probe: Probe) -> int:
@@ -53,7 +60,7 @@ def _run(probe: Probe) -> int:
             probe.wait(_BEAT_S)
     finally:
         probe.stop()
-    print(f"The probe has ended: {end}.")  # noqa: T201
+    sys.stdout.write(f"The probe has ended: {end}.\n")
     return 0 if end is not ProbeEnd.NO_FOLDER else 1
 
 
@@ -64,7 +71,7 @@ def _stop(probe: Probe) -> int:
 def _print_verdict(probe: Probe) -> int:
     findings, health = probe.evidence()
     verdict: dict[str, Any] = as_dict(combine(findings, [health]))
-    print(json.dumps(verdict, indent=1))  # noqa: T201
+    sys.stdout.write(f"{json.dumps(verdict, indent=1)}\n")
     return 0 if verdict["outcome"] == "PASS" else 3
 
 

@@ -57,8 +57,10 @@ class StreamProgress:
                 delivered, topic_partition = self.delivered[event.group], TopicPartition(event.topic, event.partition)
                 delivered[topic_partition] = max(delivered.get(topic_partition, 0), event.last + 1)
             case Commit(ok=True):
-                for position in event.offsets:
-                    self.committed[event.group][TopicPartition(position.topic, position.partition)] = position.offset
+                committed = self.committed[event.group]
+                for position in event.offsets:  # attempts are read in any order: an earlier one's last commit may come last
+                    topic_partition = TopicPartition(position.topic, position.partition)
+                    committed[topic_partition] = max(committed.get(topic_partition, 0), position.offset)
 
     def _add_ack(self, event: Ack) -> None:
         self.acked += event.count

@@ -70,6 +70,9 @@ class _ObservingSensor(BaseSensorOperator):
             status.store_end(self.cluster_file, self.task_id, str(error), error)
             self.stopped_by = first_reason_code(error)
             raise AirflowFailException(str(error)) from None
+        except Exception as error:
+            status.store_unexpected_end(self.cluster_file, self.task_id, error)
+            raise
         if isinstance(decision, Wait):
             self._defer(step.progress)
         status.store_end(self.cluster_file, self.task_id, str(getattr(decision, "text", "")))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, permutations
-from typing import Any, Final, TypeVar
+from itertools import combinations, count, permutations
+from typing import Annotated, Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -159,7 +160,7 @@ def _build_problem(details: ErrorDetails, data: object) -> Problem:
     loc = _strip_words(details["loc"])
     section, field = _find_field(loc)
     if details["type"] == "extra_forbidden":
-        return _unknown_key_problem(loc, section)
+        return _unknown_key_problem(loc, section, data)
     command_error: Mapping[str, Any] = details.get("ctx", {}) if details["type"] == COMMAND_ERROR else {}
     missing = details["type"] == "missing"
     if (container := _find_container(loc)) is not None and not command_error and not missing:
@@ -170,8 +171,21 @@ def _build_problem(details: ErrorDetails, data: object) -> Problem:
         loc,
         found=command_error.get("found") or ("nothing" if missing else _describe_found(loc, details["input"])),
         expected=command_error.get("expected") or (field.description if field else None) or "a mapping",
-        fix=_USE_AGENT if is_old else _suggest_fix("add" if missing else "write for example", loc, field, data),
+        fix=_USE_AGENT
+        if is_old
+        else _suggest_number(loc, field, details["input"])
+        or _suggest_fix("add" if missing else "write for example", loc, field, data),
     )
+
+
+def _suggest_number(loc: Loc, field: FieldInfo | None, value: object) -> str:
+    """`write `port: 9094`` for `"9094"`, `9_094` or `9094.0`: an example would be another node's port, or id. Empty if none is meant."""
+    digits = re.fullmatch(r"0*([0-9][0-9_]*)(?:\.0+)?", value) if isinstance(value, str) else None
+    if digits is None or field is None or field.annotation is not int:
+        return ""
+    with suppress(ValidationError):
+        return f"write `{_as_yaml({loc[-1]: TypeAdapter(Annotated[int, field]).validate_python(int(digits[1]))})}`"
+    return ""
 
 
 def _strip_words(loc: Loc) -> Loc:
@@ -190,10 +204,17 @@ def _suggest_fix(verb: str, loc: Loc, field: FieldInfo | None, data: object = No
         return f"{verb} `{_as_yaml(_example_item(loc))}`"
     if not field.examples:
         return "write text"
-    example = field.examples[0]
+    example = _example_of_section(loc[:-1]).get(loc[-1], field.examples[0]) if verb == "add" else field.examples[0]
     if loc[-1] == "id":
         example = _free_id(data, NodeRole.CONTROLLER if loc[0] == "controllers" else NodeRole.BROKER)
     return f"{verb} `{_as_yaml({loc[-1]: example})}`"
+
+
+def _example_of_section(loc: Loc) -> Mapping[str | int, Any]:
+    """The example of a section that is a mapping: that of `kafka` has another `conn_id` than that of `zookeeper`."""
+    _, field = _find_field(loc)
+    example = field.examples[0] if field and field.examples else None
+    return example if isinstance(example, dict) else {}
 
 
 def _as_yaml(value: object) -> str:
@@ -266,17 +287,34 @@ def _describe_found(loc: Loc, value: object) -> str:
     return "a value of another kind" if hidden else describe_value(value)
 
 
-def _unknown_key_problem(loc: Loc, model: type[BaseModel] | None) -> Problem:
+def _unknown_key_problem(loc: Loc, model: type[BaseModel] | None, data: object) -> Problem:
     if new_name := RENAMED.get(".".join(part for part in loc if isinstance(part, str))):
         return Problem(
             "F04", loc, "the old name of a key", expected=f"its name `{new_name}`", fix=f"rename `{loc[-1]}` to `{new_name}`"
         )
     if loc[-1] in REMOVED_HOST_KEYS and model and issubclass(model, Hosts):
         return Problem("F04", loc, "a key of a removed driver", expected="driver agent", fix=_USE_AGENT)
+    found = "a key that kmigrate does not know"
+    if len(homes := _find_homes(str(loc[-1]))) == 1 and not any(isinstance(part, int) for part in loc):
+        section = data if homes == [""] else _read_key(data, homes[0])
+        home = f"`{homes[0]}`" if homes[0] else "the top of the file"
+        fix = f"remove it, or the one in {home}" if _read_key(section, str(loc[-1])) is not None else f"move it to {home}"
+        return Problem("F04", loc, f"{found} in this place", expected=f"it in {home}" if homes[0] else f"it at {home}", fix=fix)
     known_keys = sorted(model.model_fields) if model else []
     similar_keys = difflib.get_close_matches(str(loc[-1]), known_keys, n=1)
     fix = f"rename `{loc[-1]}` to `{similar_keys[0]}`" if similar_keys else "remove it"
-    return Problem("F04", loc, "a key that kmigrate does not know", expected=f"one of {', '.join(known_keys)}", fix=fix)
+    return Problem("F04", loc, found, expected=f"one of {', '.join(known_keys)}", fix=fix)
+
+
+def _find_homes(name: str) -> list[str]:
+    """The sections in which a key of this name may stand, of those that a file has once; empty text is the top of the file."""
+    sections = {
+        section: section_of(field.annotation)
+        for section, field in ClusterFile.model_fields.items()
+        if field.examples and isinstance(field.examples[0], dict)
+    }
+    top: dict[str, type[BaseModel] | None] = {"": ClusterFile}
+    return [section for section, model in (top | sections).items() if model is not None and name in model.model_fields]
 
 
 def _find_field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
@@ -362,6 +400,8 @@ def find_problems(data: object, line: Line) -> Iterator[Problem]:
     yield from _check_one_node_per_agent(nodes, line)
     yield from _check_needed_keys(nodes)
     yield from _check_one_way_to_agent(data)
+    yield from _check_hosts(data)
+    yield from _check_terminals(data)
     yield from _check_not_all_gone(data)
     yield from _check_secrets(data)
     yield from _check_node_properties(data)
@@ -474,6 +514,46 @@ def _check_one_way_to_agent(data: object) -> Iterator[Problem]:
             if keys.get("ssh_conn_id") and keys.get(other):
                 found, expected = f"`{other}` beside `ssh_conn_id`", "one way to the agent"
                 yield Problem("F04", (*loc, other), found, expected, fix="remove it, or remove `ssh_conn_id`")
+
+
+def _check_hosts(data: object) -> Iterator[Problem]:
+    """`0.0.0.0` of a line `listeners=`: a node listens there, and whoever connects to it reaches its own machine."""
+    for section in _SECTIONS:
+        for loc, item in list_mappings(data, section):
+            if item.get("host") == "0.0.0.0":  # noqa: S104 # nothing is bound to it
+                expected = "the name or address by which others reach the machine"
+                fix = f"write for example `host: {section[:-1]}{item.get('id', 0)}.example.org`"
+                yield Problem("F04", (*loc, "host"), "0.0.0.0, at which nodes only listen", expected, fix)
+
+
+_SSH_WITH_VALUE: Final = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
+_TERMINAL = re.compile(
+    r"-[46AaCfGgKkMNnqsTtVvXxYy]*t[46AaCfGgKkMNnqsTtVvXxYy]*t[A-Za-z0-9]*|(?:-o)?RequestTTY[= ]force", re.IGNORECASE
+)
+
+
+def _check_terminals(data: object) -> Iterator[Problem]:
+    """`ssh -tt`: a terminal sends back what the agent is asked, and the pipe has more than its answers (measured)."""
+    hosts = _read_key(data, "hosts")
+    places: list[Item] = [(("hosts",), hosts)] if isinstance(hosts, dict) else []
+    for loc, keys in [*places, *(item for section in _SECTIONS for item in list_mappings(data, section))]:
+        command = keys.get("connect")
+        words = [str(word) for word in command] if isinstance(command, list) else str(command or "").split()
+        if words and posixpath.basename(words[0]) == "ssh" and (option := _find_terminal(words[1:])):
+            expected = "a pipe: a terminal changes what the agent reads and answers"
+            yield Problem("F04", (*loc, "connect"), f"{option}, a terminal for the agent", expected, "write `-T` in its place")
+
+
+def _find_terminal(words: Sequence[str]) -> str:
+    """The option of ssh that forces a terminal; empty if none of those before the host does."""
+    options = iter(words)
+    for word in options:
+        if word[:1] != "-":
+            return ""
+        value = f"{word} {next(options, '')}" if word in _SSH_WITH_VALUE else word
+        if _TERMINAL.fullmatch(value.removeprefix("-o ")):
+            return f"`{value}`"
+    return ""
 
 
 def _check_not_all_gone(data: object) -> Iterator[Problem]:
@@ -661,7 +741,7 @@ def _check_approvers(data: object) -> Iterator[Problem]:
         yield Problem("F04", ("approvers", "users"), found, expected, fix=f"write another user, too, such as `{example}`")
 
 
-_HOWS = ("switch", "webhook")
+_HOWS = ("switch", "webhook", "units")
 _GROUP = GroupSpec("", ())
 _DEFAULTS = {"bake": _GROUP.bake, "commit_within": _GROUP.commit_within}
 _TASKS = ("plan", "done")  # of the DAG itself
@@ -679,6 +759,7 @@ def _check_groups(data: object) -> Iterator[Problem]:
         )
         yield from _check_unique_task_names(instances, "give one of them another consumer.id and client.id")
         yield from _check_confusable_names(instances, group.get("name"))
+        yield from _check_group_name(loc, group)
         yield from _check_bake(loc, group)
         for item_loc, item in [(loc, group), *instances]:
             yield from _check_switch_command(item_loc, item)
@@ -689,6 +770,52 @@ def _check_groups(data: object) -> Iterator[Problem]:
             continue
         for item_loc, instance in instances:
             yield from _check_has_switch(item_loc, instance, group)
+            yield from _check_units(item_loc, instance, group)
+    yield from _check_shared_commands(groups)
+    yield from _check_agent_of_units(data)
+
+
+_NO_ZNODE: Final = (".", "..")
+
+
+def _check_group_name(loc: Loc, group: Mapping[str, Any]) -> Iterator[Problem]:
+    """A name that is no znode of its own, so no group on ZooKeeper has it."""
+    if group.get("name") in _NO_ZNODE:
+        expected = "the id of a group that ZooKeeper can have"
+        yield Problem("F04", (*loc, "name"), str(group["name"]), expected, "write the group's id, or remove this entry")
+
+
+def _check_shared_commands(groups: list[Item]) -> Iterator[Problem]:
+    """One command for two instances: what stops or restarts one of them does it to the other, too.
+
+    A cutover stops and starts all instances of its group at once, so these may share one.
+    """
+    owners = dict[str, tuple[Loc, str]]()
+    for loc, group in groups:
+        is_at_once = group.get("way") == str(GroupWay.CUTOVER) and group.get("side_by_side") is not True
+        for item_loc, instance in list_mappings(group, "instances", loc):
+            has_own = any(instance.get(how) for how in _HOWS)
+            command = (instance if has_own else group).get("switch")
+            if not isinstance(command, str | list) or not command:
+                continue
+            places = {
+                "group": group.get("name"),
+                "instance": instance.get("name"),
+                "host": normalize_host(str(instance.get("host") or "")),
+            }
+            filled = command if isinstance(command, str) else " ".join(map(str, command))
+            for place, value in places.items():
+                filled = filled.replace(f"{{{place}}}", str(value))
+            name = f"{instance.get('name')} of group {group.get('name')}"
+            owner_loc, owner = owners.setdefault(filled, (loc, name))
+            if owner != name and not (is_at_once and owner_loc == loc):
+                yield Problem(
+                    "F04",
+                    (*(item_loc if has_own else loc), "switch"),
+                    f"a command that is also that of {owner}: what it does to {name}, it does to both",
+                    "a command of its own for each instance",
+                    "write `{instance}`, `{group}` or `{host}` where the command expects it",
+                )
 
 
 def _check_bake(loc: Loc, group: Mapping[str, Any]) -> Iterator[Problem]:
@@ -737,9 +864,9 @@ def _check_confusable_names(instances: list[Item], group: object) -> Iterator[Pr
 
 
 def _check_switch_command(loc: Loc, item: Mapping[str, Any]) -> Iterator[Problem]:
-    if all(item.get(how) for how in _HOWS):
-        found, expected = "a webhook beside a command", "one of `switch` and `webhook`"
-        yield Problem("F04", (*loc, "webhook"), found, expected, fix="remove it, or remove `switch`")
+    for how, other in [(how, other) for how, other in combinations(_HOWS, 2) if item.get(how) and item.get(other)]:
+        found, expected = f"`{other}` beside `{how}`", "one of `switch`, `webhook` and `units`"
+        yield Problem("F04", (*loc, other), found, expected, fix=f"remove it, or remove `{how}`")
     command = item.get("switch")
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
     if words and "{kind}" not in words:
@@ -750,9 +877,9 @@ def _check_switch_command(loc: Loc, item: Mapping[str, Any]) -> Iterator[Problem
 
 def _check_by_hand(loc: Loc, group: Mapping[str, Any], items: list[Item]) -> Iterator[Problem]:
     """People at work: only a cutover can wait for them, and nothing else may restart the instances."""
-    if group.get("way") != str(GroupWay.CUTOVER):
+    if group.get("way") == str(GroupWay.MIGRATING):
         fix = "write `way: cutover`, or remove it and add a `switch`"
-        yield Problem("F04", (*loc, "by_hand"), "true in a group without `way: cutover`", "a cutover", fix)
+        yield Problem("F04", (*loc, "by_hand"), "true in a group with `way: migrating`", "a cutover", fix)
     for item_loc, item in items:
         for how in _HOWS:
             if item.get(how):
@@ -765,8 +892,8 @@ def _check_by_hand(loc: Loc, group: Mapping[str, Any], items: list[Item]) -> Ite
 def _check_side_by_side(loc: Loc, group: Mapping[str, Any], instances: list[Item]) -> Iterator[Problem]:
     """A canary beside the old version: only a cutover has one, and one old instance must stay beside it."""
     where = (*loc, "side_by_side")
-    if group.get("way") != str(GroupWay.CUTOVER):
-        yield Problem("F04", where, "true in a group without `way: cutover`", "a cutover", "write `way: cutover`, or remove it")
+    if group.get("way") == str(GroupWay.MIGRATING):
+        yield Problem("F04", where, "true in a group with `way: migrating`", "a cutover", "write `way: cutover`, or remove it")
     elif len(instances) == 1:
         yield Problem(
             "F04", where, "true in a group of one instance", "a second instance, which goes on as the old version", "remove it"
@@ -776,5 +903,47 @@ def _check_side_by_side(loc: Loc, group: Mapping[str, Any], instances: list[Item
 def _check_has_switch(loc: Loc, instance: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[Problem]:
     if not any(item.get(how) for item in (instance, group) for how in _HOWS):
         expected = "how to restart the instance, here or at the group"
-        fix = "add `switch: ssh {host} sudo billing-as {kind}`, or `webhook` with the id of an HTTP connection"
+        fix = "add `switch: ssh {host} sudo billing-as {kind}`, `webhook` with the id of an HTTP connection, or `units`"
         yield Problem("F04", (*loc, "switch"), "nothing", expected, fix)
+
+
+def _check_units(loc: Loc, instance: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[Problem]:
+    """Units without a machine or without one for each kind of the way, and one unit for two kinds: neither could be told from the other."""
+    units, where = _find_units(instance, group), (*(loc if instance.get("units") else loc[:2]), "units")
+    if units is None:
+        return
+    if not instance.get("host"):
+        yield Problem("F04", (*loc, "host"), "nothing", "the machine of its units", "add for example `host: app0.example.org`")
+    is_cutover = group.get("way") == str(GroupWay.CUTOVER) or group.get("side_by_side") is True
+    if bool(units.get("migrating")) is is_cutover:
+        found = "a unit for migrating in a cutover" if is_cutover else "no unit for migrating with `way: migrating`"
+        fix = "remove it" if is_cutover else "add for example `migrating: billing-both.service`, or write `way: cutover`"
+        yield Problem("F04", (*where, "migrating"), found, "a unit for each kind of the group's way", fix)
+    names = [name for name in units.values() if isinstance(name, str)]
+    if len(names) != len(set(names)):
+        fix = "name a unit for each, such as `billing@old.service` and `billing@new.service` of one template"
+        yield Problem("F04", where, "one unit for two kinds", "another unit for each kind", fix)
+
+
+def _find_units(instance: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The units of an instance: its own, or those of its group if it has no way to restart it of its own."""
+    units = (instance if any(instance.get(how) for how in _HOWS) else group).get("units")
+    return units if isinstance(units, dict) else None
+
+
+def _check_agent_of_units(data: object) -> Iterator[Problem]:
+    """Units whose machine is not reached as `hosts` says, or that two instances share."""
+    owners = dict[tuple[str, str], str]()
+    for loc, group in list_mappings(data, "groups"):
+        for item_loc, instance in list_mappings(group, "instances", loc):
+            name, host = f"{instance.get('name')} of group {group.get('name')}", normalize_host(str(instance.get("host")))
+            for unit in sorted(map(str, {*(_find_units(instance, group) or {}).values()})):
+                if (owner := owners.setdefault((host, unit), name)) != name:
+                    found, expected = f"{unit}, which is also that of {owner}", "a unit of its own for each instance of a machine"
+                    yield Problem("F04", item_loc, found, expected, "name its own units in the instance's entry")
+    hosts = _read_key(data, "hosts")
+    connect = str(_read_key(hosts, "connect") or "")
+    if owners and (not any(_read_key(hosts, way) for way in WAYS) or re.search(r"\{(id|properties)\}", connect)):
+        expected = "a way to the agents on the machines of `units`, by {host} alone"
+        fix = "add for example `ssh_conn_id: prod_ssh`, the id of an Airflow SSH connection, or `connect`"
+        yield Problem("F04", ("hosts", WAYS[0]), connect or "nothing", expected, fix)

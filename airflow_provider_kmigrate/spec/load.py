@@ -8,10 +8,12 @@ silently keep the last one. Nothing in the file can name Python objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import category
+from unicodedata import name as name_of
 
 import yaml
 from pydantic import ValidationError
@@ -24,6 +26,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import (
     ClusterSpec,
     GroupProgressSpec,
     GroupSpec,
+    GroupWay,
     HostSpec,
     InstanceSpec,
     NodeRole,
@@ -32,9 +35,11 @@ from airflow_provider_kmigrate.core.cluster_state.spec import (
     Policy,
     SparkJobSpec,
     SparkSpec,
+    UnitSpec,
     simplify_path,
 )
 from airflow_provider_kmigrate.core.preflight.first_file import MARK, MARKED_VALUES, find_marks
+from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.checks import (
     Loc,
@@ -56,6 +61,7 @@ from airflow_provider_kmigrate.spec.model import (
     Instance,
     Spark,
     SparkJob,
+    Units,
     with_defaults,
 )
 
@@ -130,8 +136,26 @@ def _syntax_problem(error: Exception, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     before = mark.line if mark else text.count("\n", 0, getattr(error, "position", None) or 0)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or f"a {type(error).__name__}"
-    fix = "fix the syntax there or in the line above"
+    is_template = any(sign in line for line in text.splitlines()[max(0, before - 1) : before + 1] for sign in ("{{", "{%"))
+    fix = "write the value itself: the file is no template" if is_template else "fix the syntax there or in the line above"
     return Problem("F00", (), f"text that is not YAML ({what})", expected="one YAML mapping", fix=fix, line=before + 1)
+
+
+def _odd_blank_problem(text: str) -> Problem | None:
+    """A blank that only looks like one, as pages and word processors have it, outside of comments: the cause of all else that is wrong."""
+    lines = [re.sub(r"(?:^|\s)#.*", "", line) for line in text.removeprefix("\ufeff").splitlines()]
+    odd = {
+        number: character
+        for number, line in enumerate(lines, 1)
+        for character in line
+        if category(character) in {"Zs", "Cf"} and character != " "
+    }
+    if not odd:
+        return None
+    first = min(odd)
+    places = f"line {first}" if len(odd) == 1 else f"lines {summarize(sorted(odd))}"
+    found = f"U+{ord(odd[first]):04X} ({name_of(odd[first], 'no name').lower()}) in {places}"
+    return Problem("F00", (), found, expected="ordinary blanks", fix="type the blanks of these lines again", line=first)
 
 
 class Folder(NamedTuple):
@@ -186,6 +210,7 @@ def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
 
 
 _SHORT_SOAK = 60.0  # seconds
+_MILLISECONDS = 300  # times the usual value: a number that was meant as milliseconds is some thousand times too large
 
 
 def _unwise(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
@@ -199,6 +224,21 @@ def _unwise(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
         )
     if spec.policy.min_soak < _SHORT_SOAK and not spec.rehearsal:
         yield "W28", f"policy.min_soak is {spec.policy.min_soak:g} s."
+    if long := dict.fromkeys(
+        f"{name} is {seconds:.0f} s" for name, seconds, usual in _list_times(spec) if seconds > usual * _MILLISECONDS
+    ):
+        yield "W28", f"{summarize(long)}. A number without a unit is seconds here, and milliseconds in Kafka's own settings."
+
+
+def _list_times(spec: ClusterSpec) -> Iterator[tuple[str, float, float]]:
+    """Each time of the file with its usual length."""
+    sections: list[tuple[str, Any, Any]] = [("policy", spec.policy, Policy())]
+    sections += [("hosts", node.hosts, HostSpec("")) for node in spec.nodes()]
+    sections += [(f"group {group.name}", group, GroupSpec("", ())) for group in spec.groups]
+    for section, written, usual in sections:
+        for field in fields(usual):
+            if isinstance(length := getattr(usual, field.name), float) and length:
+                yield f"{section}.{field.name}", getattr(written, field.name), length
 
 
 def _read_file(path: Path) -> _Loaded:
@@ -215,7 +255,7 @@ def _parse_text(text: str, path: str) -> _Loaded:
         document = Document(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise spec_error(
-            name, [_syntax_problem(error, text)]
+            name, [_odd_blank_problem(text) or _syntax_problem(error, text)]
         ) from None  # PyYAML's own text quotes the file, which may hold secrets
     file, own_problems = None, list[Problem]()
     try:
@@ -231,7 +271,7 @@ def _parse_text(text: str, path: str) -> _Loaded:
     ]
     problems = [*document.problems, *(replace(problem, line=document.find_line(problem.loc)) for problem in new_problems)]
     if problems or file is None:
-        raise spec_error(name, problems)
+        raise spec_error(name, [odd] if (odd := _odd_blank_problem(text)) else problems)
     return _Loaded(_build_spec(file, path), document)
 
 
@@ -244,7 +284,11 @@ def _find_mark_problems(data: Any) -> Iterator[Problem]:
 
 def _unreadable_file_problem(error: Exception) -> Problem:
     found = f"{getattr(error, 'strerror', None) or error}"
-    fix = "save it as UTF-8" if isinstance(error, UnicodeError) else "check the path and its permissions"
+    fix = "check the path and its permissions"
+    if isinstance(error, UnicodeError):
+        fix = "save it as UTF-8"
+    elif isinstance(error, FileNotFoundError):
+        fix = "check the path: it is that of a cluster file, such as clusters/prod.yaml, and not the name of a cluster"
     return Problem("F00", (), found, expected="a readable UTF-8 file", fix=fix)
 
 
@@ -261,6 +305,7 @@ def _find_clashes(loaded_file: _Loaded, loaded: list[_Loaded]) -> Iterator[Probl
 
 
 def _build_spec(file: ClusterFile, path: str) -> ClusterSpec:
+    hosts = _build_hosts(_explicit_host_keys(file.hosts))
     return ClusterSpec(
         name=file.name,
         cluster_id=file.cluster_id,
@@ -278,7 +323,7 @@ def _build_spec(file: ClusterFile, path: str) -> ClusterSpec:
         stage_properties={section: keys for section, keys in file.stage_properties.model_dump().items() if keys},
         kafka_release=file.kafka_release or "",
         path=path,
-        groups=tuple(map(_build_group, file.groups)),
+        groups=tuple(_build_group(group, hosts) for group in file.groups),
         later_groups=file.later_groups,
         groups_schedule=file.groups_schedule or "",
         group_progress=GroupProgressSpec(**file.group_progress.model_dump()),
@@ -295,19 +340,22 @@ def _build_spec(file: ClusterFile, path: str) -> ClusterSpec:
     )
 
 
-def _build_group(group: GroupSection) -> GroupSpec:
+def _build_group(group: GroupSection, hosts: HostSpec) -> GroupSpec:
     group_keys = _keys_with_values(group)
-    switch, webhook = group_keys.pop("switch"), group_keys.pop("webhook", "")
-    instances = tuple(_build_instance(instance, switch, webhook) for instance in group_keys.pop("instances"))
+    group_keys.setdefault("way", GroupWay.CUTOVER if group.by_hand or group.side_by_side else GroupWay.MIGRATING)
+    ways = {way: value for way in ("switch", "webhook", "units") if (value := group_keys.pop(way, None))}
+    instances = tuple(_build_instance(instance, ways, hosts, group.switch_timeout) for instance in group_keys.pop("instances"))
     return GroupSpec(instances=instances, **group_keys)
 
 
-def _build_instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> InstanceSpec:
+def _build_instance(instance: Instance, ways: Mapping[str, Any], hosts: HostSpec, stop_timeout: float) -> InstanceSpec:
     """An instance's own setting replaces the group's as a whole: its webhook does not join the group's command."""
     own_keys = _keys_with_values(instance)
-    if not (instance.switch or instance.webhook):
-        own_keys |= {"switch": switch, "webhook": webhook}
-    return InstanceSpec(**own_keys)
+    if not (instance.switch or instance.webhook or instance.units):
+        own_keys |= ways
+    names: Units | None = own_keys.pop("units", None)
+    units = {kind: UnitSpec(name, instance.host, hosts, stop_timeout) for kind, name in names or () if name}
+    return InstanceSpec(**own_keys, units=units)
 
 
 def _build_audit(audit: Audit) -> AuditSpec:
@@ -321,9 +369,13 @@ def _keys_with_values(section: SparkJob | Audit | Spark | GroupSection | Instanc
 
 
 def _build_node(defaults: Hosts, node: BrokerSection | ControllerSection, role: NodeRole) -> NodeSpec:
-    host_keys = {"driver": DEFAULT_DRIVER, **with_defaults(_explicit_host_keys(defaults), _explicit_host_keys(node))}
-    hosts = HostSpec(**host_keys | ({"properties": simplify_path(host_keys["properties"])} if "properties" in host_keys else {}))
+    hosts = _build_hosts(with_defaults(_explicit_host_keys(defaults), _explicit_host_keys(node)))
     return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir and simplify_path(node.log_dir))
+
+
+def _build_hosts(explicit_keys: Mapping[str, Any]) -> HostSpec:
+    host_keys = {"driver": DEFAULT_DRIVER, **explicit_keys}
+    return HostSpec(**host_keys | ({"properties": simplify_path(host_keys["properties"])} if "properties" in host_keys else {}))
 
 
 def _explicit_host_keys(hosts: Hosts) -> dict[str, Any]:

@@ -155,9 +155,13 @@ Moment = Annotated[str, BeforeValidator(_check_moment), WithJsonSchema({"type": 
 Schedule = Annotated[str, BeforeValidator(_check_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
 Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]
-FilePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$")]
+FilePath = Annotated[str, Field(pattern=r"^/(?:[^\x00-\x1f]*[^\x00-\x20])?$")]
+PropertiesPath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*[^\x00-\x20/]$")]  # of a file, so without a slash at the end
 ConnectionId = Annotated[str, Field(pattern=r"^[\w.\-]+$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$", max_length=100)]  # becomes a part of task ids
+UnitName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9:_.\-]+(@[A-Za-z0-9:_.@\-]+)?\.service$", max_length=200)
+]  # no template itself
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
 Memory = Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")]
@@ -167,11 +171,21 @@ Properties = Annotated[dict[str, Annotated[str, BeforeValidator(_property_as_tex
 _GROUP = GroupSpec("", ())
 
 
+class Units(Section):
+    """The systemd unit that runs an instance as each kind; kmigrate's agent on its machine stops one and starts another."""
+
+    zookeeper: UnitName = key("the unit of the old version", "billing-old.service")
+    migrating: UnitName | None = key(
+        "the unit of the migrating consumer, with `way: migrating`", "billing-both.service", default=None
+    )
+    kafka: UnitName = key("the unit of the new version", "billing-new.service")
+
+
 class Instance(Section):
-    """One process of an application that consumes; `switch` and `webhook` may be set for the whole group."""
+    """One process of an application that consumes; `switch`, `webhook` and `units` may be set for the whole group."""
 
     name: Name = key("the name of its members: consumer.id, client.id or, without those, its host's name", "billing-0")
-    host: HostName = key("the host that replaces {host} in its command", "app0.example.org", default="")
+    host: HostName = key("the host that replaces {host} in its command, and that has its units", "app0.example.org", default="")
     switch: Command = key(
         "a command that restarts the instance as {kind} (zookeeper, migrating or kafka; in a cutover zookeeper, stopped or kafka) and "
         "exits with 0 once it has restarted or stopped",
@@ -181,16 +195,25 @@ class Instance(Section):
     webhook: ConnectionId | None = key(
         "the id of an Airflow HTTP connection to the service that restarts the instance", "deployer", default=None
     )
+    units: Units | None = key(
+        "a mapping of each kind to its systemd unit on the instance's `host`, whose kmigrate-node stops and starts it",
+        {"zookeeper": "billing-old.service", "kafka": "billing-new.service"},
+        default=None,
+    )
 
 
 class GroupSection(Section):
     """One consumer group that moves off ZooKeeper, instance by instance or by a cutover."""
 
-    name: Name = key("the group's id (it becomes a part of task ids)", "billing")
-    way: GroupWay = key(
-        "migrating: instance by instance, as migrating consumers; cutover: all stop, offsets are copied, the new version starts",
+    name: Name = key(
+        "the group's id, of letters, digits, -, _ and . as Kafka's ZooKeeper consumers allow (it becomes a part of task ids)",
+        "billing",
+    )
+    way: GroupWay | None = key(
+        "migrating: instance by instance, as migrating consumers; cutover: all stop, offsets are copied, the new version starts; left out: "
+        "cutover with `by_hand` or `side_by_side`, whose instances can be no migrating consumers, else migrating",
         "cutover",
-        default=_GROUP.way,
+        default=None,
     )
     instances: tuple[Instance, ...] = key(
         "a list of every process that consumes in the group, the canary first",
@@ -202,6 +225,11 @@ class GroupSection(Section):
     )
     webhook: ConnectionId | None = key(
         "the id of an Airflow HTTP connection for every instance that has none of its own", "deployer", default=None
+    )
+    units: Units | None = key(
+        "the same mapping for every instance that has none of its own",
+        {"zookeeper": "billing-old.service", "kafka": "billing-new.service"},
+        default=None,
     )
     webhook_tls: StrictBool = key(
         "true, or false to confirm that the webhooks of this group are called over http, without TLS",
@@ -487,7 +515,7 @@ class Hosts(Section):
         "agent",
         default=DEFAULT_DRIVER,
     )
-    properties: FilePath | None = key(
+    properties: PropertiesPath | None = key(
         "the absolute path of the node's server.properties", "/etc/kafka/server.properties", default=None
     )
     ssh_conn_id: ConnectionId | None = key(
@@ -686,10 +714,10 @@ class ClusterFile(Section):
     zookeeper: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_zk"})
     kafka: ConnectionSection = key(f"a mapping with conn_id{_CONFIRMS}", {"conn_id": "prod_kafka"})
     kafka_release: str | None = key(
-        "the release that every broker runs, of Kafka or of Confluent Platform (7.9.2-ccs); brokers report only Kafka's first two numbers",
+        "the release that every broker runs, of Kafka, of Confluent Platform (7.9.2-ccs) or as another vendor's jar names it (3.7.0.redhat-00007); brokers report only Kafka's first two numbers",
         "3.9.2",
         default=None,
-        pattern=r"^(cp-)?\d+\.\d+\.\d+(-ccs|-ce)?$",
+        pattern=r"^(cp-)?\d+\.\d+\.\d+([.-][0-9A-Za-z][0-9A-Za-z.-]*)?$",
     )
     hosts: Annotated[Hosts, or_default({})] = key("a mapping of defaults for all nodes", {"driver": "agent"}, default=Hosts())
     brokers: tuple[BrokerSection, ...] = key("a list of every broker of the cluster", [{"id": 0, "host": "kafka0"}], min_length=1)

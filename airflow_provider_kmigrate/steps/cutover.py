@@ -15,11 +15,12 @@ from airflow_provider_kmigrate.core.groups.cutover import (
     MOVED,
     decide_cutover,
     decide_cutover_rollback,
+    find_empty_partitions,
     unreachable_goal_reasons,
 )
 from airflow_provider_kmigrate.core.groups.cutover_canary import CANARY, CANARY_PASSED
 from airflow_provider_kmigrate.core.groups.cutover_state import STOPPED, CutoverState, CutoverTurn
-from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.groups.move import Goal, check_old_version_is_served
 from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, Store
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
@@ -48,7 +49,7 @@ class _CutoverStep(GroupStep):
         self.patience = 2 * group.switch_timeout + group.commit_within
         if group.side_by_side:
             self.patience += 3 * group.switch_timeout + group.commit_within + group.bake
-            # one process judges a whole bake: what began anew between two processes is not known
+            # one process judges a whole bake: what was started again between two processes is not known
             self.min_watch = group.switch_timeout + group.commit_within + group.bake
         self._state = CutoverState()
         self._turn = CutoverTurn(Wait(()), self._state)
@@ -97,15 +98,17 @@ class _CutoverStep(GroupStep):
         errors = context.at_once(
             [lambda instance=instance: switch(self.group, instance, turn.kind, token) for instance in instances]  # type: ignore[misc]
         )
-        refused = dict[str, str]()
+        refused, unknown = dict[str, str](), set[str]()
         for instance, error in zip(instances, errors, strict=True):
             if isinstance(error, Fenced):
                 raise error
             if error is not None:
                 context.say(f"{error} Its members will show what became of it.")
-            if isinstance(error, Failed | Refused):  # of another error the effect is not known
+            if isinstance(error, Failed | Refused):
                 refused[instance.name] = str(error)
-        self._state = self._state.with_requests(turn.instances, turn.kind, context.clock.monotonic(), refused)
+            elif error is not None:  # its effect is not known
+                unknown.add(instance.name)
+        self._state = self._state.with_requests(turn.instances, turn.kind, context.clock.monotonic(), refused, unknown)
 
     def _ask_people(self, context: StepContext, turn: CutoverTurn) -> None:
         """Say what people are to do now, once for each instance; the next observations show that they did."""
@@ -224,7 +227,8 @@ class CutOver(_CutoverStep):
         now_ms = int(context.clock.now() * 1000)
         if act.verb is Verb.STOP_INSTANCES and note is None and observed is not None and observed.zk is not None:
             phase = CanaryPhase.RUNS if is_canary else CanaryPhase.NONE
-            note = CutoverNote(context.run, now_ms, observed.zk.partitions, canary=phase)
+            empty = find_empty_partitions(observed)
+            note = CutoverNote(context.run, now_ms, observed.zk.partitions, canary=phase, empty=empty)
         elif act.verb is Verb.STOP_INSTANCES and note is not None and note.canary is CanaryPhase.PASSED and not is_canary:
             note = replace(note, canary=CanaryPhase.OVER, began_ms=now_ms)
         elif act.verb is Verb.START_INSTANCES and note is not None and not note.copied and not is_canary:
@@ -240,8 +244,9 @@ class RollBackCutover(_CutoverStep):
     doing = "roll back"
 
     def decide(self, view: ClusterView, _first: ClusterView) -> Decision:
-        """Decide the next move of the rollback."""
-        return self._decide_rollback(view)
+        """Decide the next move of the rollback; nothing is stopped for an old version that would get no record."""
+        unserved = check_old_version_is_served(view.zk, self.group.name, Goal.ZOOKEEPER_CONSUMERS)
+        return unserved or self._decide_rollback(view)
 
     def act(self, context: StepContext, act: Act) -> None:
         """Hold the group, and do the decided move."""

@@ -46,6 +46,9 @@ def plan_from_here(context: StepContext, groups: Sequence[GroupSpec], goal: Goal
     if missing := [reason for name in names for reason in unread_reasons(observed.get(name), name)]:
         raise Unreachable(format_reasons(missing))
     texts = {group.name: describe_plan(observed[group.name], group, goal) for group in groups}
+    for name in names:
+        if unserved := group_move.check_old_version_is_served(view.zk, name, goal):
+            texts[name] = f"{group_move.describe_position(observed[name])}. {format_reasons(unserved.reasons)}"
     facts = PlanFacts(context.spec, view, {}, None, made_by=__version__, made_ms=round(1000 * context.clock.now()))
     return plan_groups(facts, texts, goal)
 
@@ -328,6 +331,8 @@ class RollBackGroup(GroupStep):
         missing = unread_reasons(observations.now, self.group.name)
         if missing or observations.now is None:
             return Wait(missing)
+        if unserved := group_move.check_old_version_is_served(view.zk, self.group.name, self._goal):
+            return unserved
         move = self._asked or group_move.next_rollback_move(observations, self.group, self._goal)
         if move is None:
             text = f"Group {self.group.name} is rolled back: {group_move.describe_position(observations.now)}."

@@ -92,7 +92,7 @@ def read_plan_facts(context: StepContext, view: ClusterView, version: str | None
     """
     seconds: Mapping[Work, Sequence[float]] = {}
     with suppress(OSError):  # measured tasks make a forecast better; without them it is assumed, and says so
-        seconds = _read_task_seconds(context.journals)
+        seconds = read_task_seconds(context.journals, context.spec.policy.canary_bake)
     return _make_facts(
         context,
         view,
@@ -111,13 +111,14 @@ def _read_tasks_elsewhere(journals: Path | None) -> dict[Work, list[float]]:
         return seconds
     for folder in sorted(journals.parent.iterdir()):
         with suppress(OSError):
-            for work, measured in _read_task_seconds(folder if folder != journals else None).items():
+            for work, measured in read_task_seconds(folder if folder != journals else None, 0.0).items():
                 seconds[work] += measured
     return seconds
 
 
-def _read_task_seconds(journals: Path | None) -> dict[Work, list[float]]:
-    return list_task_seconds(journal_lines.parse_lines(read_journal_lines(journals)).lines)
+def read_task_seconds(journals: Path | None, bake: float) -> dict[Work, list[float]]:
+    """What tasks took, as the journals of a folder record it (`list_task_seconds`). Raises OSError."""
+    return list_task_seconds(journal_lines.parse_lines(read_journal_lines(journals)).lines, bake)
 
 
 def read_original_keys(context: StepContext, view: ClusterView, broker: NodeSpec) -> Mapping[str, str] | None:

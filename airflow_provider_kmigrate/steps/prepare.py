@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from airflow_provider_kmigrate.clients.wire import read_effective_config
 from airflow_provider_kmigrate.core.cluster_state.decision import Done
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration import coordinator
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
@@ -79,7 +79,8 @@ def _look_again_while_late(
 
 
 def _list_late(view: ClusterView) -> tuple[Reason, ...]:
-    return tuple(reason for reason in view.unknowns if not reason.certain)
+    """What a later look may read. Before a migration no controller answers, so that never blocks here; during one, each step's gates ask."""
+    return tuple(reason for reason in view.unknowns if not reason.certain and reason.cause is not Cause.UNREAD_CONTROLLER)
 
 
 def plan_from_here(context: StepContext, result: Preflight) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.tools import Tools
@@ -76,6 +76,10 @@ from airflow_provider_kmigrate.steps.journal import (
     format_reasons,
     read_journal_lines,
 )
+
+if TYPE_CHECKING:  # a third of the steps need neither
+    from airflow_provider_kmigrate.core.migration.durations import Work
+    from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine
 
 _NARROW = 2.0  # seconds in which only what a starting node still misses is read
 _SHOWS_ADVANCE = 1.0  # seconds between two observations that show whether the dual-write advances
@@ -532,6 +536,8 @@ def _pass_gate_and_act(step: Step, context: StepContext, view: ClusterView, deci
         repeated = f"{step.name}: did '{decision.label}' {step.max_acts} times without effect. {decision.text}"
         diagnostics = step.read_diagnostics(context) if isinstance(step, NodeStep) else ""
         raise Failed(f"{repeated} {diagnostics}".strip())
+    if decision.verb is Verb.START and diary.has_just_started_node() and isinstance(step, NodeStep):
+        context.say(f"{step.node.name.capitalize()} has ended again after its start. {_read_why(step, context)}")
     context.journal.write("act", step.name, f"{decision.label}: {decision.text}", **collect_evidence(view))
     started = context.clock.monotonic()
     try:
@@ -545,6 +551,14 @@ def _pass_gate_and_act(step: Step, context: StepContext, view: ClusterView, deci
         context.say(f"{error} Whether it was done is not known: observing again.")
         return
     diary.note_act(decision, context.clock.monotonic() - started)
+
+
+def _read_why(step: NodeStep, context: StepContext) -> str:
+    """What a node that ends has written last; where that cannot be read, why not: the next start does not depend on it."""
+    try:
+        return step.read_diagnostics(context)
+    except KMigrateError as error:
+        return f"Its log was not read: {error}"
 
 
 def pass_gate(name: str, context: StepContext, view: ClusterView) -> str:
@@ -672,6 +686,7 @@ class _Diary:
             step.patience if doing is Doing.WAITS else None,
             remaining_seconds,
             step.fields,
+            self._task_seconds if step.fields & Fields.POSITION == Fields.POSITION else {},
         )
         return describe_step_status(self._context.spec, view, clock.now(), facts)
 
@@ -697,15 +712,30 @@ class _Diary:
 
     @cached_property
     def _restart_seconds(self) -> float | None:
-        """As this cluster's journals have it; no step fails because they cannot be read."""
-        from airflow_provider_kmigrate.core.monitoring import journal_lines  # noqa: PLC0415  # a third of the steps have no estimate
+        """As this cluster's journals have it."""
+        from airflow_provider_kmigrate.core.monitoring.journal_lines import (  # noqa: PLC0415  # a third of the steps have no estimate
+            list_acts,
+            median_restart_seconds,
+        )
+
+        return median_restart_seconds(list_acts(self._journal_lines), self._context.spec.policy.canary_bake)
+
+    @cached_property
+    def _task_seconds(self) -> Mapping[Work, Sequence[float]]:
+        """As this cluster's journals have them."""
+        from airflow_provider_kmigrate.core.monitoring.task_times import list_task_seconds  # noqa: PLC0415  # only if a status is due
+
+        return list_task_seconds(self._journal_lines, self._context.spec.policy.canary_bake)
+
+    @cached_property
+    def _journal_lines(self) -> Sequence[JournalLine]:
+        """Of this cluster, as they were at the first use; no step fails because they cannot be read."""
+        from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines  # noqa: PLC0415  # a third of the steps have no estimate
 
         try:
-            return journal_lines.median_restart_seconds(
-                journal_lines.list_acts(journal_lines.parse_lines(read_journal_lines(self._context.journals)).lines)
-            )
+            return parse_lines(read_journal_lines(self._context.journals)).lines
         except OSError:
-            return None
+            return ()
 
     def note_attempt(self, decision: Act) -> None:
         """Count an act of which it is not known whether it was done."""
@@ -714,6 +744,10 @@ class _Diary:
     def count_acts(self, decision: Act) -> int:
         """How often this run did or tried this act."""
         return self._acts.count(decision.label)
+
+    def has_just_started_node(self) -> bool:
+        """Whether this run's last act was a start: a node that is down again has ended by itself."""
+        return bool(self._acts) and self._acts[-1] in {Verb.START, Verb.RESTART}
 
     def waited_seconds(self) -> float:
         """Seconds without an act or a healthy observation, over all runs of this wait."""

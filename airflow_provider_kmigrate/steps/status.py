@@ -25,7 +25,7 @@ def describe_assessment(context: StepContext, assessment: Assessment, alarms: Se
             assessment.acts,
             plan_of_view(context, assessment.view, with_files=False),
             alarms,
-            journal_lines.median_restart_seconds(spans),
+            journal_lines.median_restart_seconds(spans, context.spec.policy.canary_bake),
             read_owner(context),
         )
     )

@@ -341,7 +341,7 @@ def assess_readiness(context: StepContext) -> Assessment:
     lines = journal_lines.parse_lines(read_journal_lines(context.journals)).lines
     spans, last_verdict = journal_lines.list_acts(lines), journal_lines.last_readiness(lines)
     since = last_verdict[1] if last_verdict and last_verdict[0] != "ready" else None
-    restart_seconds = journal_lines.median_restart_seconds(spans)
+    restart_seconds = journal_lines.median_restart_seconds(spans, context.spec.policy.canary_bake)
     verdict = readiness.judge_rollback(
         view, ReadinessAsk(before=before), now, unready_since=since, restart_seconds=restart_seconds
     )

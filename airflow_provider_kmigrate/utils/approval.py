@@ -22,7 +22,6 @@ from airflow_provider_kmigrate.core.migration.gates import not_yet_if
 from airflow_provider_kmigrate.core.migration.waits import is_migration_finalized
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import require_gate
 from airflow_provider_kmigrate.utils.step_context import (
     FIGURES,
@@ -171,21 +170,27 @@ def _only_if_given(approval: Approval | None) -> Approval | None:
 
 
 def demand_answer(cluster_file: str, context: Context, task: str, required_answer: str) -> Approval:
-    """The approval that `task` of this run was given. Fails (H06, H13) unless its answer is `required_answer`, for this run and what was shown with it.
+    """As `require_answer`; a refusal fails the task without retries."""
+    try:
+        return require_answer(cluster_file, context, task, required_answer)
+    except (Refused, AuthenticationFailed, Failed) as error:
+        raise AirflowFailException(str(error)) from None
+
+
+def require_answer(cluster_file: str, context: Context, task: str, required_answer: str) -> Approval:
+    """The approval that `task` of this run was given. Raises `Refused` (H06, H13) unless its answer is `required_answer`, for this run and what was shown
+    with it.
 
     Raises `Unavailable` if ZooKeeper does not answer: a retry may read it.
     """
-    try:
-        with _open_records(cluster_file) as (spec, _, records):
-            approval = _only_if_given(records.approval(dag_run_name(context), task))
-    except (Refused, AuthenticationFailed, Failed) as error:
-        raise AirflowFailException(str(error)) from None
+    with _open_records(cluster_file) as (spec, _, records):
+        approval = _only_if_given(records.approval(dag_run_name(context), task))
     if approval is None or {answer.option for answer in approval.answers} != {required_answer}:
         text = f"Task {task!r} of this run was given no approval to {required_answer.lower()}."
-        raise AirflowFailException(format_reasons((Reason("H06", text),)))
+        raise Refused.because(Reason("H06", text))
     evidence = _digest_evidence(context, [task for task in approval.shown.evidence if task != _CONF])
     shown = Shown(dag_run_name(context), approval.shown.cluster, evidence)
     gate = approval_unchanged(approval, shown, datetime.now(UTC), rehearsal=spec.rehearsal)
     if not gate.met:
-        raise AirflowFailException(format_reasons(gate.reasons))
+        raise Refused.because(*gate.reasons)
     return approval

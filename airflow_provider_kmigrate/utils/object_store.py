@@ -56,14 +56,9 @@ class AirflowObjectStore:
         return self._call(lambda fs, log: [_require_content(content) for content in _read_at_once(fs, log, names)])
 
     def list_names(self) -> list[str]:
-        """Their names, not those that a library remembers."""
-
-        def list_log(fs: Any, log: str) -> list[str]:
-            fs.invalidate_cache()
-            return [str(path).rpartition("/")[2] for path in fs.ls(log, detail=False)]
-
+        """Their names."""
         try:
-            return self._call(list_log)
+            return self._call(lambda fs, log: [str(path).rpartition("/")[2] for path in fs.ls(log, detail=False)])
         except FileNotFoundError:
             return []
 
@@ -90,7 +85,7 @@ def _require_content(content: bytes | Exception) -> bytes | None:
 
 
 def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value]) -> Value:
-    """Call `act` on that path of Airflow's object storage, for at most `LIMIT` seconds.
+    """Call `act` on that path of Airflow's object storage as it is now, for at most `LIMIT` seconds.
 
     Raises `FileNotFoundError`, `FileExistsError`, `ImportError` if this worker has no library for the scheme, and `Unavailable` for every other
     error and if there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's
@@ -102,7 +97,10 @@ def call_object_storage(path: str, conn_id: str | None, act: Callable[[ObjectSto
 
     def run() -> None:
         try:
-            answer.set_result(act(ObjectStoragePath(path, conn_id=conn_id)))
+            storage_path = ObjectStoragePath(path, conn_id=conn_id)
+            # s3fs lists and reads by the list that it remembers: what another process has written since would not be there.
+            storage_path.fs.invalidate_cache()
+            answer.set_result(act(storage_path))
         except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
             answer.set_exception(error)
 

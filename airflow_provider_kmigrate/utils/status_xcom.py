@@ -89,10 +89,10 @@ class StatusKeeper:
 
 
 class StatusXCom:
-    """Stores the status of one task, at most every few seconds. `ti`: Airflow's task instance."""
+    """Stores the status of one task, at most every few seconds. `ti`: Airflow's task instance. `clock`: seconds; never runs backwards."""
 
-    def __init__(self, ti: Any) -> None:
-        self._ti = ti
+    def __init__(self, ti: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ti, self._clock = ti, clock
         self._timer = StatusTimer()
         self._spec: ClusterSpec | None = None
         self._last: Mapping[str, Any] | None = None
@@ -104,7 +104,7 @@ class StatusXCom:
 
     def offer(self, headline: object, make: Callable[[], Mapping[str, Any]]) -> None:
         """Store a status if one is due (`steps.run.OfferStatus`)."""
-        if self._timer.is_due(headline, time.monotonic()):
+        if self._timer.is_due(headline, self._clock()):
             self.store(_make_status(make))
 
     def offer_assessment(self, context: StepContext, assessment: Assessment, alarms: Sequence[Reason]) -> None:
@@ -124,7 +124,7 @@ class StatusXCom:
         try:
             self._ti.xcom_push(key=key, value=dict(document))
         except Exception as error:  # noqa: BLE001 - of whatever kind: no migration stops for a page
-            self._timer.wait_after_failure(time.monotonic())
+            self._timer.wait_after_failure(self._clock())
             _log.warning("%s was not stored for operators: %s: %s", key, type(error).__name__, error)
 
     def store_plan(self, plan: Mapping[str, Any]) -> None:
@@ -160,6 +160,19 @@ class StatusXCom:
         if document is not None and self._last is not None:
             document = {**self._last, "step": document["step"], "at_ms": document["at_ms"]}
         self.store(document)
+
+    def store_unexpected_end(self, cluster_file: str, name: str, error: Exception) -> None:
+        """Store that the task ended with an error that kmigrate does not raise. Its text may hold anything: the log has it, masked by Airflow."""
+        from airflow_provider_kmigrate.airflow_releases import (  # noqa: PLC0415  # few tasks end so
+            AirflowFailException,
+            AirflowSkipException,
+            DownstreamTasksSkipped,
+        )
+
+        if not isinstance(error, AirflowSkipException | DownstreamTasksSkipped):
+            is_ours = isinstance(error, KMigrateError | AirflowFailException)
+            text = str(error) if is_ours else f"It ended with a {type(error).__name__}: its log says more."
+            self.store_end(cluster_file, name, text, error)
 
 
 def _make_status(make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | None:

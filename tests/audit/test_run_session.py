@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,9 @@ import psutil
 import pytest
 
 pytest.importorskip("py4j", reason="the audit has its own environment")
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from airflow_provider_kmigrate.clients.audit_session import (
     BeatWatch,
@@ -312,3 +316,24 @@ def test_a_session_that_is_told_to_end_still_makes_its_last_report(
     heart.find_end(watch)
     end = heart.find_end(watch)
     assert (end.seconds if end else None) == seconds
+
+
+@pytest.mark.timeout(120)
+def test_a_gate_ends_practice(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine one practice takes minutes; here two of its questions would take an hour each."""
+    from airflow_provider_kmigrate.audit import request, run_session  # noqa: PLC0415
+
+    folder, key, ended = SessionFolder(tmp_path / "session"), new_key(*_OF_RUN), list[str]()
+
+    def ask_slowly(*_: Any) -> None:
+        for _ in range(2):
+            folder.write(f"requests/{1:032x}.json", SessionRequest(key, f"{1:032x}", "job", {"sources": []}, str(tmp_path)))
+            with suppress(PySparkException, Py4JError):
+                spark.session.sql("SELECT java_method('java.lang.Thread', 'sleep', 3600000L) FROM range(1)").collect()
+            ended.append("one")
+
+    monkeypatch.setattr(run_session.job, "audit_sources", ask_slowly)
+    start = run_session.SessionStart(key, tmp_path, 9.0, 9.0, request.parse({"sources": []}))
+    run_session.AuditSession(folder, start, spark)._practise([])
+    assert ended == ["one", "one"]
+    assert spark.session.range(3).count() == 3, "what a gate asks is not cancelled"

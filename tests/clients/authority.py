@@ -30,20 +30,37 @@ class Authority:
         text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return str(self._write(f"{name}.pem", self._sign(name, key, host))), str(self._write(f"{name}.key", text))
 
-    def _sign(self, name: str, key: Any, host: str = "127.0.0.1", *, ca: bool = False) -> bytes:
+    def issue_by_intermediate(self, name: str, days: int) -> tuple[str, str]:
+        """As `issue`, with the certificate of an authority of `days` in between, which follows in the same file."""
+        key, between = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+        text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        chain = self._sign(name, key, by=("between", between)) + self._sign("between", between, ca=True, days=days)
+        return str(self._write(f"{name}.pem", chain)), str(self._write(f"{name}.key", text))
+
+    def _sign(
+        self,
+        name: str,
+        key: Any,
+        host: str = "127.0.0.1",
+        *,
+        ca: bool = False,
+        days: int = VALID_DAYS,
+        by: tuple[str, Any] | None = None,
+    ) -> bytes:
         now = dt.datetime.now(dt.UTC)
+        issuer, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, by[0])]), by[1]) if by else (self._name, self._key)
         builder = x509.CertificateBuilder(
-            self._name,
+            issuer,
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
             key.public_key(),
             x509.random_serial_number(),
             now - dt.timedelta(days=1),
-            now + dt.timedelta(days=VALID_DAYS),
+            now + dt.timedelta(days=days),
         ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         return (
             builder.add_extension(alternative, critical=False)
-            .sign(self._key, hashes.SHA256())
+            .sign(signer, hashes.SHA256())
             .public_bytes(serialization.Encoding.PEM)
         )
 
@@ -52,9 +69,11 @@ class Authority:
         path.write_bytes(content)
         return path
 
-    def server(self, host: str = "127.0.0.1", *, wants_client: bool = False) -> ssl.SSLContext:
+    def server(
+        self, host: str = "127.0.0.1", *, wants_client: bool = False, files: tuple[str, str] | None = None
+    ) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.issue("server", host))
+        context.load_cert_chain(*(files or self.issue("server", host)))
         context.load_verify_locations(self.ca)
         context.verify_mode = ssl.CERT_REQUIRED if wants_client else ssl.CERT_NONE
         return context

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +33,7 @@ from airflow_provider_kmigrate.clients.tools import connection_facts
 from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused
+from tests.clients.authority import VALID_DAYS, Authority
 
 CANARY = "canary-5e1f0c"
 SASL = {
@@ -501,7 +507,9 @@ class TestCluster:
         (tmp_path / "connections.json").write_text(json.dumps(KNOWN), encoding="utf-8")
         assert connections.read_connections(tmp_path / "connections.json") == KNOWN
 
-    @pytest.mark.parametrize("text", [None, "{", "[]", '{"a": 1}'])
+    @pytest.mark.parametrize(
+        "text", [None, "{", "[]", '{"a": 1}', "[" * 100_000, "<html>"], ids=["absent", "cut", "list", "number", "deep", "page"]
+    )
     def test_a_file_that_holds_none(self, tmp_path: Path, text: str | None) -> None:
         if text is not None:
             (tmp_path / "connections.json").write_text(text, encoding="utf-8")
@@ -566,6 +574,29 @@ def protected(**changes: Any) -> ClusterSettings:
 )  # fmt: skip
 def test_connections_say_how_they_are_protected(settings: ClusterSettings, expected: ConnectionFacts) -> None:
     assert replace(connection_facts(settings), anonymous=False) == expected
+
+
+def test_connections_say_when_what_they_log_in_with_ends(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue_by_intermediate("client", 20)
+    private = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+    public = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    store = tmp_path / "k.p12"
+    form = serialization.BestAvailableEncryption(b"opens it")
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"c", private, public, None, form))  # type: ignore[arg-type]
+    token = "h." + base64.urlsafe_b64encode(b'{"exp": 1800000000}').decode().rstrip("=") + ".s"
+    settings = protected(
+        brokers=WireSecurity("SSL", key_store=str(store), key_password="opens it"),
+        controllers=WireSecurity("SASL_SSL", cert_file="/gone", sasl_mechanism="OAUTHBEARER", oauth=OAuthLogin(token=token)),
+        zookeeper=ZooKeeperSettings("zk", use_tls=True, cert_file=certificate, key_file=key),
+    )
+    ends = connection_facts(settings).ends
+    assert ends.keys() == {"certificate of kafka", "token of quorum", "certificate of zookeeper"}
+    assert ends["token of quorum"] == 1_800_000_000
+    assert ends["certificate of kafka"] == ends["certificate of zookeeper"]
+    assert abs(ends["certificate of kafka"] - time.time() - 86_400 * VALID_DAYS) < 600
+    closed = protected(brokers=WireSecurity("SSL", key_store=str(store), key_password="wrong"))
+    assert connection_facts(closed).ends == {}
 
 
 @pytest.mark.parametrize(

@@ -667,6 +667,34 @@ def test_a_job_that_failed_is_not_begun_again(node: NodeSpec, verb: str, act: Ca
     assert [asked for asked in connection.asked if asked != "boot"] == [verb, "job"]
 
 
+class Waiting(OneJob):
+    """The connection to an agent whose job begins only after so many answers."""
+
+    def __init__(self, answers: float) -> None:
+        super().__init__(state="running")
+        self.left = answers
+
+    def ask(self, verb: str, *words: object, **fields: Any) -> dict[str, Any]:
+        self.left -= verb == "job"
+        if self.left < 0:
+            self.record = {"state": "done", "done": [{"act": "stop", "began": 1.0, "ended": 2.0}]}
+        return super().ask(verb, *words, **fields)
+
+
+def test_a_job_whose_process_is_slow_to_start_is_waited_for(node: NodeSpec) -> None:
+    connection = Waiting(5)
+    AgentHost(cast(Connection, connection), CLUSTER).stop(node, 7)
+    assert connection.asked == ["stop", *["job"] * 6]
+
+
+def test_a_job_that_never_begins_is_begun_three_times(node: NodeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_BEGINS", 0.0)
+    connection = Waiting(inf)
+    with pytest.raises(TimedOut, match="its stop was begun 3 times, and each time it was killed or slow to begin"):
+        AgentHost(cast(Connection, connection), CLUSTER).stop(node, 7)
+    assert connection.asked == ["stop", "job"] * 3
+
+
 def test_the_record_of_another_job_is_not_taken_for_the_own_ones(node: NodeSpec) -> None:
     connection = OneJob(id="another", state="done")
     with pytest.raises(Unavailable, match="another job began on its machine: another"):

@@ -163,7 +163,7 @@ class TestWebhook:
         made = settings_for(spec, known.__getitem__)
         assert [reason.code for reason in connection_facts(made).refused] == ([] if confirmed else ["N03"])
         with nullcontext() if confirmed else pytest.raises(Refused, match="without TLS"):
-            Instances("prod", {}, made.webhooks).require(groups[0])
+            Instances("prod", {}, made.webhooks).require(groups[0], must_answer=True)
         with pytest.raises(Unreachable if confirmed else Refused):
             Instances("prod", {}, made.webhooks).switch(groups[0], WEBHOOK, "kafka", 3)
 
@@ -176,7 +176,7 @@ class TestWebhook:
         made = settings_for(spec, lookup_in(known, spec))
         assert [reason.code for reason in connection_facts(made).refused] == ["N03"]
         with pytest.raises(Refused, match=r"N03.*deployer"):
-            Instances("prod", {}, made.webhooks).require(spec.groups[0])
+            Instances("prod", {}, made.webhooks).require(spec.groups[0], must_answer=True)
 
     def test_a_groups_own_connection_that_is_gone_stops_it_and_no_rollback_of_the_cluster(self) -> None:
         spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=(replace(GROUP, instances=(COMMAND,)),))
@@ -188,7 +188,7 @@ class TestWebhook:
         assert [reason.code for reason in connection_facts(made).refused] == ["N03"]
         found = Instances("prod", made.group_hosts, made.webhooks)
         with pytest.raises(Refused, match=r"N03.*apps"):
-            found.require(spec.groups[0])
+            found.require(spec.groups[0], must_answer=True)
         with pytest.raises(Refused, match=r"N03.*apps"):
             found.switch(spec.groups[0], COMMAND, "kafka", 3)
 

@@ -13,7 +13,6 @@ from airflow_provider_kmigrate.clients.admin import read_cluster_id, read_marks
 from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.group_reads import sweep
 from airflow_provider_kmigrate.clients.identity import security_from_kafka
-from airflow_provider_kmigrate.clients.sasl import is_kerberos_installed
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import Wire, describe_log_dirs, list_reassignments, read_startup_config
 from airflow_provider_kmigrate.core.cluster_state.model import Partition
@@ -113,7 +112,7 @@ class TestOAuth:
             wire.metadata()
 
 
-@pytest.mark.skipif(not (kdc.is_installed() and is_kerberos_installed()), reason="needs Debian's krb5-kdc and the package gssapi")
+@kdc.needs_kerberos
 class TestKerberos:
     @pytest.fixture(scope="class")
     @classmethod

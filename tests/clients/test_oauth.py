@@ -101,6 +101,15 @@ class TestEndpoint:
             with pytest.raises(Unreachable):
                 oauth.token_for(away, WHAT, Deadline(5.0))
 
+    def test_a_valid_token_outlives_an_endpoint_that_refuses_and_the_refusal_is_named_after_it(self, server: TokenServer) -> None:
+        """A proxy may answer 404 while its endpoint is away; the brokers decide whether the token is valid."""
+        refused, now = login(server.url, "wrong-canary"), time.monotonic()
+        oauth._tokens[refused] = oauth._Token("kept", now - 1.0, now + 60.0)
+        assert oauth.token_for(refused, WHAT, Deadline(5.0)) == "kept"
+        oauth._tokens[refused] = oauth._Token("ended", now - 2.0, now - 1.0)
+        with pytest.raises(AuthenticationFailed, match="401 invalid_client"):
+            oauth.token_for(refused, WHAT, Deadline(5.0))
+
     @pytest.mark.parametrize("fault", ["away", "hanging"])
     def test_the_real_server_without_an_answer_is_named_by_mechanism_and_endpoint(self, server: TokenServer, fault: str) -> None:
         with getattr(server, fault)():

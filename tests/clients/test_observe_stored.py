@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Store
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.observe.stored import StoredReads, read_credentials
+from tests.clients.no_znodes import NoZnodes
 
 KRAFT, MIGRATION = BrokerMode.KRAFT, BrokerMode.MIGRATION
 VERSIONS = {KRAFT: ApiVersions({55: (0, 2)}, migration_ready=True), MIGRATION: ApiVersions({}, migration_ready=True)}
@@ -22,28 +22,6 @@ REPORTED = (StoredKind.QUOTAS, StoredKind.CREDENTIALS, StoredKind.ACLS, StoredKi
 
 def node(number: int, role: NodeRole) -> NodeSpec:
     return NodeSpec(number, role, "h", number, HostSpec("agent", "p"))
-
-
-class NoZnodes:
-    """An ensemble that has none of it."""
-
-    def __init__(self, brokers: tuple[str, ...] = (), refuses: KMigrateError | None = None) -> None:
-        self._brokers, self._refuses = brokers, refuses
-
-    def children(self, path: str) -> list[str]:
-        if self._refuses is not None:
-            raise self._refuses
-        return list(self._brokers) if path == "/config/brokers" else []
-
-    def read_children(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        return ((name, b'{"version":1,"config":{"log.retention.ms":"1"}}') for name in names)
-
-    def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        return ((path, []) for path in paths)
-
-    def read(self, path: str) -> None:
-        if self._refuses is not None:
-            raise self._refuses
 
 
 class Node:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from airflow_provider_kmigrate.core.cluster_state.model import Fields, PartitionIds, Reason, TopicMetadata
+from airflow_provider_kmigrate.clients.hosts.agent import AgentHost
+from airflow_provider_kmigrate.core.cluster_state.model import Fields, PartitionIds, PartitionMetadata, Reason, TopicMetadata
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
-from tests.clients.fake_cluster import Cluster
+from tests.clients.fake_cluster import SPEC, Cluster
+from tests.node.agent_parts import agent_module
 
 TOPICS = {"orders": TopicMetadata("orders", "id-1", {}), "old": TopicMetadata("old", None, {})}
 CREATED = [*TOPICS.values(), TopicMetadata("since", "id-2", {})]
@@ -65,3 +69,20 @@ def test_an_older_agent_is_not_known_and_says_why() -> None:
     found, unread, _ = read_partition_ids(refuse)
     assert found == {1: PartitionIds(3), 2: None, 3: PartitionIds(3)}
     assert any("topic ids on disk" in text and "unknown verb" in text for text in unread)
+
+
+def test_a_cluster_of_50_000_topics_fits_into_a_request_to_an_agent() -> None:
+    """Three brokers have a replica of each partition: with the topics' names twice it was a quarter too long, and nothing was compared."""
+    requests = list[dict[str, Any]]()
+
+    def ask(verb: str, **fields: Any) -> dict[str, Any]:
+        requests.append({"verb": verb, **fields})
+        return {"read": 0, "found": {}}
+
+    node = SPEC.brokers[0]
+    partitions = {number: PartitionMetadata((node.id,), node.id) for number in range(3)}
+    topics = [TopicMetadata(f"team.domain.orders-events-{number:06}", "A" * 22, partitions) for number in range(50_000)]
+    AgentHost(cast(Any, SimpleNamespace(ask=ask)), "cluster").compare_topic_ids(node, topics)
+    (request,) = requests
+    assert len(json.dumps(request)) < agent_module().MAX_FRAME
+    assert request["assigned"] == [[0, 1, 2]] * 50_000

@@ -13,6 +13,16 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import Znode
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import LiveMembers
+from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.groups import scan_groups
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from benchmarks import direct
+from tests.kit.load import TopicPlan, create_topics
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.old_commits import commit_version_0
+from tests.waiting import wait_until
 
 NOW = 10_000.0
 
@@ -86,3 +96,25 @@ def test_it_is_seen_alike_by_a_scan_and_by_the_gate(own_chroot: ZooKeeperSetting
     assert view.live_groups == ("storm",)
     assert view.live_members["storm"] == LiveMembers(0, 0, view.live_members["storm"].unregistered_s)
     assert "without a registration, committed" in str(view.live_members["storm"])
+
+
+@pytest.mark.cluster
+@pytest.mark.slow(seconds=45)
+def test_a_client_that_commits_by_the_first_version_is_seen_before_the_first_roll(cluster: LocalCluster) -> None:
+    """A real broker in ZooKeeper mode writes its offset into ZooKeeper; nothing else shows that it is there."""
+    hosts, _, chroot = cluster.zookeeper.partition("/")
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("bound", 1, 1)])
+    wait_until(
+        lambda: commit_version_0(cluster.bootstrap.split(",")[0], "old-binding", TopicPartition("bound", 0), 0) == 0,
+        "the broker knows the topic",
+    )
+    with ZooKeeper(ZooKeeperSettings(hosts, f"/{chroot}")) as client:
+        scans, _, _ = scan_groups(client, {"bootstrap.servers": cluster.bootstrap}, ["old-binding"], 0.0)
+    assert [finding.code for finding in scans[0].findings if finding.severity is Severity.BLOCK] == ["K95"]
+    assert scans[0].breaks == "first broker into KRaft mode"
+    assert scans[0].last_commit is not None
+    with direct.context(cluster, "looks", acting=False) as context, pytest.raises(Refused) as refused:
+        run_preflight(context)
+    (text,) = [reason.text for reason in refused.value.reasons if reason.code == "G21"]
+    assert "old-binding (without a registration" in text
+    assert "Commits of old-binding fail as soon as the first broker is in KRaft mode" in text

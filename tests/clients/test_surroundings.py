@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,9 +39,11 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     ZooKeeperServer,
 )
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import CONFIG, TOKEN
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.stored import one_machine, releases_of
 from tests.clients import fake_node
+from tests.clients.authority import VALID_DAYS, Authority
 from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
 from tests.clients.group_tree import GroupTree
 
@@ -133,13 +138,13 @@ class TestBroker:
 
 
 @contextlib.contextmanager
-def server(answer: bytes) -> Iterator[str]:
-    """Answers the first connection with some bytes; its address."""
+def server(answer: bytes, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Answers the first connection with some bytes, by TLS with a `context`; its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            peer, _ = listener.accept()
-            with peer:
+            raw, _ = listener.accept()
+            with context.wrap_socket(raw, server_side=True) if context else raw as peer:
                 peer.recv(16)
                 peer.sendall(answer)
 
@@ -166,6 +171,31 @@ class TestServers:
             expected = ZooKeeperServer(address, version, mode)
             assert zookeeper.ZooKeeper(ZooKeeperSettings(address)).servers() == (expected,)
 
+    @pytest.mark.parametrize(
+        ("answer", "clients"),
+        [
+            (
+                " /10.0.0.1:5[1](queued=0,recved=4,sid=0x1000a,lop=PING,est=1)\n /10.0.0.2:6[0](queued=0,sent=0)\n",
+                {0x1000A: "10.0.0.1:5"},
+            ),
+            (" /0:0:0:0:0:0:0:1:7[1](queued=0,sid=0xffffffffffffffff,lop=GETD)\n", {2**64 - 1: "0:0:0:0:0:0:0:1:7"}),
+            ("cons is not executed because it is not in the whitelist.\n", {}),
+            (" /\x1b[2J:5[1](sid=0x1)\n /" + "a" * 5000 + "[1](sid=0x2)\n /x[1](sid=0x" + "f" * 40 + ")\n", {}),
+            ("", {}),
+        ],
+    )
+    def test_whose_session_comes_from_where(self, answer: str, clients: dict[int, str]) -> None:
+        assert zookeeper.parse_connections(answer) == clients
+
+    @pytest.mark.parametrize("days", [20, 2 * VALID_DAYS])
+    def test_a_servers_certificate_ends_with_the_first_of_its_chain(self, tmp_path: Path, days: int) -> None:
+        authority = Authority(tmp_path)
+        context = authority.server(files=authority.issue_by_intermediate("zk", days))
+        with server(b"Zookeeper version: 3.8.4-x", context) as address:
+            (found,) = zookeeper.ZooKeeper(ZooKeeperSettings(address, use_tls=True, ca_file=authority.ca)).servers()
+        assert found.version == "3.8.4"
+        assert abs(found.certificate_end - time.time() - 86_400 * min(days, VALID_DAYS)) < 600
+
     def test_an_absent_server_does_not_hide_the_others(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
             found = zookeeper.ZooKeeper(ZooKeeperSettings(f"127.0.0.1:1,{address}")).servers()
@@ -181,6 +211,29 @@ class TestTree:
         found = reads(**{"/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY'})
         assert found.read_config_keys("/config/users") == {}
         assert found.malformed == [Malformed("/config/users/alice", "")]
+
+    @pytest.mark.parametrize("folder", ["/config/clients", "/config/ips", "/delegation_token/tokens"])
+    def test_a_znode_that_only_later_reads_would_refuse_is_named_too(self, folder: str) -> None:
+        kind = TOKEN if folder.endswith("tokens") else CONFIG
+        found = reads(
+            **{f"{folder}/new": b'{"version":9,"secret":"CANARY"}', f"{folder}/odd": b'{"CANARY', f"{folder}/empty": b""}
+        )
+        found.note_unread_znodes(kind, folder)
+        named, hidden = found.malformed
+        assert named.path == f"{folder}/new"
+        assert named.unknown_version
+        assert named.content.startswith("version '9'")
+        assert "CANARY" not in named.content
+        assert hidden == Malformed(f"{folder}/odd", "")
+
+    def test_a_broker_whose_registration_is_not_read_is_named(self) -> None:
+        data = b'{"version":5,"timestamp":"1000","endpoints":[]}'
+        found = reads(**{"/brokers/ids/0": data, "/brokers/ids/1": data.replace(b"5", b"6", 1), "/brokers/ids/2": b"{"})
+        assert [*found.read_registrations()] == [0]
+        assert [(each.path, each.unknown_version) for each in found.malformed] == [
+            ("/brokers/ids/1", True),
+            ("/brokers/ids/2", False),
+        ]
 
     def test_rules_of_both_kinds(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
@@ -199,7 +252,7 @@ class TestTree:
 
     def test_a_registration_that_was_written_again_has_the_time_of_the_last_write(self) -> None:
         """A broker whose listeners change writes its clock's time into the znode that it created when it started."""
-        found = reads(**{"/brokers/ids/7": b'{"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
+        found = reads(**{"/brokers/ids/7": b'{"version":5,"timestamp":"9000"}', "/brokers/ids/8": b"{}", "/brokers/ids/x": b"{}"})
         assert found.read_registrations() == {7: BrokerRegistration(9.0, 99.0)}
         assert found.latest == 99.0
 

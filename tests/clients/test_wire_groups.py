@@ -328,12 +328,9 @@ def test_nothing_is_sent_once_a_newer_run_holds_the_cluster(start: Start, at: Ca
     assert (broker.committed, broker.asked(42)) == ([], 0)
 
 
-def test_the_fence_is_read_again_before_each_batch(
-    start: Start, at: Callable[[Broker], GroupsAt], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fence_is_read_again_before_each_batch(start: Start, at: Callable[[Broker], GroupsAt]) -> None:
     broker = start(versions={**NEW, 42: (0, 2)})
     broker.node.handlers[42] = lambda _: DeleteGroupsResponse(throttle_time_ms=0, results=[])
-    monkeypatch.setattr("airflow_provider_kmigrate.clients.wire_groups._BATCH", 1)
     with pytest.raises(Fenced):
-        at(broker).delete({"a", "b", "c"}, Held(checks=2))
-    assert broker.asked(42) == 2
+        at(broker).delete({f"group {number}" for number in range(250)}, Held(checks=2))
+    assert broker.asked(42) == 2, "of a hundred groups each"

@@ -68,6 +68,17 @@ class TestTls:
         with FakeNode({}) as node, Wire("127.0.0.1", node.port) as wire:
             assert wire.certificate_end() == math.inf
 
+    def test_a_chain_ends_with_the_first_of_its_certificates_that_ends(self, authority: Authority) -> None:
+        """Clients refuse the node on that day, although its own certificate is valid."""
+        for days in (20, 2 * VALID_DAYS):
+            files = authority.issue_by_intermediate("chained", days)
+            with (
+                FakeNode({}, authority.server(files=files)) as node,
+                Wire("127.0.0.1", node.port, WireSecurity("SSL", ca_file=authority.ca)) as wire,
+            ):
+                end = wire.certificate_end()
+            assert abs(end - time.time() - 86_400 * min(days, VALID_DAYS)) < 600
+
     def test_an_unknown_authority_is_refused(self, authority: Authority) -> None:
         with FakeNode({METADATA: metadata()}, authority.server()) as node, pytest.raises(AuthenticationFailed):
             cluster_id(node, WireSecurity("SSL"))

@@ -40,6 +40,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     LiveMembers,
     Malformed,
     Migration,
+    OthersRight,
     PartitionMetadata,
     ZkAcl,
     ZkController,
@@ -93,6 +94,28 @@ class TestErrors:
             pass
 
         assert type(error_for(New("why"), "x")) is Failed
+
+
+class TestOthersRight:
+    """Whether `/_kmigrate` is kmigrate's alone, if its ACL is not shown."""
+
+    def judge(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> OthersRight | None:
+        def fail(timeout: float) -> None:
+            raise error
+
+        zookeeper = ZooKeeper(ZooKeeperSettings("127.0.0.1:1", sasl_mechanism="DIGEST-MD5", sasl_user="kmigrate"))
+        client = SimpleNamespace(get_acls_async=lambda _: SimpleNamespace(get=fail))
+        monkeypatch.setattr(zookeeper._session, "client", lambda: client)
+        return zookeeper.find_others_right("/_kmigrate")
+
+    def test_a_closed_znode_belongs_to_another_identity(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self.judge(monkeypatch, kazoo.exceptions.NoAuthError())
+        assert found == OthersRight("/_kmigrate", "an identity that ZooKeeper does not name to kmigrate")
+
+    def test_a_login_that_is_refused_says_nothing_about_a_znode(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A run with a wrong password was told to look for another identity (H14)."""
+        with pytest.raises(AuthenticationFailed):
+            self.judge(monkeypatch, kazoo.exceptions.AuthFailedError())
 
 
 class TestAllowList:
@@ -397,7 +420,7 @@ class TestRealTree:
     def test_how_long_ago_it_was_written(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         fields = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
         began = time.monotonic()
-        kazoo_client.create("/migration", json.dumps(dict.fromkeys(fields, 1)).encode())
+        kazoo_client.create("/migration", json.dumps({"version": 0, **dict.fromkeys(fields, 1)}).encode())
         written = time.monotonic()
 
         def age(client: ZooKeeper) -> Age | None:
@@ -475,7 +498,7 @@ class TestRealTree:
     def test_what_preflight_reads_beside_a_view(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         rule = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","operation":"Read","host":"*"}]}'
         for path, data in {
-            "/brokers/ids/7": b'{"timestamp":"1000"}',
+            "/brokers/ids/7": b'{"version":5,"timestamp":"1000"}',
             "/brokers/seqid": b"",
             "/brokers/topics/t": b"{}",
             "/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"salt=x"}}',
@@ -484,7 +507,7 @@ class TestRealTree:
             "/config/changes/config_change_1": b'{"version":2,"entity_path":"brokers/7"}',
         }.items():
             kazoo_client.create(path, data, makepath=True)
-        again = kazoo_client.set("/brokers/ids/7", b'{"timestamp":"2000"}')  # its listeners changed
+        again = kazoo_client.set("/brokers/ids/7", b'{"version":5,"timestamp":"2000"}')  # its listeners changed
         with ZooKeeper(own_chroot) as client:
             tree = client.read_tree()
         assert tree.registrations == {7: BrokerRegistration(2.0, again.mtime / 1000)}

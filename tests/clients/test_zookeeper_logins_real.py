@@ -1,12 +1,15 @@
-"""A real ZooKeeper that lets clients in by SASL only: kmigrate's client reads and writes there, and each fault of a login is named."""
+"""A real ZooKeeper that lets clients in by SASL only, or by TLS: kmigrate's client reads and writes there, and each fault of a login is named."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,15 +18,17 @@ import pytest
 from airflow_provider_kmigrate.applications.migrating.settings import read_zookeeper_settings
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.sasl import is_kerberos_installed
 from airflow_provider_kmigrate.clients.settings import KerberosLogin, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unreachable
+from tests.clients.authority import Authority
 from tests.kit import kdc
 from tests.kit.kdc import Kdc
 from tests.kit.localcluster.cluster import lent_zookeeper
-from tests.kit.logins import NAME, demand_sasl, digest_login, kerberos_login
+from tests.kit.localcluster.jaas import digest_login
+from tests.kit.localcluster.plan import free_ports
+from tests.kit.logins import NAME, demand_sasl, kerberos_login, offer_tls, write_store
 from tests.waiting import refusing_port, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
@@ -51,7 +56,7 @@ def refusal(settings: ZooKeeperSettings) -> KMigrateError | None:
     return None
 
 
-def act(settings: ZooKeeperSettings, path: str) -> None:
+def act(settings: ZooKeeperSettings, path: str, scheme: str = "sasl") -> None:
     """Everything that kmigrate does there: reads in one request, streams, writes, its fence; what it creates is closed to others."""
     session = Session(settings)
     try:
@@ -63,17 +68,14 @@ def act(settings: ZooKeeperSettings, path: str) -> None:
         assert path.removeprefix("/") in children
         assert dict(session.stream("list", ReadKind.DATA, (path, "/absent"))).keys() == {path}
         (acl,), _ = session.client().get_acls(path)
-        assert (acl.id.scheme, acl.perms) == ("sasl", 31)
+        assert (acl.id.scheme, acl.perms) == (scheme, 31)
     finally:
         session.close()
     with ZooKeeper(settings) as zookeeper, Fence(zookeeper, "cluster-1", "run-1") as fence:
         fence.check()
 
 
-@pytest.mark.skipif(
-    not (kdc.is_installed() and is_kerberos_installed() and find_spec("puresasl")),
-    reason="needs Debian's krb5-kdc and the packages gssapi and pure-sasl",
-)
+@kdc.needs_kerberos
 class TestKerberos:
     @pytest.fixture(scope="class")
     @classmethod
@@ -232,7 +234,7 @@ class group_session:  # noqa: N801 - reads as a statement
         self._session.close()
 
 
-@pytest.mark.skipif(not find_spec("puresasl"), reason="needs the package pure-sasl")
+@kdc.needs_pure_sasl
 class TestDigest:
     @pytest.fixture(scope="class", params=["", "3.5.10"])
     @classmethod
@@ -253,8 +255,88 @@ class TestDigest:
         assert "canary" not in str(error)
         assert [reason.code for reason in error.reasons] == ["U09"]
 
+    def test_a_wrong_password_is_not_taken_for_another_identity(self, address: str) -> None:
+        right = ZooKeeperSettings(address, sasl_mechanism="DIGEST-MD5", sasl_user="kmigrate", sasl_password=PASSWORD)
+        act(right, "/before")
+        with (
+            pytest.raises(AuthenticationFailed) as error,
+            ZooKeeper(replace(right, sasl_password="canary-wrong")) as zookeeper,
+            Fence(zookeeper, "cluster-1", "run-2"),
+        ):
+            pass
+        assert [reason.code for reason in error.value.reasons] == ["U09"]
+
     def test_a_migrating_consumer_with_a_wrong_password(self, address: str, caplog: pytest.LogCaptureFixture) -> None:
         sasl = {"mechanism": "DIGEST-MD5", "username": "kmigrate", "password": "canary-wrong"}
         with group_session({"zookeeper.connect": address, **{f"zookeeper.sasl.{name}": value for name, value in sasl.items()}}):
             wait_until(lambda: "refuses this consumer's identity" in caplog.text, "its login fails")
         assert "canary" not in caplog.text
+
+
+class TestTls:
+    @pytest.fixture(scope="class", params=["", "3.5.10"])
+    @classmethod
+    def server(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Authority]]:
+        authority = Authority(tmp_path_factory.mktemp("authority"))
+        store, (port,) = write_store(authority.folder / "store.pem", *authority.issue("kafka")), free_ports(1)
+        folder = tmp_path_factory.mktemp("zookeeper") / "cluster"
+        prepare = partial(offer_tls, port=port, store=store, authority=authority.ca)
+        with lent_zookeeper(folder, release=request.param, prepare=prepare):
+            yield f"127.0.0.1:{port}", authority
+
+    def login(self, server: tuple[str, Authority], **other: str | None) -> ZooKeeperSettings:
+        address, authority = server
+        files = {name: str(authority.folder / f"kafka.{end}") for name, end in (("cert_file", "pem"), ("key_file", "key"))}
+        known = {"hosts": address, "ca_file": authority.ca, **files}
+        return ZooKeeperSettings(use_tls=True, **{**known, **other})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("in_one_file", [False, True])
+    def test_a_certificate(self, server: tuple[str, Authority], in_one_file: bool) -> None:
+        """kazoo alone would show none if the key is in the certificate's file."""
+        other = {"cert_file": str(server[1].folder / "store.pem"), "key_file": None} if in_one_file else {}
+        act(self.login(server, **other), f"/by-tls-{in_one_file}", "x509")
+
+    def test_what_is_missing_is_named(self, server: tuple[str, Authority], tmp_path: Path) -> None:
+        stranger, port = Authority(tmp_path), server[0].rpartition(":")[2]
+        certificate, key = stranger.issue("stranger")
+        faults: list[tuple[dict[str, str | None], str]] = [
+            ({"ca_file": stranger.ca}, "the other side's certificate is not accepted here"),
+            ({"hosts": f"{NAME}:{port}"}, "the other side's certificate is not for this host"),
+            ({"cert_file": certificate, "key_file": key}, "the other side refuses this connection's certificate"),
+            ({"cert_file": None, "key_file": None}, "or demands one and there is none"),
+            ({"key_file": key}, "the files cannot be used"),
+            ({"ca_file": str(tmp_path / "gone")}, "the files cannot be used"),
+        ]
+        for other, text in faults:
+            error = refusal(self.login(server, **other))
+            assert isinstance(error, AuthenticationFailed), (other, error)
+            assert "TLS: the " in str(error)
+            assert text in str(error)
+            assert [reason.code for reason in error.reasons] == ["U09"]
+
+    def test_a_port_of_the_other_kind_is_named(self, server: tuple[str, Authority]) -> None:
+        error = refusal(ZooKeeperSettings(server[0]))
+        assert isinstance(error, TimedOut)
+        assert "a port for TLS needs `use_tls`" in str(error)
+        with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
+            pool.submit(hang_up, other)
+            error = refusal(self.login(server, hosts=f"127.0.0.1:{other.getsockname()[1]}"))
+        assert isinstance(error, Unreachable)
+        assert "TLS: what answers at this port speaks no TLS, or hung up" in str(error)
+
+    def test_a_refusal_after_another_fault_is_waited_out(self, server: tuple[str, Authority], tmp_path: Path) -> None:
+        """One server of two is down, the other one's certificate is strange: the first may come back."""
+        with refusing_port() as port:
+            error = refusal(self.login(server, hosts=f"127.0.0.1:{port},{server[0]}", ca_file=Authority(tmp_path).ca))
+        assert isinstance(error, AuthenticationFailed | Unreachable)
+        assert [reason.code for reason in error.reasons] == ["U09"]
+
+
+def hang_up(server: socket.socket) -> None:
+    """What answers here is no TLS."""
+    server.settimeout(10.0)
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            connection.sendall(b"no TLS\n")
+            connection.close()

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import logging
+import socketserver
+import ssl
+import struct
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +22,18 @@ from airflow_provider_kmigrate.clients import zookeeper_sasl
 from airflow_provider_kmigrate.clients.settings import KerberosLogin, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_sasl import LastWarning, explain_login, sasl_options
-from airflow_provider_kmigrate.clients.zookeeper_session import Session
+from airflow_provider_kmigrate.clients.zookeeper_session import ReadKind, Session, ZnodeRead
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Refused, TimedOut, Unreachable
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    KMigrateError,
+    Refused,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
+from tests.waiting import beside, wait_until
 
 NO_TICKET = AuthenticationFailed("zk SASL GSSAPI: there is no ticket", (Reason("U09", "no ticket"),))
 NO_KDC = Unreachable("zk SASL GSSAPI: no KDC of the realm answers", (Reason("U09", "no KDC"),))
@@ -129,6 +142,24 @@ def chained(error: Exception, cause: Exception | None) -> Exception:
     return error
 
 
+def unverified() -> ssl.SSLCertVerificationError:
+    """What a handshake with a certificate of a strange authority ends with."""
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.reason, error.verify_code, error.verify_message = (
+        "CERTIFICATE_VERIFY_FAILED",
+        20,
+        "unable to get local issuer certificate",
+    )
+    return error
+
+
+def dropped(error: OSError) -> kazoo.ConnectionDropped:
+    """As kazoo makes it of an error of a socket, which it does not name as the cause."""
+    ended = kazoo.ConnectionDropped(f"socket connection error: {error}")
+    ended.__context__ = error
+    return ended
+
+
 def logged(*lines: tuple[str, Any]) -> LastWarning:
     """What is kept of these lines of kazoo's log."""
     warning, logger = LastWarning(), logging.Logger("kazoo")  # noqa: LOG001 - apart from the tree
@@ -141,6 +172,8 @@ def logged(*lines: tuple[str, Any]) -> LastWarning:
 REFUSED = ("AUTH_FAILED closing: %s", kazoo.AuthFailedError("Connection dropped in SASL"))
 UNKNOWN = ("AUTH_FAILED closing: %s", chained(kazoo.AuthFailedError("Unknown error"), NO_TICKET))
 WITHOUT_KDC = ("Connection dropped: %s", chained(kazoo.ConnectionDropped("no KDC"), NO_KDC))
+UNTRUSTED = ("Connection dropped: %s", dropped(unverified()))
+DOWN = ("Connection dropped: %s", dropped(ConnectionRefusedError(111, "Connection refused")))
 AFTERWARDS = ("Transition to CONNECTING", None)
 ENDED = ("Failed connecting to Zookeeper within the connection retry policy.", None)
 
@@ -161,6 +194,9 @@ ENDED = ("Failed connecting to Zookeeper within the connection retry policy.", N
         ),
         ([], kazoo.SessionClosedRequireSaslError(), None, AuthenticationFailed, "by SASL only"),
         ([WITHOUT_KDC, (LOST, None)], kazoo.ConnectionLoss(), "GSSAPI", Unreachable, "no KDC of the realm answers"),
+        ([UNTRUSTED, AFTERWARDS], kazoo.ConnectionLoss(), None, AuthenticationFailed, "TLS: the other side's certificate is not"),
+        ([UNTRUSTED, DOWN], kazoo.ConnectionLoss(), None, AuthenticationFailed, "TLS: the other side's certificate is not"),
+        ([DOWN, UNTRUSTED], kazoo.ConnectionLoss(), None, Unreachable, "TLS: the other side's certificate is not"),
         ([REFUSED], kazoo.AuthFailedError(), None, None, ""),
         ([UNKNOWN], kazoo.NoNodeError(), "GSSAPI", None, ""),
         ([], kazoo.ConnectionLoss(), "GSSAPI", None, ""),
@@ -184,7 +220,9 @@ def test_an_error_of_kazoo_is_named_by_the_line_before_it(
     [
         ([UNKNOWN], "GSSAPI", AuthenticationFailed, "connect: zk SASL GSSAPI: there is no ticket"),
         ([REFUSED], None, AuthenticationFailed, "the login is refused (AUTH_FAILED closing: Connection dropped in SASL)"),
-        ([(LOST, None)], "GSSAPI", TimedOut, f"no session within 0 s ({LOST})"),
+        ([UNTRUSTED, AFTERWARDS], None, AuthenticationFailed, "connect: TLS: the other side's certificate is not accepted here"),
+        ([(LOST, None)], "GSSAPI", TimedOut, f"no session within 0 s ({LOST}; a port for TLS needs `use_tls`)"),
+        ([DOWN], None, TimedOut, "Connection refused)"),
     ],
 )
 def test_why_there_is_no_session(
@@ -195,6 +233,27 @@ def test_why_there_is_no_session(
     failure = session._explain_failure()
     assert type(failure) is kind
     assert text in str(failure)
+    assert [reason.code for reason in failure.reasons] == ([] if kind is TimedOut else ["U09"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "hosts", "is_final"),
+    [
+        ([UNTRUSTED], "zk:2181", True),
+        ([UNTRUSTED, AFTERWARDS], "zk:2181", True),
+        ([UNTRUSTED], "zk1:2181,zk2:2181", False),
+        ([UNTRUSTED, UNTRUSTED], "zk1:2181,zk2:2181", True),
+        ([DOWN, UNTRUSTED, UNTRUSTED], "zk1:2181,zk2:2181", False),
+        ([UNTRUSTED, DOWN, UNTRUSTED], "zk1:2181,zk2:2181", False),
+        ([DOWN], "zk:2181", False),
+        ([], "zk:2181", False),
+    ],
+)
+def test_a_handshake_that_every_server_refuses_ends_the_wait_at_once(
+    lines: list[tuple[str, Any]], hosts: str, is_final: bool
+) -> None:
+    """An observation gives ZooKeeper 2.5 s: a refusal that comes after ten would never be named."""
+    assert logged(*lines).is_refused_by_all(ZooKeeperSettings(hosts)) is is_final
 
 
 def test_a_line_without_an_error_has_no_cause() -> None:
@@ -222,3 +281,70 @@ def test_a_server_that_refuses_a_login_ends_no_thread(raised: Exception, expecte
     zookeeper_sasl.guard_login(client)
     with pytest.raises(expected):
         client._connection._authenticate_with_sasl("zk", 3.0)
+
+
+def sequence_of_logins(*ends: Exception | None) -> list[str]:
+    """What becomes of logins that end so, one after the other; None: with success."""
+    waiting = list(ends)
+
+    def authenticate(_host: str, _timeout: float) -> None:
+        if (end := waiting.pop(0)) is not None:
+            raise end
+
+    client = SimpleNamespace(_connection=SimpleNamespace(_authenticate_with_sasl=authenticate))
+    zookeeper_sasl.guard_login(client)
+    outcomes = list[str]()
+    for _ in ends:
+        try:
+            client._connection._authenticate_with_sasl("zk", 3.0)
+            outcomes.append("logged in")
+        except kazoo.KazooException as error:
+            outcomes.append(type(error).__name__)
+    return outcomes
+
+
+def test_a_server_that_stops_in_a_login_has_not_refused_it() -> None:
+    """kazoo never connects again after a refusal: a migrating consumer would deliver nothing until it is started again."""
+    broken = [chained(kazoo.AuthFailedError("Connection dropped in SASL"), kazoo.ConnectionDropped(LOST)) for _ in range(9)]
+    lost, refused = "ConnectionDropped", "AuthFailedError"
+    assert sequence_of_logins(broken[0], None) == [lost, "logged in"]
+    assert sequence_of_logins(*broken[:2], None, *broken[2:4], None) == [lost, lost, "logged in"] * 2
+    assert sequence_of_logins(*broken[:3]) == [lost, lost, refused], "a server that refuses so does it each time"
+    assert sequence_of_logins(broken[0], kazoo.AuthFailedError()) == [lost, refused], "its own word is a refusal at once"
+
+
+class BreakingServer(socketserver.ThreadingTCPServer):
+    """A ZooKeeper that takes each session, and ends the connection at its first request: the login."""
+
+    daemon_threads = True
+    logins = 0
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.read(struct.unpack(">i", self.rfile.read(4))[0])
+            answer = struct.pack(">iiqi", 0, 10_000, 7, 16) + bytes(16) + b"\0"
+            self.wfile.write(struct.pack(">i", len(answer)) + answer)
+            if self.rfile.read(4):
+                self.server.logins += 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not find_spec("puresasl"), reason="needs the package pure-sasl")
+def test_kazoo_itself_connects_again_after_a_login_that_broke() -> None:
+    errors = list[AuthenticationFailed]()
+    with BreakingServer(("127.0.0.1", 0), BreakingServer.Handler) as server, beside(lambda _: server.serve_forever(0.05)):
+        session = Session(replace(by("DIGEST-MD5"), hosts=f"127.0.0.1:{server.server_address[1]}"))
+
+        def is_refused() -> bool:
+            try:
+                session.read("the root", ZnodeRead(ReadKind.DATA, "/"))
+            except AuthenticationFailed as error:
+                errors.append(error)
+            return bool(errors)
+
+        try:
+            wait_until(is_refused, "the login is refused", despite=(Unavailable,))
+        finally:
+            session.close()
+            server.shutdown()
+    assert "SASL DIGEST-MD5: ZooKeeper does not accept the user or password" in str(errors[0])
+    assert server.logins == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,6 +81,15 @@ def test_pause_sets_the_kill_switch_and_resume_takes_it_away(airflow: Airflow, c
     assert "prod was not paused" in capsys.readouterr().out
 
 
+def test_a_user_without_a_name_may_pause_too(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod runs as any number, which no /etc/passwd has."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(f"uid not found: {uid}")))
+    assert main(["pause", "prod", "--why", "x", "--airflow-url", URL]) == 0
+    assert airflow.variables["kmigrate_stop__prod"] == f"user {os.getuid()}: x"
+
+
 def test_resume_names_the_switch_of_all_clusters(airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
     airflow.variables["kmigrate_stop"] = "Ann: all"
     assert main(["resume", "prod", "--airflow-url", URL]) == 1
@@ -108,6 +118,31 @@ def test_a_variable_without_a_text_is_not_read(airflow: Airflow, capsys: pytest.
     assert main(["resume", "prod", "--airflow-url", URL]) == 2
     assert "not what its API describes" in capsys.readouterr().err
     assert "kmigrate_stop__prod" in airflow.variables
+
+
+@pytest.mark.parametrize("body", ['{"detail": "Not Found"}', " <html>404</html>"])
+@pytest.mark.parametrize("command", [["pause", "prod", "--why", "x"], ["resume", "prod"], ["flag", "return", "prod", "3001"]])
+def test_an_address_that_is_not_airflows_does_not_say_that_there_is_no_switch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], body: str
+) -> None:
+    """Airflow below another path, or a web server: both answer 404 to everything."""
+    make = rest.open_client
+    monkeypatch.setenv(rest.TOKEN, "t0ken")
+    transport = httpx.MockTransport(lambda _: httpx.Response(404, text=body))
+    monkeypatch.setattr(rest, "open_client", lambda url: make(url, transport))
+    assert main([*command, "--airflow-url", URL]) == 2
+    assert "the address lacks a part" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [[], [7], {"dag_runs": 7}, {"dag_runs": [{}]}, {}], ids=repr)
+def test_runs_of_another_form_end_flag_return_with_a_sentence(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any
+) -> None:
+    make = httpx.Client
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    monkeypatch.setattr(rest, "open_client", lambda _: make(base_url=URL, transport=transport))
+    assert main(["flag", "return", "prod", "3001", "--airflow-url", URL]) in {1, 2}
+    assert capsys.readouterr().err.startswith("Airflow")
 
 
 @pytest.mark.parametrize("name", ["../prod", "a/b", "", "prod?x=1", "x" * 300])

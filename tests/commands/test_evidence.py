@@ -152,6 +152,8 @@ def test_what_does_not_fit_into_memory_is_neither_written_nor_read(
     monkeypatch.setattr(evidence_files, "MOST_BYTES", 10)
     assert evidence.main(["verify", "e.zip"]) == 2
     assert "larger than any archive" in capsys.readouterr().err
+    assert evidence.main(["verify", "/dev/zero"]) == 2, "it says that it has no bytes, and has no end"
+    assert "larger than any archive" in capsys.readouterr().err
     Path("e.zip").unlink()
     assert run() == 1
     assert "Name one run with --run." in capsys.readouterr().err

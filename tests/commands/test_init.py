@@ -36,7 +36,7 @@ class FakeCluster:
 
     def _registrations(self, _folder: str, names: list[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
-            yield name, json.dumps({"endpoints": [f"PLAINTEXT://kafka{name}:9092"], "rack": "a"}).encode()
+            yield name, json.dumps({"version": 5, "endpoints": [f"PLAINTEXT://kafka{name}:9092"], "rack": "a"}).encode()
 
     def wire(self, node: Any) -> Any:
         if node.id in self.dead:
@@ -117,7 +117,7 @@ def test_without_zookeeper_nothing_is_written_and_it_ends_with_2(
 class TestAgents:
     """What `--ssh` adds: each agent's answer, as `clients.hosts.answers` lets it through."""
 
-    NODE = ("0", json.dumps({"endpoints": ["PLAINTEXT://kafka0:9092"]}).encode())
+    NODE = ("0", json.dumps({"version": 5, "endpoints": ["PLAINTEXT://kafka0:9092"]}).encode())
 
     @staticmethod
     def read(cluster: FakeCluster, hello: Any, facts: Any) -> FirstBroker:

@@ -61,6 +61,11 @@ def test_settings_are_taken_apart() -> None:
         {"zookeeper.session.timeout": "4000"},
         {"zookeeper.session.timeout.ms": "4s"},
         {"session.timeout.ms": "4s"},
+        {"group.id": "billing/ids"},
+        {"group.id": ".."},
+        {"group.id": "a\nb"},
+        {"consumer.id": "a/b"},
+        {"consumer.id": "."},
     ],
 )
 def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.applications.event_log import EventLog, FileSink
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.events.model import Start, WriterRole
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
-from airflow_provider_kmigrate.probe import clients, kafka_calls, probe
+from airflow_provider_kmigrate.probe import clients, command, kafka_calls, probe
 from airflow_provider_kmigrate.probe.probe import (
     Probe,
     ProbeEnd,
@@ -214,3 +214,18 @@ def test_a_sender_without_a_topic_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(TimedOut, match=r"no topic matches orders\.\*"):
         clients.Sender._wait_for_topics(sender)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "There is no file"), ("{}", "No broker is named"), ('{"bootstrap.servers": ""}', "No broker is named")],
+)
+def test_a_run_that_cannot_begin_ends_no_other_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    monkeypatch.setattr(Probe, "start", lambda *_: pytest.fail("it takes over from the probe that runs"))
+    file = tmp_path / "p.json"
+    if content is not None:
+        file.write_text(content)
+    assert command.main(["run", "--dir", str(tmp_path / "run"), "--properties", str(file)]) == 1
+    assert said in capsys.readouterr().err

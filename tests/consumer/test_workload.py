@@ -15,10 +15,12 @@ from airflow_provider_kmigrate.applications.runs import AckRuns, Content, Delive
 from airflow_provider_kmigrate.core.events.model import (
     UNKNOWN_OFFSET,
     Ack,
+    Commit,
     DeliveryRun,
     Latencies,
     Ownership,
     OwnershipChange,
+    Position,
     Remark,
     SendFailure,
     Slow,
@@ -255,6 +257,17 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     log.write_ownership("g", 2, OwnershipChange.RELEASED, [B])
     begun(tmp_path, "n").write_ownership("g", 2, OwnershipChange.ACQUIRED, [B])
     assert not group.unsettled(progress.update(), [A, B])
+
+
+def test_the_last_commit_of_an_earlier_attempt_takes_nothing_back(tmp_path: Path) -> None:
+    """Files are read by their names, which begin with no time: the end of a probe waited a minute for what was committed already."""
+    for writer, offset in (("probe.0-aaaaaa", 10), ("probe.0-ffffff", 4)):  # the second one is the earlier attempt's
+        log = begun(tmp_path, writer)
+        log.write(Ack(log.stamp(), writer, A.topic, A.partition, 0, offset - 1, offset, 0, offset - 1, None, 0))
+        log.write(Commit(log.stamp(), "g", writer, None, (Position(A.topic, A.partition, offset),), ok=True))
+        log.flush()
+    progress = StreamProgress(tmp_path).update()
+    assert (progress.committed["g"], progress.count_uncommitted("g", (A.topic,))) == ({A: 10}, 0)
 
 
 @pytest.mark.parametrize(

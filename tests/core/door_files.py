@@ -85,10 +85,12 @@ def right_blocks(keys: Mapping[str, str]) -> frozenset[str] | None:
     if not keys.get("broker.id", "").isdecimal():
         codes |= {"C04"}
     release = re.match(r"(\d+)\.(\d+)", keys.get("inter.broker.protocol.version", ""))
-    if release and (int(release[1]), int(release[2])) < (2, 8):
+    if release and (int(release[1]), int(release[2])) < (3, 6):
         codes |= {"B1a", "B1b"}
     if "listeners=" in keys.get("zookeeper.connect", ""):
         codes |= {"C04"}
     if "authorizer.class.name" in keys:
         codes |= {"B13b"}  # of no file here does super.users have the name of the controllers' listener
+    if not keys.get("authorizer.class.name", "kafka.").startswith(("kafka.", "org.apache.kafka.")):
+        codes |= {"B8a"}  # its class for KRaft nodes must be named
     return frozenset(codes)

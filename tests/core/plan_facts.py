@@ -25,7 +25,9 @@ def tasks_of(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def with_unit(**shown: str) -> PlanFacts:
     view, facts = healthy()
-    process = replace(view.broker(1).process, unit=ServiceUnit({"KillMode": "control-group", "MainPID": "7", **shown}))
+    process = replace(
+        view.broker(1).process, unit=ServiceUnit({"KillMode": "control-group", "MainPID": "7", "Starts": "a" * 16, **shown})
+    )
     return facts_of(broker_1(process=process)(view, facts))
 
 
@@ -52,6 +54,7 @@ DRIFTS: dict[str, tuple[PlanFacts, str]] = {
         "The original file of broker 1 was read then, and is not read now.",
     ),
     "a unit": (with_unit(KillMode="process"), "The unit of broker 1 has changed."),
+    "a drop-in that was edited in place": (with_unit(Starts="b" * 16), "The unit of broker 1 has changed."),
     "the release": (replace(BEFORE, metadata_version="3.8-IV0"), "The inter.broker.protocol.version has changed."),
     "the release that is not read": (
         replace(BEFORE, metadata_version=None),

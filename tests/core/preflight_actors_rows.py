@@ -57,6 +57,8 @@ ROWS: list[Row] = [
     ("settings written by our own failover", both(CHANGED, own((NOW - 90, NOW - 30))), []),
     ("settings changed beside our own acts", both(CHANGED, own((NOW - 50, NOW - 30), (NOW - 900, NOW - 61))), ["W9"]),
     ("old groups", zk(live_groups=("legacy",)), ["G21"]),
+    ("Storm spouts", tree(storm_spouts=("/kafkastorm/orders",)), ["G21"]),
+    ("Storm spouts not reported", tree(storm_spouts=None), ["G21"]),
     ("clock of a broker", tree(registrations={i: BrokerRegistration(NOW - 500 + 60 * (i == 1), NOW - 500) for i in range(3)}), ["W8"]),
     ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),
     ("broker's time not reported", tree(registrations={i: BrokerRegistration(NOW, NOW) for i in range(2)}), ["W8"]),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, PartitionIds
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ConnectionFacts, LogDir, PartitionIds, ZooKeeperServer
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.preflight_around import Row, environment, everywhere
-from tests.core.preflight_views import NOW, Case, Change, both, spec
+from tests.core.preflight_views import NOW, Case, Change, both, known, spec
 
 DAY, GIB = 86_400.0, 1 << 30
 
@@ -48,6 +48,21 @@ def controller_at(host: str) -> Change:
     return change
 
 
+def addresses(*found: str) -> Change:
+    """Of controller 3001, on its own machine."""
+    return environment(addresses={3000: ("10.0.0.6",), 3001: found, 3002: ("10.0.0.8",)})
+
+
+def everything_at(host: str) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        brokers, controllers = (
+            tuple(replace(node, host=host) for node in nodes) for nodes in (facts.spec.brokers, facts.spec.controllers)
+        )
+        return view, replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
+
+    return change
+
+
 TWO = everywhere(log_dirs="/a,/b", inter_broker_protocol_version="3.9")
 ROWS: list[Row] = [
     ("room enough", room(2 * GIB), []),
@@ -64,6 +79,11 @@ ROWS: list[Row] = [
     ("a certificate that ends within two weeks", certificate(14.9), ["B24"]),
     ("a certificate that ends before the soak", certificate(1.9), ["B24"]),
     ("a certificate that ends in a long soak", both(certificate(29.0), spec(policy=Policy(min_soak=30 * DAY))), ["B24"]),
+    ("a certificate of ZooKeeper that ends before the soak", environment(servers=(ZooKeeperServer("zk:2281", "3.8.4", certificate_end=NOW + DAY),)), ["B24"]),
+    ("a token of kmigrate's own that ends before the soak", known(connections=ConnectionFacts(ends={"token of kafka": NOW + DAY})), ["B24"]),
+    ("a certificate of kmigrate's own that has ended", known(connections=ConnectionFacts(ends={"certificate of zookeeper": NOW - DAY})), ["B24"]),
+    ("a certificate of kmigrate's own for long", known(connections=ConnectionFacts(ends={"certificate of kafka": NOW + 400 * DAY})), []),
+    ("a certificate of ZooKeeper for long", environment(servers=(ZooKeeperServer("zk:2281", "3.8.4", certificate_end=NOW + 400 * DAY),)), []),
     ("another topic id on disk", on_disk(other=1), ["B25"]),
     ("topic ids that Kafka cannot read", on_disk(malformed=4_000), ["B25"]),
     ("no topic id on disk", on_disk(missing=2), ["B25"]),
@@ -78,6 +98,12 @@ ROWS: list[Row] = [
     ("a controller on localhost", controller_at("localhost"), ["B22"]),
     ("a controller on 127.0.1.1", controller_at("127.0.1.1"), ["B22"]),
     ("a controller elsewhere", controller_at("ctl0"), []),
+    ("a controller that binds 127.0.1.1", addresses("127.0.1.1", "10.0.0.7"), ["B22"]),
+    ("a controller that binds ::1", addresses("::1"), ["B22"]),
+    ("a controller that binds another address first", addresses("10.0.0.7", "127.0.1.1"), []),
+    ("a controller whose machine does not know it", addresses(), ["B22"]),
+    ("a controller whose machine was not asked", environment(addresses={}), ["B22"]),
+    ("a controller with listeners of its own", both(spec(controller_properties={"listeners": "CONTROLLER://0.0.0.0:9093"}), addresses("127.0.1.1")), []),
     ("stops like crashes", everywhere(controlled_shutdown_enable="false"), ["W29"]),
     ("stops as they should be", everywhere(controlled_shutdown_enable="true"), []),
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core.cluster_state.model import (
+    ClusterView,
     ConnectionFacts,
     Malformed,
     NodeFiles,
@@ -12,6 +13,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Reason,
     ZooKeeperServer,
 )
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.preflight_around import (
     ACL_CLASS,
     KRAFT_FILE,
@@ -32,7 +34,18 @@ from tests.core.preflight_around import (
     tree,
     written_1,
 )
-from tests.core.preflight_views import Change, both, broker_1, config, controller_files, controller_ids, known, spec
+from tests.core.preflight_views import (
+    Case,
+    Change,
+    both,
+    broker_1,
+    config,
+    controller_files,
+    controller_ids,
+    known,
+    spec,
+    started,
+)
 
 
 def known_type(text: str) -> Change:
@@ -47,6 +60,18 @@ KERBEROS = {
     "listener_name_controller_gssapi_sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required;",
     "listener_name_sasl_ssl_gssapi_sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required;",
 }
+
+
+def each_its_own(key: str, value: str) -> Change:
+    """Every broker's file, and what it read of it, with its own value of one key."""
+
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        files = {i: {**(b.files.properties or {}), key: value.format(i)} for i, b in view.brokers.items()}
+        brokers = {i: replace(b, files=replace(b.files, properties=files[i])) for i, b in view.brokers.items()}
+        return started(replace(view, brokers=brokers), facts)
+
+    return change
+
 
 ROWS: list[Row] = [
     ("custom authorizer", everywhere(authorizer_class_name="com.example.Rules"), ["B8a", "B8a"]),
@@ -83,6 +108,7 @@ ROWS: list[Row] = [
     ("rule of an unknown operation", rules(replace(RULE, operation="Fly")), ["B8c"]),
     ("rule for a principal without a type", rules(replace(RULE, principal="alice")), ["B8c"]),
     ("malformed rule", both(rules(RULE), tree(malformed=(Malformed("/kafka-acl/Topic/x", "{"),))), ["B8c"]),
+    ("a rule of an unknown version", tree(malformed=(Malformed("/kafka-acl/Topic/x", "version '2'; kmigrate knows 1", unknown_version=True),)), ["B8c"]),
     ("malformed user", tree(malformed=(Malformed("/config/users/alice", '{"SCRAM-SHA-256":"stored_key=hunter2'),)), ["B8c"]),
     ("rule for a group", rules(replace(RULE, principal="Group:staff")), ["W14"]),
     ("rule with a pattern for a user", rules(replace(RULE, principal="User:app-*")), ["W14"]),
@@ -159,6 +185,8 @@ ROWS: list[Row] = [
     ("everybody allowed, one controller", both(secured(super_users="", allow_everyone_if_no_acl_found="true"), controller_ids(3000)), ["W3"]),
     ("everybody allowed, SASL", both(secured(**PLAIN, super_users="", allow_everyone_if_no_acl_found="true"), SASL_CONTROLLERS), ["B13b"]),
     ("anonymous brokers among super users", secured(super_users="User:ANONYMOUS"), []),
+    ("super users that a comma joins", secured(super_users="User:admin, User:ANONYMOUS"), ["B13b"]),
+    ("a certificate's name with commas", secured(super_users="User:CN=a,OU=b;User:ANONYMOUS"), []),
     ("TLS brokers that ask for no certificate", secured(security_inter_broker_protocol="SSL"), ["B13b"] * 3),
     ("TLS brokers, name not shown", both(secured(security_inter_broker_protocol="SSL", ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"] * 3),
     ("SASL brokers among super users", both(secured(**PLAIN), SASL_CONTROLLERS), []),
@@ -185,5 +213,9 @@ ROWS: list[Row] = [
     ("one of two servers on each broker's machine is named in the connection", both(both(remote(600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), environment(servers=(ZooKeeperServer("node0:2181", "3.8.4"),))), ["B17"]),
     ("ensemble on the machines of controllers, too", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
     ("all ports of containers on this machine", both(both(remote(600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
+    ("each broker has a principal of its own", each_its_own("listener.name.plaintext.gssapi.sasl.jaas.config", 'Krb5LoginModule required principal="kafka/node{}@R";'), ["B18"]),
+    ("each broker has a key of its own in its file", each_its_own("ssl.keystore.key", "-----BEGIN PRIVATE KEY-----{}"), ["B18"]),
+    ("each broker has a key of its own, the cluster file has the controllers'", both(each_its_own("ssl.keystore.key", "{}"), spec(controller_properties={"ssl.keystore.key": "x"})), []),
+    ("each broker has another place for its key store", each_its_own("ssl.keystore.location", "/k{}.jks"), ["C11"]),
     ("chroot after every server", both(known(chroot="/kafka,zk2:2181/kafka"), everywhere(zookeeper_connect="zk1:2181/kafka,zk2:2181/kafka")), ["W21"]),
 ]  # fmt: skip

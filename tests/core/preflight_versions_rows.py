@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.cluster_state.model import LogDir, ZooKeeperServer
+from dataclasses import replace
+
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, Software, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.preflight_around import Row, both_dirs, dirs, environment, everywhere, release, tree
-from tests.core.preflight_views import both
+from tests.core.preflight_views import Case, Change, both
+
+
+def jars(name: str) -> Change:
+    """What agents report of every broker's jars."""
+
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        software = Software(release=name, disk_release=name, disk_java="/java")
+        return replace(
+            view, brokers={i: replace(b, process=replace(b.process, software=software)) for i, b in view.brokers.items()}
+        ), facts
+
+    return change
+
 
 TOKENS = both(everywhere(delegation_token_secret_key="x"), tree(tokens=2))
 ROWS: list[Row] = [
@@ -26,6 +42,21 @@ ROWS: list[Row] = [
     ("Confluent Platform 7.9", release("3.9-IV0", "7.9.2"), []),
     ("Confluent Platform 7.9 as its log says it", release("3.9-IV0", "7.9.2-ccs"), []),
     ("Confluent Platform 7.9 as its packages say it", release("3.9-IV0", "cp-7.9.2"), []),
+    ("a hotfix of Confluent Platform 7.9", release("3.9-IV0", "7.9.2.1-ccs"), ["B1b"]),
+    ("a build of Confluent Platform 7.9 of another name", release("3.9-IV0", "7.9.2-post"), ["B1b"]),
+    ("a vendor's build", release("3.8-IV0", "3.8.1.redhat-00007"), ["B1b"]),
+    ("a vendor's build by a fourth number", release("3.9-IV0", "3.9.2.1"), ["B1b"]),
+    ("a build before its release", release("3.9-IV0", "3.9.2-SNAPSHOT"), ["B1b"]),
+    ("a candidate", release("3.9-IV0", "3.9.2-rc0"), ["B1b"]),
+    ("a release later than those in tests", release("3.9-IV0", "3.9.99"), ["B1b"]),
+    ("a vendor's build that is too old in any case", release("3.6-IV2", "3.6.2.7.3.1.0-197"), ["B1b"]),
+    ("a name of no release", release("3.9-IV0", "cp-3.3.1"), ["B1b"]),
+    ("jars of Confluent Server, nothing stated", both(release("3.9-IV0"), jars("7.9.2-ce")), ["B1b"]),
+    ("jars of a patch level that decides, nothing stated", both(release("3.8-IV0"), jars("3.8.1")), []),
+    ("jars of a patch level that is blocked, nothing stated", both(release("3.7-IV4"), jars("3.7.0")), ["B1b"]),
+    ("jars of another patch level than the cluster file says", both(release("3.9-IV0", "3.9.2"), jars("3.9.1")), ["B1a"]),
+    ("jars of two releases", both(release("3.9-IV0", "3.9.2"), jars("3.9.1, 3.9.2")), ["B1b"]),
+    ("jars of Confluent Platform, Kafka's number stated", both(release("3.9-IV0", "3.9.2"), jars("7.9.2-ccs")), []),
     ("Confluent Server 7.9", release("3.9-IV0", "7.9.2-ce"), ["B1b"]),
     ("Confluent Platform 7.8, whose patch level is not Kafka's", release("3.8-IV0", "7.8.2-ccs"), ["B1b"]),
     ("Confluent Platform 7.5, too old", release("3.5-IV2", "7.5.1-ccs"), ["B1b"]),

@@ -111,6 +111,7 @@ def environment(size: int = 3) -> ClusterEnvironment:
         "taken": taken,
         "certificate_ends": dict.fromkeys(ids, inf),
         "partition_ids": dict.fromkeys(ids, PartitionIds(52)),
+        "addresses": dict.fromkeys((*range(2_000), 3000, 3001, 3002), ("10.0.0.7",)),  # whatever id a test gives a controller
     }
     return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, one_machine=True, **read)
 

@@ -79,6 +79,8 @@ def apply_fix(data: Any, said: Said) -> Any:
         old, new = written
         assert old == key, said
         parent[new] = parent.pop(old)
+    elif said.fix.startswith("move it to "):
+        (fixed.setdefault(written[0], {}) if written else fixed)[key] = parent.pop(key)
     elif said.fix.startswith("remove it"):
         del parent[key]
     elif written:
@@ -115,7 +117,12 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
         if inner is not None:
             example = [example_of(inner)] if isinstance(example, list) else example_of(inner)
         section[name] = example
-    for first, second in (("ssh_conn_id", "connect"), ("ssh_conn_id", "conn_id"), ("switch", "webhook"), ("switch", "conn_id")):
+    excluding = (
+        ("ssh_conn_id", "connect"),
+        ("ssh_conn_id", "conn_id"),
+        *(("switch", key) for key in ("webhook", "units", "conn_id")),
+    )
+    for first, second in excluding:
         if first in section:
             section.pop(second, None)
     return section

@@ -50,6 +50,9 @@ SHOWN = Shown("dag/run", "cluster 1", {"soak": hash_text("healthy"), "equivalent
         (replace(ANN, user=""), TWO, (), True, False),
         (replace(ANN, user="Ann", name="ann"), TWO, (), True, False),  # a name is no id
         (replace(ANN, reason=" "), TWO, (), True, False),
+        (replace(ANN, reason="\u200b\u2060\u00ad"), TWO, (), True, False),  # no page shows it
+        (replace(ANN, reason="- ."), TWO, (), True, False),
+        (replace(ANN, reason="検査済み"), TWO, (), True, True),
         (replace(ANN, reason=" "), TWO, (), False, True),  # to change nothing needs no reason
         (replace(ANN, reason=""), replace(TWO, reason=False), (), True, True),
         (ANN, TWO, (ANN,), True, False),

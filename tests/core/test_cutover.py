@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.groups.cutover import (
     decide_cutover,
     decide_cutover_rollback,
     describe_plan,
+    find_empty_partitions,
     returned_reasons,
     unreachable_goal_reasons,
 )
@@ -27,7 +28,7 @@ from airflow_provider_kmigrate.core.member.cutover_note import (
     read_cutover,
     write_cutover,
 )
-from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, StoredOffset
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset
 from tests.core import group_facts
 from tests.core.group_facts import KAFKA, T0, T1, changed, group, verdict
 
@@ -59,6 +60,7 @@ def asked(kind: str, at: float = 0.0, error: str = "", *names: str) -> CutoverSt
     return CutoverState(requests={name: InstanceRequest(kind, at, error) for name in names or ("a", "b")}, started_at=at)
 
 
+TRIED_TWICE = CutoverState({name: InstanceRequest(STOPPED, 0.0, "exit code 1", tries=2) for name in ("a", "b")}, started_at=0.0)
 UNREAD = GroupSeen("g")
 QUIET = 6  # observations, a second apart, that are more than `quiet`
 
@@ -173,13 +175,41 @@ def test_offsets_that_cannot_be_copied_turn_it_back(fields: dict[str, object], c
     assert [reason.code for reason in turn.failed] == [code]
 
 
-def test_a_partition_that_got_records_and_has_no_offset_turns_it_back() -> None:
-    third = T1._replace(partition=2)
-    note = replace(NOTE, partitions=NOTE.partitions | {third})
-    turn = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, third: 5}), times=QUIET)
+def test_a_partition_that_lost_its_offset_turns_it_back() -> None:
+    note = replace(NOTE, partitions=NOTE.partitions | {THIRD})
+    turn = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, THIRD: 5}), times=QUIET)
     assert [reason.code for reason in turn.failed] == ["K42"]
-    empty = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, third: 0}), times=QUIET)
-    assert [(write.where, write.offset) for write in empty.writes.writes] == [(third, 0)]
+    empty = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, THIRD: 0}), times=QUIET)
+    assert [(write.where, write.offset) for write in empty.writes.writes] == [(THIRD, 0)]
+
+
+THIRD = T1._replace(partition=2)
+WAS_EMPTY = replace(NOTE, partitions=NOTE.partitions | {THIRD}, empty=frozenset({THIRD}))
+GROWN = {"cutover_partitions": frozenset({T0, T1, THIRD})}
+
+
+@pytest.mark.parametrize(
+    ("note", "tree"), [(WAS_EMPTY, {}), (NOTE, GROWN)], ids=["was empty when it began", "did not exist when it began"]
+)
+def test_first_records_that_came_during_the_cutover_are_read_by_the_new_version_and_by_the_old_one(
+    note: CutoverNote, tree: dict[str, object]
+) -> None:
+    """Neither has an offset there, and `auto.offset.reset` might be the end."""
+    observed = changed(seen("", "", note, ends={T0: 10, T1: 10, THIRD: 5}), **tree)
+    forward = take(CutoverState(), observed, times=QUIET)
+    assert verdict(forward.decision) == Verb.COPY_OFFSETS
+    assert [(write.where, write.offset) for write in forward.writes.writes] == [(THIRD, 0)]
+    back = take(CutoverState(), observed, back=True)
+    assert verdict(back.decision) == Verb.COPY_OFFSETS
+    assert back.writes.to is Store.ZOOKEEPER
+    assert [(write.where, write.offset) for write in back.writes.writes] == [(THIRD, 0)]
+    known = changed(observed, offsets={where: StoredOffset(3, 0.0) for where in (T0, T1, THIRD)})
+    assert verdict(take(CutoverState(), known, back=True).decision) == Verb.START_INSTANCES
+
+
+def test_what_is_empty_when_the_cutover_begins_is_known() -> None:
+    observed = changed(seen("z", "z", ends={T0: 10, T1: 0, THIRD: 0}), partitions=frozenset({T0, T1, THIRD}))
+    assert find_empty_partitions(observed) == {THIRD}, "T1 has an offset, and T0 records"
 
 
 def test_owners_that_stay_without_a_member_turn_it_back() -> None:
@@ -219,9 +249,15 @@ def test_other_topics_and_missing_partitions_turn_it_back() -> None:
         (CutoverState(), seen("", "", COPIED, kafka=KafkaGroup("PreparingRebalance")), 0.0, "wait K91"),
         (CutoverState(), seen("", "", COPIED, committed={T0: 10, T1: 12}, ends={T0: 20, T1: 20}), 0.0, "wait T01"),
         (CutoverState(), seen("", "", FAILED, committed={T0: 10, T1: 12}, ends={T0: 20, T1: 20}), 0.0, Verb.START_INSTANCES),
-        (CutoverState(), seen("", "", COPIED), 0.0, Verb.START_INSTANCES),
+        (CutoverState(), seen("", "", COPIED), 0.0, Verb.STOP_INSTANCES),
+        (CutoverState(), seen("", ""), 0.0, Verb.STOP_INSTANCES),
+        (asked(STOPPED), seen("", "", COPIED), 0.0, Verb.START_INSTANCES),
+        (asked(STOPPED, 0.0, "exit code 1"), seen("", "", COPIED), 1.0, "wait K91"),
+        (asked(STOPPED, 0.0, "exit code 1"), seen("", "", COPIED), 6.0, Verb.STOP_INSTANCES),
+        (TRIED_TWICE, seen("", "", COPIED), 1.0, Verb.START_INSTANCES),
         (asked("zookeeper"), seen("z", "", COPIED), 1.0, "wait K55"),
-        (CutoverState(), seen("z", "", COPIED), 1.0, Verb.START_INSTANCES),
+        (asked("zookeeper", 0.0, "exit code 1"), seen("z", "", COPIED), 50.0, Verb.START_INSTANCES),
+        (CutoverState(), seen("z", "", COPIED), 1.0, Verb.STOP_INSTANCES),
         (CutoverState(), seen("z", "z", COPIED), 1.0, Verb.NOTE),
         (CutoverState(), seen("z", "z"), 1.0, "done"),
         (CutoverState(), seen("m", "z"), 1.0, "never K58"),
@@ -316,7 +352,7 @@ def test_a_quiet_timer_counts_what_moved() -> None:
 
 
 class TestNote:
-    @pytest.mark.parametrize("note", [NOTE, COPIED, MOVED_NOTE, FAILED, replace(NOTE, canary=CanaryPhase.PASSED)])
+    @pytest.mark.parametrize("note", [NOTE, COPIED, MOVED_NOTE, FAILED, WAS_EMPTY, replace(NOTE, canary=CanaryPhase.PASSED)])
     def test_a_note_is_read_as_it_was_written(self, note: CutoverNote) -> None:
         assert read_cutover(write_cutover(note), 3.0) == replace(note, written_at=3.0)
 
@@ -334,15 +370,17 @@ class TestNote:
             {"failed": "no"},
             {"run": None},
             {"canary": "sings"},
+            {"empty": {"t": ["0"]}},
+            {"empty": 7},
         ],
     )
     def test_anything_else_is_unreadable(self, change: dict[str, object]) -> None:
         values = json.loads(write_cutover(NOTE)) | change
         assert isinstance(read_cutover(json.dumps(values).encode()), UnreadableNote)
 
-    def test_a_note_of_the_former_version_has_no_canary(self) -> None:
+    def test_a_note_of_a_former_version_has_no_canary_and_knows_of_no_empty_partition(self) -> None:
         values = json.loads(write_cutover(NOTE))
-        del values["canary"]
+        del values["canary"], values["empty"]
         assert read_cutover(json.dumps(values).encode()) == NOTE
 
     @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"1", b"[" * 600])

@@ -185,8 +185,10 @@ def test_without_kafka_a_rollback_starts_nothing_beside_a_canary_and_keeps_the_n
 
 def test_a_rollback_stops_the_canary_and_starts_its_old_version() -> None:
     stop = take(CutoverState(), beside("k"), back=True)
-    start = take(CutoverState(), beside(), back=True)
-    assert [(verdict(turn.decision), turn.instances, turn.kind) for turn in (stop, start)] == [
+    stop_unseen = take(CutoverState(), beside(), back=True)
+    start = take(asked(STOPPED), beside(), back=True)
+    assert [(verdict(turn.decision), turn.instances, turn.kind) for turn in (stop, stop_unseen, start)] == [
+        (Verb.STOP_INSTANCES, ("a",), STOPPED),
         (Verb.STOP_INSTANCES, ("a",), STOPPED),
         (Verb.START_INSTANCES, ("a",), "zookeeper"),
     ]

@@ -48,6 +48,13 @@ def test_a_release(seen_now: GroupSeen | None, kind: type) -> None:
     assert isinstance(decide_release(seen_now, "billing"), kind)
 
 
+def test_a_release_says_what_it_releases_and_afterwards_that_no_run_holds_the_group() -> None:
+    unnamed = decide_release(seen(GroupHold("", "it was worse.")), "billing")
+    assert isinstance(unnamed, Act)
+    assert unnamed.text == "Group billing may migrate again. It was rolled back by an unknown run: it was worse."
+    assert decide_release(seen(None), "billing") == Done("No run holds group billing: it may migrate.")
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"run": "r"}', b"\xff"])
 def test_a_note_that_cannot_be_read_holds_too(data: bytes) -> None:
     assert read_hold(data).run == ""

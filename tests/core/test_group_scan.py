@@ -51,7 +51,8 @@ def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
     registrations = {name: Registration("static", dict.fromkeys(topics, 1)) for name in ("g_a", "g_b")}
     found = assign(strategy, registrations, dict.fromkeys(topics, range(partitions)))
     assert isinstance(found, Assigned)
-    return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
+    seen = zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
+    return replace(seen, ends=dict.fromkeys(found.owners, 10))
 
 
 def codes(observations: TwoObservations) -> set[tuple[str, Severity]]:
@@ -70,6 +71,9 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("no ZooKeeper", TwoObservations(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
     ("no coordinator", TwoObservations(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
     ("no ends", TwoObservations(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no coordinator at first", TwoObservations(SEEN, replace(SEEN, committed=None), 5.0, SETTINGS), {("K30", UNKNOWN)}),
+    ("no ends at first", TwoObservations(SEEN, replace(SEEN, ends=None), 5.0, SETTINGS), {("K30", UNKNOWN)}),
+    ("no end of one log", TwoObservations(replace(SEEN, ends=dict.fromkeys(PLACES[1:], 10))), {("K30", UNKNOWN)}),
     ("rubbish", TwoObservations(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
     ("empty", TwoObservations(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
     ("pykafka", TwoObservations(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K31", BLOCK)}),
@@ -205,6 +209,28 @@ def test_standing(seen: GroupSeen, expected: GroupSituation) -> None:
 
 def test_every_standing_is_there() -> None:
     assert {expected for _, expected in STANDINGS} == set(GroupSituation)
+
+
+@pytest.mark.parametrize(
+    ("seen", "breaks"),
+    [
+        (SEEN, "last broker into KRaft mode"),
+        (MIGRATING, "last broker into KRaft mode"),
+        (replace(SEEN, zk=ZkGroup(progress={"g_a": FOLLOWS})), "last broker into KRaft mode"),
+        (replace(SEEN, zk=ZkGroup(unregistered_s=3.0)), "first broker into KRaft mode"),
+        (replace(SEEN, zk=ZkGroup(), kafka=KAFKA_MEMBERS), ""),
+        (replace(SEEN, zk=None), ""),
+    ],
+)
+def test_the_step_at_which_a_group_breaks(seen: GroupSeen, breaks: str) -> None:
+    assert scan_group(TwoObservations(seen)).breaks == breaks
+
+
+def test_the_last_commit_is_the_newest_in_zookeeper() -> None:
+    stored = {PLACES[0]: StoredOffset(5, 7.0), PLACES[1]: StoredOffset(Unreadable(Flaw.EMPTY, ""), 9.0)}
+    assert scan_group(TwoObservations(zk(offsets=stored))).last_commit == 9.0, "a client wrote there, whatever it was"
+    assert scan_group(TwoObservations(replace(SEEN, zk=ZkGroup()))).last_commit is None
+    assert scan_group(TwoObservations(replace(SEEN, zk=None))).last_commit is None
 
 
 def test_lag_and_what_advanced() -> None:

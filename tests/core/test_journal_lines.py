@@ -35,6 +35,16 @@ def test_a_line_is_what_the_journal_wrote() -> None:
 
 
 @pytest.mark.parametrize(
+    "times", [{"seconds": 1e308}, {"seconds": -1.0}, {"seconds": 1e12}, {"at": 1e15}, {"at": -1}, {"at": 9e18}], ids=str
+)
+def test_a_time_that_cannot_be_is_no_line_and_ends_no_reader(times: dict[str, float]) -> None:
+    """One altered line would have ended the plan, the watch and the history of its cluster."""
+    fields = {"at": 1.0, "run": "r", "kind": "act", "step": "broker 1 to kraft", "text": "restart: broker 1", **times}
+    found = parse_lines([line(1, "done", "backup"), json.dumps(fields)])
+    assert (len(found.lines), found.unreadable) == (1, 1)
+
+
+@pytest.mark.parametrize(
     "text", ['{"at": 12', "[]", "null", "7", '{"at": "x", "run": 1, "kind": 2, "step": 3, "text": 4}', '{"at": 1e999}', '"at"']
 )
 def test_what_is_no_line_is_counted_and_left_out(text: str) -> None:
@@ -153,14 +163,21 @@ class TestNodes:
 
     def test_how_long_a_restart_took_is_the_median_of_brokers_that_came_back(self) -> None:
         text = []
-        for broker, took in enumerate((600, 30, 40, 50)):  # the first one baked
+        for broker, took in enumerate((645, 30, 40, 50)):  # the first one baked
             step = f"broker {broker} to kraft"
             text += [line(1000 * broker, "act", step, "restart: x"), line(1000 * broker + took, "done", step)]
         text += [line(9000, "act", "broker 9 to kraft", "restart: x")]  # killed
         text += [line(9100, "act", "finalize controller 3000", "restart: x"), line(9101, "done", "finalize controller 3000")]
         text += [line(9200, "act", "broker 8 to kraft", "rewrite: x"), line(9201, "done", "broker 8 to kraft")]
-        assert journal_lines.median_restart_seconds(list_acts(parse_lines(text).lines)) == 45.0
-        assert journal_lines.median_restart_seconds(()) is None
+        assert journal_lines.median_restart_seconds(list_acts(parse_lines(text).lines), 600.0) == 42.5
+        assert journal_lines.median_restart_seconds(list_acts(parse_lines(text[:2]).lines), 600.0) == 45.0, "one that baked"
+        assert journal_lines.median_restart_seconds((), 600.0) is None
+
+    def test_the_newest_runs_restarts_say_how_long_the_next_one_takes(self) -> None:
+        text = [line(1, "act", "broker 0 to kraft", "restart: x"), line(301, "done", "broker 0 to kraft")]
+        step = "roll back broker 0 to migration"
+        text += [line(400, "act", step, "restart: x", run="back"), line(420, "done", step, run="back")]
+        assert journal_lines.median_restart_seconds(list_acts(parse_lines(text).lines), 0.0) == 20.0
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
 import pytest
 
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
-from airflow_provider_kmigrate.core.shared.text import code_span, summarize, table_cell
+from airflow_provider_kmigrate.core.shared.text import code_span, format_duration, summarize, table_cell
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,11 @@ def test_the_first_are_named_and_the_others_counted(items: list[object], shown: 
 
 def test_a_name_that_others_chose_moves_no_cursor():
     assert summarize(["billing", "a\x1b[2J\ngroup"]) == "billing, a\\x1b[2J\\ngroup"
+
+
+@pytest.mark.parametrize("ms", [inf, -inf, nan, 1e308, 10**400])
+def test_what_is_no_span_of_time_ends_no_page(ms: float) -> None:
+    assert format_duration(ms) == "not known"
 
 
 def test_a_partition_is_called_as_kafkas_tools_call_it() -> None:

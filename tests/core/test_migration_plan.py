@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
     seal,
 )
 from airflow_provider_kmigrate.core.migration.plan_facts import list_start_seconds
+from airflow_provider_kmigrate.core.shared.text import format_duration
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.core.plan_facts import BEFORE, DRIFTS, facts_of, tasks_of, with_original, with_unit
 from tests.core.preflight_rows import ROWS
@@ -111,6 +112,14 @@ class TestHowLong:
         assert plan["restart_seconds"] == basis(20.0, 40.0, measured=3)
         assert tasks_of(plan)["first_roll.broker_1"]["seconds"]["expected"] == 40.0
 
+    def test_the_plan_says_within_what_nine_of_ten_migrations_stayed(self) -> None:
+        plan = plan_migration(facts_of(healthy(), task_seconds={Work.RESTART: [60.0]}))
+        work = sum(stage["seconds"]["expected"] for stage in plan["stages"] if stage["stage"] != "soak") - 2 * 600.0
+        assert plan["seconds"]["expected"] == 86400.0 + 1200.0 + work, "a day of soak and two bakes of ten minutes"
+        low, high = (format_duration(1000 * (1200.0 + times * work)) for times in (0.7, 2.0))
+        assert f"took 0.7 to 2 times what was expected without bakes, here {low} to {high}" in render_document(plan)
+        assert "Nine of ten" not in render_document({**plan, "of": "rollback"}), "only migrations were measured"
+
     def test_only_the_newest_count_because_machines_and_logs_change(self) -> None:
         plan = plan_migration(facts_of(healthy(), task_seconds={Work.RESTART: [900.0] * 9 + [20.0] * NEWEST}))
         assert plan["restart_seconds"] == basis(20.0, 20.0, measured=NEWEST)
@@ -125,6 +134,21 @@ class TestHowLong:
         elsewhere = tasks_of(plan_migration(facts_of(healthy(), tasks_elsewhere=measured)))
         assert elsewhere["copy.copied"]["seconds"]["expected"] == 1.0, "a copy depends on the cluster's partitions"
         assert elsewhere["copy.equivalence"]["seconds"]["expected"] == 2.0
+
+    def test_the_wait_for_the_new_controllers_has_its_own_time_until_they_follow_one_leader(self) -> None:
+        def ready_seconds(**more: Any) -> float:
+            expected: float = tasks_of(plan_migration(facts_of(healthy(), **more)))["controllers.ready"]["seconds"]["expected"]
+            return expected
+
+        assert ready_seconds() == 7.0
+        assert ready_seconds(start_seconds=[10.0]) == 7.5
+        assert ready_seconds(start_seconds=[10.0], task_seconds={Work.READY: [30.0, 20.0, 25.0]}) == 25.0
+        view, facts = healthy()
+        for node in facts.spec.controllers:
+            controller = replace(view.controller(node.id), migration_flag=True)
+            view = replace(view, controllers={**view.controllers, node.id: controller})
+        started = tasks_of(plan_migration(facts_of((view, facts))))["controllers.ready"]
+        assert started["seconds"]["expected"] == 0.5, "they are started, so it only checks"
 
     def test_a_controller_without_another_one_waits_for_a_successor_before_it_stops(self) -> None:
         view, facts = healthy()

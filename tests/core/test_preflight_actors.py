@@ -61,6 +61,14 @@ def test_clients_that_commit_without_a_registration_are_named() -> None:
     change = zk(live_groups=("storm",), live_members={"storm": LiveMembers(0, 0, 12.0)})
     (found,) = [each for each in run_checks(*change(*healthy())) if each.code == "G21"]
     assert "storm (without a registration, committed 12 s ago)" in found.reason.text
+    assert "Commits of storm fail as soon as the first broker is in KRaft mode" in found.reason.text
+
+
+def test_groups_with_registrations_work_until_the_last_broker() -> None:
+    change = zk(live_groups=("a",), live_members={"a": LiveMembers(1, 1)})
+    (found,) = [each for each in run_checks(*change(*healthy())) if each.code == "G21"]
+    assert "until the restart of the last broker" in found.reason.text
+    assert "fail as soon as" not in found.reason.text
 
 
 @pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])

@@ -49,12 +49,14 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),
     ("B24", environment(certificate_ends={})),
+    ("B22", environment(addresses={})),
     ("B25", environment(partition_ids={})),
     ("B25", on_disk(link=1)),
     ("B25", on_disk(late=3_000)),
     ("W7", remote()),
     ("W8", environment(one_machine=False)),
     ("W9", tree(cmak=None)),
+    ("G21", tree(storm_spouts=None)),
 ]
 
 

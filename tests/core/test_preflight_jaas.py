@@ -100,6 +100,27 @@ def test_keytabs_that_every_user_may_read_are_named() -> None:
     assert found.reason.text == "keytabs that every user of the machine may read: /etc/kafka/kafka.keytab of broker 1"
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        " ",
+        "a",
+        "a{",
+        "a{ b c ",
+        "A{a.B required " + "k" * 999 + "=b;};",
+        "A{a.B required k='};';};",
+        "A{}\n",
+        'a{"',
+        "'a{'",
+        "a{'",
+    ],
+    ids=range(10),
+)
+def test_a_file_of_the_longest_that_an_agent_sends_is_read_in_linear_time(part: str) -> None:
+    """A mebibyte, for which a quadratic pattern needs hours of the worker's processor."""
+    assert set(read_login_modules(part * ((1 << 20) // len(part)))) <= {"A"}
+
+
 def test_sections_and_modules_of_a_file() -> None:
     text = f'{SERVER}\n"internal.KafkaServer" {{ {PLAIN} a.B optional x="}};"; }};'
     sections = read_login_modules(text)

@@ -8,8 +8,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.preflight_machines_rows import GIB, ROWS, certificate, controller_at, on_disk, room
-from tests.core.preflight_views import Change, codes, healthy
+from tests.core.preflight_around import environment
+from tests.core.preflight_machines_rows import GIB, ROWS, addresses, certificate, controller_at, everything_at, on_disk, room
+from tests.core.preflight_views import Change, both, codes, healthy
 
 
 @pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
@@ -27,6 +28,9 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
         (certificate(1.9), Severity.BLOCK, "broker 1 on 20"),
         (certificate(-1.0), Severity.BLOCK, "before the soak"),
         (controller_at("[::1]"), Severity.BLOCK, "3000 [::1]"),
+        (addresses("127.0.1.1", "10.0.0.7"), Severity.BLOCK, "an address of itself alone: 3001 node3001 is 127.0.1.1"),
+        (addresses(), Severity.BLOCK, "own machine does not know their host: 3001 node3001"),
+        (environment(addresses={3000: ("10.0.0.6",), 3002: ("10.0.0.8",)}), Severity.UNKNOWN, "was not read: 3001"),
         (
             on_disk(other=3),
             Severity.BLOCK,
@@ -56,3 +60,8 @@ def test_a_cluster_of_one_machine_may_have_its_own_address() -> None:
     )
     local = replace(facts, spec=replace(facts.spec, brokers=brokers, controllers=controllers))
     assert "B22" not in codes((view, local))
+
+
+def test_on_one_machine_everybody_reaches_what_is_its_own() -> None:
+    """M01: here all nodes have one port."""
+    assert "B22" not in codes(both(everything_at("one"), addresses("127.0.1.1"))(*healthy()))

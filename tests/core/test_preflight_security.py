@@ -40,11 +40,32 @@ def test_one_finding_lists_each_class_with_the_nodes_that_need_its_jar() -> None
         ("localhost:2181,[::1]:2182/kafka", Severity.BLOCK),
         ("localhost:2181,zk2:2181/kafka", Severity.WARN),
         ("zk1:2181,zk2:2181,127.0.0.1/kafka", Severity.WARN),
+        ("localhost6:2181,ip6-localhost:2182/kafka", Severity.BLOCK),
+        ("0.0.0.0:2181,zk2:2181/kafka", Severity.WARN),
     ],
 )
 def test_controllers_go_on_to_the_next_server_of_zookeeper(connect: str, severity: Severity) -> None:
     (found,) = run_checks(*both(remote(600.0), everywhere(zookeeper_connect=connect))(*healthy()))
     assert (found.code, found.severity) == ("B17", severity)
+
+
+@pytest.mark.parametrize(
+    ("resolved", "severity"),
+    [
+        ("zk1:2181/kafka", None),
+        ("localhost:2181/kafka", Severity.BLOCK),
+        ("localhost:2181,zk2:2181/kafka", Severity.WARN),
+        ("", Severity.UNKNOWN),
+    ],
+)
+def test_a_reference_to_zookeeper_is_judged_by_what_it_is_on_the_running_broker(resolved: str, severity: Severity | None) -> None:
+    """Controllers get it as it is, so that `localhost` in it is their own machine."""
+    view, facts = both(remote(600.0), everywhere(zookeeper_connect="${file:/etc/zk:connect}"))(*healthy())
+    facts = replace(
+        facts, configs={broker: {**(keys or {}), "zookeeper.connect": resolved} for broker, keys in facts.configs.items()}
+    )
+    found = [each.severity for each in run_checks(view, facts) if each.code == "B17"]
+    assert found == ([severity] if severity else [])
 
 
 @pytest.mark.parametrize(

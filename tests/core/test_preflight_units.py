@@ -8,9 +8,11 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import ServiceUnit
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.node_files.service_unit import find_closed
 from airflow_provider_kmigrate.core.preflight.agent import find_node_problems
+from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.preflight_units_passing import after_drop_in, found, passes, said, units_of
+from tests.core.preflight_units_passing import CODES, after_drop_in, found, passes, said, units_of
 from tests.core.preflight_units_rows import STOPS_ALL, with_units
 from tests.kit.units import STOP_SCRIPT, UNITS
 
@@ -46,6 +48,58 @@ def test_a_unit_gives_its_findings(unit: ServiceUnit, beside: bool, expected: li
     assert said(case) == expected
     assert all("kafka.service of broker 0" in finding.reason.text or finding.code == "W7" for finding in found(case))
     assert all(finding.reason.next_step for finding in found(case))
+
+
+CONTROLLER_UNIT = {"Id": "c.service"}
+
+
+@pytest.mark.parametrize(
+    ("broker", "controller", "beside", "expected"),
+    [
+        ({"ConflictedBy": "c.service"}, {"Conflicts": "kafka.service"}, True, [(BLOCK, "B19")]),
+        ({}, {"Conflicts": "kafka.service"}, False, []),
+        ({}, {"Conflicts": "zookeeper.service"}, False, [(BLOCK, "B19")]),
+        ({}, {"Conflicts": "shutdown.target"}, True, []),
+        ({"Ports": "9999"}, {"Ports": "7071 9999"}, True, [(BLOCK, "M01")]),
+        ({"Ports": "9093"}, {}, True, [(BLOCK, "M01")]),
+        ({"Ports": "9999"}, {"Ports": "9999"}, False, []),
+        ({"Ports": "9999"}, {"Ports": "9998"}, True, []),
+        ({"Overrides": "broker.id num.io.threads"}, {}, False, []),
+        ({"Overrides": "listener.security.protocol.map"}, {}, False, [(BLOCK, "R13")]),
+        ({}, {"Overrides": "log.dirs"}, False, [(BLOCK, "R13")]),
+        ({}, {"ProtectSystem": "strict", "ReadWritePaths": "/var/lib/kafka"}, False, [(BLOCK, "M03")]),
+        ({}, {"ProtectSystem": "strict", "ReadWritePaths": "-/kraft/"}, False, []),
+        ({}, {"ProtectSystem": "full"}, False, []),
+        ({"ProtectSystem": "strict"}, {}, False, []),
+    ],
+)
+def test_a_controllers_unit_that_was_copied_from_the_brokers(
+    broker: dict[str, str], controller: dict[str, str], beside: bool, expected: list[tuple[str, str]]
+) -> None:
+    units = {"broker 0": {"Id": "kafka.service"} | broker, "controller 3000": CONTROLLER_UNIT | controller}
+    view, facts = with_units({name: ServiceUnit(shown) for name, shown in units.items()}, beside=beside)
+    nodes = tuple(replace(node, log_dir="/kraft") for node in facts.spec.controllers)
+    made = run_checks(view, replace(facts, spec=replace(facts.spec, controllers=nodes)))
+    assert [(str(finding.severity), finding.code) for finding in made if finding.code in (*CODES, "M01", "M03")] == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "folder", "closed"),
+    [
+        ({"ProtectSystem": "strict"}, "/var/lib/kraft", "ProtectSystem=strict"),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "/var/lib/kafka /var/lib/kraft"}, "/var/lib/kraft/", ""),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "/var/lib/kra"}, "/var/lib/kraft", "ProtectSystem=strict"),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "/"}, "/data", ""),
+        ({"ProtectSystem": "strict", "StateDirectory": "kafka kraft:link"}, "/var/lib/kraft/log", ""),
+        ({"ProtectSystem": "yes"}, "/var/lib/kraft", ""),
+        ({"PrivateTmp": "yes"}, "/tmp/kraft", "PrivateTmp=yes"),
+        ({"PrivateTmp": "yes"}, "/var/tmp/kraft", "PrivateTmp=yes"),
+        ({"PrivateTmp": "yes"}, "/tmpx", ""),
+        ({"PrivateTmp": "no"}, "/tmp/kraft", ""),
+    ],
+)
+def test_a_folder_in_which_a_units_process_cannot_write(setting: dict[str, str], folder: str, closed: str) -> None:
+    assert find_closed(setting, folder) == closed
 
 
 def test_the_unit_of_a_controller_is_judged_before_its_first_start() -> None:
@@ -94,6 +148,11 @@ CONTROLLER = NodeSpec(3000, NodeRole.CONTROLLER, "kafka0", 9093, HostSpec("agent
         ({"unit": STOPS_ALL}, [CONTROLLER], ["B19"]),
         ({"unit": STOPS_ALL, "beside": 2}, [], ["B19"]),
         ({"unit": {}, "starts": ["/other.properties"]}, [], ["R13"]),
+        ({"unit": {"Overrides": "authorizer.class.name"}}, [], ["R13"]),
+        ({"unit": {"Conflicts": "kafka-controller.service"}}, [CONTROLLER], ["B19"]),
+        ({"unit": {"Conflicts": "kafka-controller.service"}}, [], []),
+        ({"unit": {"ConflictedBy": "zookeeper.service"}}, [], ["B19"]),
+        ({"unit": {"PrivateTmp": "yes", "ProtectSystem": "strict"}}, [], []),  # a broker runs: it can write
         ({"unit": {"KillSignal": "9"}}, [], ["W7"]),
         ({"unit": {"KillMode": "mixed"}, "behind": True}, [], ["W7"]),
         ({"unit": {"KillMode": "process"}, "behind": True}, [], ["B19"]),
@@ -106,3 +165,12 @@ def test_a_check_of_a_node_says_the_same(facts: dict[str, object], neighbours: l
     role = {"service": "kafka.service", "properties": "/p", "log_dirs": ["/l"], "stop_timeout": 330.0, "has_storage_tool": True}
     seen = {"process": {"state": "running"}, "boot_enabled": True, "file": None, "log_dirs": {}} | facts
     assert [reason.code for reason in find_node_problems(BROKER, role, seen, 0.0, neighbours)] == codes
+
+
+def test_a_controllers_folder_is_judged_by_its_unit() -> None:
+    role = {"service": "c.service", "properties": "/c", "log_dirs": ["/l"], "stop_timeout": 60.0, "has_storage_tool": True}
+    seen = {"process": {"state": "stopped"}, "boot_enabled": False, "file": None, "log_dirs": {}}
+    unit = {"ProtectSystem": "strict", "ReadWritePaths": "/var/lib/kafka"}
+    [reason] = find_node_problems(CONTROLLER, role, seen | {"unit": unit}, 0.0)
+    assert reason.code == "M03"
+    assert "Add `ReadWritePaths=/l` to its unit on kafka0" in reason.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,15 +11,16 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, NodeFiles, Taken
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.node_files.kafka_keys import kafka_rules
 from airflow_provider_kmigrate.core.node_files.properties import (
     RenderFacts,
     find_managing_tool,
     parse_properties,
     render_broker_file,
 )
-from airflow_provider_kmigrate.core.preflight.checks import run_checks
+from airflow_provider_kmigrate.core.preflight.checks import blocking_findings, run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.preflight.written import keys_changed_by_restart
+from airflow_provider_kmigrate.core.preflight.written import _THREAD_POOLS, keys_changed_by_restart
 from tests.core.preflight_views import FORMATTED, Change, broker_1, codes, config, healthy
 from tests.core.preflight_written_rows import DEFAULTS, ROWS, edited
 
@@ -82,3 +84,49 @@ def test_a_file_that_was_not_edited_never_differs(file: dict[str, str], defaults
 )
 def test_the_tool_that_manages_a_file_is_read_from_its_comments(text: str, expected: str | None) -> None:
     assert find_managing_tool(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "manager"),
+    [
+        ("/run/cloudera-scm-agent/process/1546336-kafka-KAFKA_BROKER/kafka.properties", "Cloudera Manager"),
+        ("/var/run/cloudera-scm-agent/process/7-kafka-KAFKA_BROKER/kafka.properties", "Cloudera Manager"),
+        ("/opt/cloudera/parcels/CDH-7.1.9-1.cdh7.1.9.p0.44702451/lib/kafka/config/server.properties", "Cloudera Manager"),
+        ("/usr/hdp/3.1.4.0-315/kafka/conf/server.properties", "Ambari"),
+        ("/usr/hdp/current/kafka-broker/config/server.properties", "Ambari"),
+        ("/usr/odp/1.2.2.0-138/kafka/conf/server.properties", "Ambari"),
+        ("/usr/bgtp/current/kafka-broker/config/server.properties", "Ambari"),
+        ("/usr/iop/4.2.0.0-1/kafka/conf/server.properties", "Ambari"),
+        ("/etc/kafka/3.1.4.0-315/0/server.properties", "Ambari"),
+        ("/etc/kafka/server.properties", None),
+        ("/etc/kafka/0/server.properties", None),
+        ("/usr/share/kafka-3.9.2/config/server.properties", None),
+        ("/opt/kafka/config/server.properties", None),
+        ("/usr/local/hdp/server.properties", None),
+    ],
+)
+@pytest.mark.parametrize("is_started", [False, True])
+def test_the_layout_of_a_vendors_manager_is_named_and_blocks(path: str, manager: str | None, is_started: bool) -> None:
+    """By the cluster file, or by the file with which the broker was started."""
+    view, facts = healthy()
+    if is_started:
+        process = replace(view.brokers[0].process, named=("/etc/kafka/server.properties", path))
+        view = replace(view, brokers={**view.brokers, 0: replace(view.brokers[0], process=process)})
+    else:
+        hosts = replace(facts.spec.brokers[0].hosts, properties=path)
+        brokers = (replace(facts.spec.brokers[0], hosts=hosts), *facts.spec.brokers[1:])
+        facts = replace(facts, spec=replace(facts.spec, brokers=brokers))
+    found = [
+        str(each.reason.text) for each in blocking_findings(run_checks(view, facts)) if "vendor's manager" in each.reason.text
+    ]
+    assert bool(found) is (manager is not None)
+    assert all(f"{path} of broker 0 ({manager})" in text for text in found)
+
+
+def test_the_numbers_of_threads_that_are_compared_are_all_that_a_release_changes_dynamically() -> None:
+    changed = {
+        name
+        for name, key in kafka_rules().keys.items()
+        if key.mode in {"cluster-wide", "per-broker"} and re.search(r"threads|fetchers|pool", name)
+    }
+    assert changed == set(_THREAD_POOLS)

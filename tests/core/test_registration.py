@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.member.registration import (
     consumer_id,
     consumer_of,
     encode_offset,
+    host_of_consumer,
     parse_mode,
     read_offset,
     read_progress,
@@ -140,6 +141,22 @@ def test_offsets_that_are_none(data: bytes | None, flaw: Flaw) -> None:
     found = read_offset(data)
     assert isinstance(found, Unreadable)
     assert found.flaw is flaw
+
+
+@pytest.mark.parametrize(
+    ("consumer", "host"),
+    [
+        ("billing_app-0.example.org-1700000000000-1a2b3c4d", "app-0.example.org"),
+        ("billing_app_1-1700000000000-1a2b3c4d", "app_1"),
+        ("billing_app", ""),
+        ("billing_app-1700000000000-1a2b", ""),
+        ("billing_-1700000000000-1a2b3c4d", ""),
+        ("billing_a\x1b[2J-1700000000000-1a2b3c4d", "a\\x1b[2J"),
+        (consumer_id("billing", "here", 1700000000000, 1 << 127), "here"),
+    ],
+)
+def test_a_consumer_id_that_was_not_chosen_has_the_host(consumer: str, host: str) -> None:
+    assert host_of_consumer(consumer, "billing") == host
 
 
 def test_names() -> None:

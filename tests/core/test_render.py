@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, R
 from airflow_provider_kmigrate.core.node_files.properties import (
     FAST_FAILOVER,
     RenderFacts,
+    edit_properties,
     parse_properties,
     render_broker_file,
     render_controller_file,
@@ -104,6 +105,17 @@ def test_a_controller_inherits_what_it_shares_with_the_brokers_and_no_more() -> 
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
+
+
+@pytest.mark.parametrize(("value", "during"), [("0", None), ("5000", None), ("${env:IDLE}", None), ("800", "800")])
+def test_a_brokers_idle_interval_that_looks_like_a_stalled_dual_write_comes_after_the_migration(
+    value: str, during: str | None
+) -> None:
+    """A broker in ZooKeeper mode ignores the key, so that any value may be in its file."""
+    original = edit_properties(PLAIN, {"metadata.max.idle.interval.ms": value, "config.providers": "env"})
+    before, after = (parse_properties(render_controller_file(original, NODE, stage, FACTS)) for stage in CONTROLLER_STAGES)
+    assert before.get("metadata.max.idle.interval.ms") == during
+    assert after["metadata.max.idle.interval.ms"] == value
 
 
 def test_a_final_controller_differs_by_zookeeper_only() -> None:

@@ -216,6 +216,9 @@ def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_
     assert isinstance(decision, Act)
     assert "g (2 ZooKeeper, 1 migrating)" in decision.text
     assert "G21" in decision.text
+    assert "first broker is in KRaft mode" not in decision.text
+    early = decide_restart(with_zk(HYBRID, live_groups=("g",), live_members={"g": LiveMembers(0, 0, 9.0)}), 1, KRAFT)
+    assert "Commits of g fail as soon as the first broker is in KRaft mode" in getattr(early, "text", "")
     assert "G21" not in decide_restart(HYBRID, 1, KRAFT).text
     back = decide_restart(with_zk(PRE, **living), 0, MIG)
     assert isinstance(back, Act)

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_kmigrate"
+PREFLIGHT = ROOT / "airflow_provider_kmigrate" / "core" / "preflight"
 TEXT = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 CODE = re.compile(r"[A-Z]\d{1,2}[a-z]?")
@@ -83,6 +84,26 @@ def test_every_entry_says_what_an_operator_needs() -> None:
 
 def test_an_entry_is_read_in_a_minute() -> None:
     assert {entry.code: words for entry in ENTRIES.values() if (words := len(entry.markdown().split())) > WORDS} == {}
+
+
+@pytest.mark.parametrize("code", ["R05", "S02", "G05", "G07", "P02"])
+def test_it_is_said_what_good_looks_like_after_the_first_step(code: str) -> None:
+    assert re.search(r"good\. |Good: |prints nothing", " ".join(ENTRIES[code].do[:2]))
+
+
+def test_what_s02_says_of_several_brokers_is_an_act_in_its_order() -> None:
+    *_, last = ENTRIES["S02"].do
+    assert last.index("Stop one of them") < last.index("start it") < last.index("every ISR") < last.index("then the next")
+
+
+def test_every_finding_that_is_not_known_says_how_to_find_out() -> None:
+    calls = [
+        node for path in PREFLIGHT.glob("*.py") for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+    ]
+    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "unknown"]
+    codes = {argument.value for call in named for argument in call.args[:1] if isinstance(argument, ast.Constant)}
+    assert len(codes) > 10
+    assert [code for code in sorted(codes) if not ENTRIES[code].ask] == []
 
 
 def test_the_runbook_is_made_of_the_registry() -> None:

@@ -219,3 +219,12 @@ def test_machines_can_run_it_too() -> None:
     imported |= {str(entry.module) for entry in ast.walk(tree) if isinstance(entry, ast.ImportFrom)}
     assert imported <= sys.stdlib_module_names - {"dataclasses"}
     assert not any(isinstance(entry, ast.NamedExpr | ast.Match) for entry in ast.walk(tree))
+
+
+@pytest.mark.parametrize("part", ["kill ps ", "ps kafka ", "/", "a/", "/sh -c ", "kill ", "kafka-server-stop ", "MAINPI"])
+def test_a_command_of_any_shape_is_judged_in_linear_time(part: str) -> None:
+    """An agent sends it: by a cubic pattern the longest one that is taken took a worker minutes."""
+    command = part * (100_000 // len(part))
+    unit = {"ExecStop": command}
+    assert find_kill(unit) == ""
+    assert find_reaching_commands(unit) + find_unclear_commands(unit) in ([f"ExecStop={command}"], [])

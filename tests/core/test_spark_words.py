@@ -107,3 +107,28 @@ def test_progress_names_rows_and_stages() -> None:
     assert (
         line == "Spark for 1 min 15 s: stage 4: 5 of 16 tasks, 2 running; stage 5: 0 of 8 tasks, 0 running, 1 failed (SELECT 1)"
     )
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "password",
+        "token.",
+        "password='",
+        "password = ",
+        "a",
+        "Aa",
+        "A.",
+        "at (",
+        "at x(",
+        "://a:b",
+        "-----BEGIN A",
+        "-----END A",
+        " ",
+    ],
+)
+def test_an_error_of_any_shape_is_read_in_linear_time(part: str) -> None:
+    """Spark's errors quote what records and settings hold. By a cubic pattern 4,000 characters took minutes of the driver's processor."""
+    text = part * (200_000 // len(part))
+    assert len(cause_of(f"It failed:\n{text}!")) < 1_000
+    assert len(cause_of(text)) < 1_000

@@ -665,6 +665,24 @@ class TestAdvice:
         cluster = spec.loads(re.sub(r"policy: .*", lines, GOOD))
         assert [reason.code for reason in spec.advice(cluster) if reason.code != "W3"] == codes
 
+    @pytest.mark.parametrize(
+        ("lines", "said"),
+        [
+            ("policy: {start_timeout: 600000}", "policy.start_timeout is 600000 s"),
+            ("policy: {sample_interval: 200}", "policy.sample_interval is 200 s"),
+            ("policy: {start_timeout: 24h, min_soak: 60d, canary_bake: 1d}", ""),
+        ],
+    )
+    def test_a_number_of_milliseconds_is_a_warning(self, lines: str, said: str) -> None:
+        texts = [reason.text for reason in spec.advice(spec.loads(re.sub(r"policy: .*", lines, GOOD))) if reason.code == "W28"]
+        assert len(texts) == bool(said)
+        assert not said or said in texts[0]
+
+    def test_one_timeout_of_all_hosts_is_named_once(self) -> None:
+        text = GOOD.replace("hosts:", "hosts:\n  stop_timeout: 330000", 1)
+        [warning] = (reason for reason in spec.advice(spec.loads(text)) if reason.code == "W28")
+        assert warning.text.count("hosts.stop_timeout is 330000 s") == 1
+
 
 def with_controllers(count: int) -> ClusterSpec:
     data = yaml.safe_load(GOOD)

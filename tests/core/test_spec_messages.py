@@ -60,7 +60,10 @@ def test_an_item_that_is_wrong_is_told_its_own_form(line: str, where: str, expec
     assert fix in problem.partition("Fix:")[2]
 
 
-@pytest.mark.parametrize("release", ["3.9.2", "2.8.1", "4.0.0", "7.9.2", "7.9.2-ccs", "7.9.2-ce", "cp-7.9.2"])
+@pytest.mark.parametrize(
+    "release",
+    ["3.9.2", "2.8.1", "4.0.0", "7.9.2", "7.9.2-ccs", "7.9.2-ce", "cp-7.9.2", "3.7.0.redhat-00007", "3.4.1.7.1.9.0-387"],
+)
 def test_a_release_is_taken_as_a_log_names_it(release: str) -> None:
     assert loads(f"{GOOD}kafka_release: {release}\n").kafka_release == release
 
@@ -112,5 +115,46 @@ def test_a_file_of_another_encoding_is_to_be_saved_again(tmp_path: Path, encodin
 
 
 def test_a_file_that_is_not_there_is_a_matter_of_its_path(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="check the path and its permissions"):
+    with pytest.raises(SpecError, match="and not the name of a cluster"):
         load(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "line", "found", "fix"),
+    [
+        ("kafka: {conn_id", "kafka:\u00a0{conn_id", 4, "U+00A0 (no-break space) in line 4", "type the blanks"),
+        ("hosts: {driver", "hosts: {\u2003driver", 5, "U+2003 (em space) in line 5", "type the blanks"),
+        ("name: prod", "name: {{ cluster }}", 1, "text that is not YAML", "write the value itself: the file is no template"),
+    ],
+)
+def test_what_no_reader_sees_in_a_text_is_named(wrong: str, right: str, line: int, found: str, fix: str) -> None:
+    """With a blank that is none YAML finds a syntax error elsewhere, or an unknown key: one cause, one problem."""
+    _, problem = said(GOOD.replace(wrong, right)).splitlines()
+    assert f":{line}: found {found}" in problem
+    assert fix in problem.partition("Fix:")[2]
+
+
+def test_an_odd_blank_in_a_comment_or_in_a_valid_file_is_no_problem() -> None:
+    assert loads(f"{GOOD}# 10\u00a0brokers\nlater_groups: ['a\u00a0b']\n").later_groups == ("a\u00a0b",)
+
+
+def test_a_key_that_its_own_section_has_too_is_one_too_many() -> None:
+    text = said(f"{GOOD}policy: {{min_soak: 24h}}\nmin_soak: 14d\n")
+    assert "Fix: remove it, or the one in `policy`" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("ssh -tt {host} sudo -n kmigrate-node serve", "`-tt`"),
+        ("/usr/bin/ssh -p 22 -T -vtt {host} kmigrate-node serve", "`-vtt`"),
+        ("ssh -o RequestTTY=force {host} kmigrate-node serve", "`-o RequestTTY=force`"),
+        ("ssh -oRequestTTY=force {host} kmigrate-node serve", "`-oRequestTTY=force`"),
+        ("ssh -t {host} kmigrate-node serve", ""),  # without a terminal of its own ssh asks for none
+        ("ssh -F /etc/tt -l tt {host} run -tt kmigrate-node serve", ""),
+        ("run -tt {host}", ""),
+    ],
+)
+def test_a_terminal_for_the_agent_is_refused(command: str, option: str) -> None:
+    text = re.sub("ssh_conn_id: prod_ssh", f"connect: {command!r}", GOOD)
+    assert (option in said(text)) if option else loads(text)

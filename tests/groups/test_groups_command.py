@@ -125,6 +125,19 @@ def test_members_are_listed_where_groups_are_named() -> None:
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": MemberProgress(1, Mode.KAFKA, settled=False)}))
     messages = render_table([scan_group(TwoObservations(follows))], members=True).splitlines()
     assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in messages
+    clients = {"/consumers/billing/ids/billing_a": "10.0.0.7:5000"}
+    messages = render_table(SCANS, members=True, clients=clients).splitlines()
+    assert "billing: zookeeper billing_a from 10.0.0.7:5000 holds t-0, t-1" in messages
+    assert "billing: kafka app on /10.0.0.1 holds t-0" in messages
+
+
+@pytest.mark.parametrize(("changed_at", "shown"), [(1.0, "1970-01-01T00:00:01Z"), (1e18, "?"), (-1e18, "?")])
+def test_the_table_says_when_a_group_committed_last_and_where_it_breaks(changed_at: float, shown: str) -> None:
+    assert OLD.zk is not None
+    group = replace(OLD, zk=replace(OLD.zk, offsets={A: StoredOffset(7, changed_at)}))
+    (line,) = [line for line in render_table([scan_group(TwoObservations(group))]).splitlines() if line.startswith("billing  ")]
+    assert f"  {shown}  " in line
+    assert "last broker into KRaft mode" in line
 
 
 def test_the_document_has_all_in_json() -> None:
@@ -137,6 +150,9 @@ def test_the_document_has_all_in_json() -> None:
     assert (ads["state"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
     assert [(member["name"], member["kind"]) for member in billing["members"]] == [("billing_a", "zookeeper"), ("app", "kafka")]
     assert billing["partitions"][0] == {"topic": "t", "partition": 0, "offset": 7, "end": 10}
+    assert (billing["last_commit_ms"], billing["breaks_at"]) == (1000, "last broker into KRaft mode")
+    assert billing["owners"] == {"t-0": "billing_a-0", "t-1": "billing_a-0"}
+    assert [member["address"] for member in billing["members"]] == ["", ""]
     assert (billing["lag"], billing["advanced"], billing["blocked"]) == (3, {"zookeeper": 0, "kafka": 0}, True)
 
 
@@ -210,6 +226,9 @@ def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, 
             ("real_a", "zookeeper", 2),
             ("real_b", "zookeeper", 2),
         ]
+        assert all(member["address"].startswith("127.0.0.1:") for member in found["members"]), "as ZooKeeper's server shows it"
+        assert len(set(found["owners"].values())) == 2
+        assert found["breaks_at"] == "last broker into KRaft mode"
         for partition in range(4):
             zookeeper.ensure_path("/consumers/real/offsets/t")
             zookeeper.create(f"/consumers/real/offsets/t/{partition}", b"0")

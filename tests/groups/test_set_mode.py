@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.clients.group_reads import read_groups
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.member.registration import GroupPaths
-from airflow_provider_kmigrate.groups import Clock, build_parser, switch_modes
+from airflow_provider_kmigrate.groups import Clock, build_parser, main, switch_modes
 from tests.groups.emergency_group import World
 
 NAMES = ["ads", "billing", "mail"]
@@ -93,3 +93,18 @@ def test_a_duration_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args(["set-mode", "kafka", *options, "soon"])
     assert "'soon' is no duration such as 24h" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../brokers", "a/b", "a\n[K31] forged", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "words",
+    [["scan"], ["copy-offsets", "--to", "kafka"], ["zookeeper-mode"], ["release"], ["reset-offsets"], ["set-mode", "kafka"]],
+    ids=lambda words: words[0],
+)
+def test_what_is_no_znode_is_no_group(words: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else kazoo ends the command with an error of its own, or reads another znode."""
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--group", name, "--zookeeper", "127.0.0.1:1", "--bootstrap", "127.0.0.1:1"])
+    said = capsys.readouterr().err
+    assert "is no id of a group that ZooKeeper can have" in said
+    assert "\x1b" not in said

@@ -22,6 +22,7 @@ from tests.kit.judge import (
 from tests.kit.load import summary_of
 from tests.kit.localcluster import runtime
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.jaas import kazoo_options
 from tests.kit.workload import Workload
 
 NOTHING_OF: Final = ("lost", "unseen", "duplicated", "reordered", "diverged", "committed_unprocessed")
@@ -72,9 +73,9 @@ def kafka_of(cluster: LocalCluster, folder: Path, properties: Mapping[str, str] 
     return Kafka(found.java, found.class_path, bootstrap or cluster.bootstrap, folder, properties or {})
 
 
-def log_dirs(cluster: LocalCluster) -> dict[str, Path]:
+def log_dirs(cluster: LocalCluster) -> dict[str, tuple[Path, ...]]:
     """Where each broker keeps its partitions."""
-    return {node.name: cluster.data_of(node) for node in cluster.plan.brokers}
+    return {node.name: cluster.log_dirs_of(node) for node in cluster.plan.brokers}
 
 
 def metadata_logs(cluster: LocalCluster) -> list[Path]:
@@ -85,7 +86,10 @@ def metadata_logs(cluster: LocalCluster) -> list[Path]:
 
 def judge_equal(cluster: LocalCluster, kafka: Kafka, seconds: float = _SETTLE_S) -> Judgement:
     """Whether ZooKeeper, KRaft if there is one, and the brokers hold the same."""
-    return settled(lambda: judge_sides(kafka, read_zookeeper(cluster.zookeeper), metadata_logs(cluster)), seconds)
+    return settled(
+        lambda: judge_sides(kafka, read_zookeeper(cluster.zookeeper, **kazoo_options(cluster.plan)), metadata_logs(cluster)),
+        seconds,
+    )
 
 
 def judge_acknowledged(cluster: LocalCluster, kafka: Kafka, events: Path, topics: Iterable[str]) -> Judgement:

@@ -49,7 +49,7 @@ from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason, TopicMetadata
-from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, HostSpec, InstanceSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec, HostSpec, InstanceSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.events.lines import KINDS
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.exceptions import KMigrateError
@@ -298,6 +298,7 @@ ACTS: Final[Mapping[str, Acts]] = {
     "read_log": lambda host: host.log_tail(NODE) and None,
     "leftovers": lambda host: host.leftovers(NODE),
     "topic_ids": lambda host: host.compare_topic_ids(NODE, [TopicMetadata("orders", "A" * 22, {})]),
+    "addresses": lambda host: host.find_addresses(NODE),
     "start": lambda host: host.start(CONTROLLER, 7),
     "stop": lambda host: host.stop(CONTROLLER, 7),
     "restart": lambda host: host.restart(NODE, Restart(), 7),
@@ -343,7 +344,7 @@ def _of_node() -> Iterator[Hostile]:
 
     def hello(told: Any) -> str:
         connection = Connection("k0", lambda: ScriptedPipe({**good, "hello": told}))
-        return "\n    ".join(map(str, check_machine(connection, [NODE], "1.1", "c")))
+        return "\n    ".join(map(str, check_machine(connection, [NODE], "1.1", ClusterSpec("c", "c", "", "", (NODE,), ()))))
 
     for verb, act in {"hello": None, **ACTS}.items():
         for where, told in altered(good[verb]):

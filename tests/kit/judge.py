@@ -211,12 +211,16 @@ def dumped(text: str) -> dict[str, Dumped]:
     return dict(found)
 
 
-def dump(kafka: Kafka, log_dirs: Mapping[str, Path], topics: Iterable[str], *, payloads: bool = True) -> Logs:
-    """The logs of these topics; `log_dirs`: where each broker keeps its partitions."""
+def dump(kafka: Kafka, log_dirs: Mapping[str, Sequence[Path]], topics: Iterable[str], *, payloads: bool = True) -> Logs:
+    """The logs of these topics; `log_dirs`: where each broker keeps its partitions. Raises `Unfit` if a broker has one in two directories."""
     of = re.compile(rf"({'|'.join(map(re.escape, topics))})-\d+")
     folders = {
-        broker: [path for path in sorted(folder.iterdir()) if of.fullmatch(path.name)] for broker, folder in log_dirs.items()
+        broker: [path for folder in those for path in sorted(folder.iterdir()) if of.fullmatch(path.name)]
+        for broker, those in log_dirs.items()
     }
+    for broker, those in folders.items():
+        if twice := [name for name, count in Counter(path.name for path in those).items() if count > 1]:
+            raise Unfit(f"{broker} has {', '.join(twice[:_SHOWN])} in two directories")
     every = [folder for those in folders.values() for folder in those]
     found: dict[str, Dumped] = {}
     for some in (every[at : at + _PARTITIONS] for at in range(0, len(every), _PARTITIONS)):
@@ -714,7 +718,7 @@ class Foreign:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
 
-    def judge(self, log_dirs: Mapping[str, Path], seconds: float = 60.0) -> Judgement:
+    def judge(self, log_dirs: Mapping[str, Sequence[Path]], seconds: float = 60.0) -> Judgement:
         """Of the load that was stopped; `log_dirs`: where each broker keeps its partitions.
 
         Replicas that are on their way into the ISR get `seconds` to come there.

@@ -1,4 +1,4 @@
-"""A real Kerberos KDC (MIT, Debian's krb5-kdc) of one realm, in a folder, as a process of its own."""
+"""A real Kerberos KDC (MIT, Debian's krb5-kdc) of one realm, in a folder, as a process of its own; and which tests need one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from tests.kit.localcluster.plan import free_ports
 from tests.waiting import wait_until
@@ -17,11 +20,23 @@ from tests.waiting import wait_until
 REALM = "EXAMPLE.ORG"
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _LIMIT_S = 60
+_PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+REQUIRED = "KMIGRATE_TESTS_NEED_KERBEROS"  # a variable of the nightly: what is missing fails tests there, and leaves none out
 
 
-def is_installed() -> bool:
-    """Whether this machine has a KDC."""
-    return all(shutil.which(name, path=_PATH) for name in ("krb5kdc", "kdb5_util", "kadmin.local"))
+def why_left_out(programs: tuple[str, ...], packages: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> str:
+    """What this machine lacks of these; empty if nothing, or if `REQUIRED` is set: the tests then run, and say it by failing."""
+    missing = [name for name in programs if not shutil.which(name, path=_PATH)]
+    missing += [name for name in packages if not find_spec(name)]
+    if not missing or environment.get(REQUIRED):
+        return ""
+    return f"needs {', '.join(missing)}: Debian's krb5-kdc, krb5-admin-server and krb5-user; make setup-kerberos"
+
+
+_WITHOUT_KERBEROS = why_left_out(_PROGRAMS, ("gssapi", "puresasl"))
+_WITHOUT_SASL = why_left_out((), ("puresasl",))
+needs_kerberos = pytest.mark.skipif(bool(_WITHOUT_KERBEROS), reason=_WITHOUT_KERBEROS or "-")
+needs_pure_sasl = pytest.mark.skipif(bool(_WITHOUT_SASL), reason=_WITHOUT_SASL or "-")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Brokers whose only listener is OAUTHBEARER or Kerberos, and a ZooKeeper that lets clients in by SASL only: their keys, and the restarts for these."""
+"""Brokers whose only listener is OAUTHBEARER or Kerberos, and a ZooKeeper that lets clients in by SASL or TLS: their keys, and the restarts for these."""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from tests.kit import kdc, token_server
 from tests.kit.kdc import Kdc
 from tests.kit.localcluster import ready
 from tests.kit.localcluster.agents import agent_of
+from tests.kit.localcluster.config import render
+from tests.kit.localcluster.jaas import SASL_ONLY, write_jaas
 from tests.kit.localcluster.plan import Plan
 from tests.kit.processes import NodeProcess
 from tests.kit.token_server import TokenServer
@@ -22,7 +24,6 @@ from tests.kit.token_server import TokenServer
 NAME = "localhost"  # by which Java's Kerberos knows the loopback address
 SECRETS = {"broker": "canary-b0bb1e", "kmigrate": "canary-c0ffee"}
 _JAAS = "org.apache.kafka.common.security"
-_SASL_ONLY = "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\nsessionRequireClientSASLAuth=true\n"
 _STOP_S, _START_S = 30.0, 60.0
 _REPLACED = {"listeners", "advertised.listeners", "inter.broker.listener.name"}
 
@@ -68,27 +69,54 @@ def kerberos_login(keytab: Path, principal: str) -> str:
     return f"com.sun.security.auth.module.Krb5LoginModule required {options};"
 
 
-def digest_login(user: str, password: str) -> tuple[str, str]:
-    """Of a server that knows one user, and of that user, as JAAS sections have it."""
-    module = "org.apache.zookeeper.server.auth.DigestLoginModule required"
-    return f'{module} user_{user}="{password}";', f'{module} username="{user}" password="{password}";'
-
-
-def write_jaas(path: Path, **sections: str) -> str:
-    """Write the sections (`Client`, `Server`) of a JAAS file; returns Java's switch that names it."""
-    path.write_text("".join(f"{name} {{\n {login}\n}};\n" for name, login in sections.items()))
-    return f"-Djava.security.auth.login.config={path}"
-
-
 def demand_sasl(plan: Plan, login: str, switches: Sequence[str] = ()) -> None:
     """Have ZooKeeper's next start let clients in by SASL only; `login`: of its JAAS section."""
     for folder in plan.zookeeper_folders:
         with (folder / "zoo.cfg").open("a") as file:
-            file.write(_SASL_ONLY)
+            file.write(render(SASL_ONLY))
         process = NodeProcess(folder)
         launch = process.read_launch()
         program, *words = launch.start
         process.define(replace(launch, start=(program, write_jaas(folder / "jaas.conf", Server=login), *switches, *words)))
+
+
+def offer_tls(plan: Plan, port: int, store: Path, authority: str) -> None:
+    """Have ZooKeeper's next start let clients in at this port, too, by TLS with a certificate of their own; it is the client's identity."""
+    keys = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": port,
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": store,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": authority,
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "need",
+        "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+    }
+    for folder in plan.zookeeper_folders:
+        with (folder / "zoo.cfg").open("a") as file:
+            file.write("".join(f"{key}={value}\n" for key, value in keys.items()))
+
+
+def write_store(path: Path, certificate: str, key: str) -> Path:
+    """A store as Java's PEM form has it: a key, then its certificate."""
+    path.write_bytes(Path(key).read_bytes() + Path(certificate).read_bytes())
+    return path
+
+
+def restart_with_zookeeper_tls(plan: Plan, port: int, store: Path, authority: str, token: int) -> None:
+    """Brokers reach ZooKeeper by TLS and verify its name; what they create is closed to all but this certificate."""
+    keys = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.ssl.keystore.location": store,
+        "zookeeper.ssl.keystore.type": "PEM",
+        "zookeeper.ssl.truststore.location": authority,
+        "zookeeper.ssl.truststore.type": "PEM",
+        "zookeeper.set.acl": "true",
+    }
+    more = "".join(f"{key}={value}\n" for key, value in keys.items())
+    _restart_with_zookeeper(plan, f"127.0.0.1:{port}", more, lambda: offer_tls(plan, port, store, authority), token)
 
 
 def restart_with_sole_zookeeper_login(plan: Plan, server: str, client: str, token: int, switches: Sequence[str] = ()) -> None:
@@ -96,14 +124,18 @@ def restart_with_sole_zookeeper_login(plan: Plan, server: str, client: str, toke
     jaas = write_jaas(plan.folder / "client-jaas.conf", Client=client)
     for node in (*plan.brokers, *plan.controllers):
         _set_switches(Path(plan.agent_config(node.id)), [jaas, *switches])
+    address = f"{NAME}:{plan.ports['zookeeper']}"
+    _restart_with_zookeeper(plan, address, "zookeeper.set.acl=true\n", lambda: demand_sasl(plan, server, switches), token)
+
+
+def _restart_with_zookeeper(plan: Plan, address: str, more: str, change: Callable[[], None], token: int) -> None:
+    """All brokers, with this address of ZooKeeper and these lines more in their files, and ZooKeeper itself after the `change`."""
     for node in plan.brokers:
         with agent_of(node, plan.cluster_id) as host:
-            text = host.read_properties(node).replace(
-                "127.0.0.1:" + str(plan.ports["zookeeper"]), f"{NAME}:{plan.ports['zookeeper']}"
-            )
-            host.put_properties(node, f"{text}zookeeper.set.acl=true\n", token)
+            text = host.read_properties(node).replace(f"127.0.0.1:{plan.ports['zookeeper']}", address)
+            host.put_properties(node, f"{text}{more}", token)
             host.stop(node, token)
-    demand_sasl(plan, server, switches)
+    change()
     for process in map(NodeProcess, plan.zookeeper_folders):
         if not process.wait_gone(process.signal(signal.SIGTERM), _STOP_S):
             raise Failed(f"{process.folder.name} does not end")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +11,14 @@ from typing import Final
 
 from pyarrow.fs import S3FileSystem
 
-from airflow_provider_kmigrate.audit.connector import cache_folder, resolve_pom
-from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.audit.connector import resolve_pom
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
+from tests.kit.environments import make_environment
 from tests.kit.ports import closed_port
 from tests.waiting import wait_until
 
-_MOTO: Final = "moto[server]==5.2.5"
 _POM: Final = Path(__file__).with_name("objectstore") / "pom.xml"
 KEY: Final = "test"  # of both halves of the login; moto asks for none
 
@@ -49,7 +47,7 @@ def run_object_store() -> Iterator[tuple[str, S3FileSystem]]:
     """Starts a store with an empty bucket `lake`; yields its URL and a file system on it."""
     port = closed_port()
     url = f"http://127.0.0.1:{port}"
-    argv = [str(_moto_environment() / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    argv = [str(make_environment("moto") / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: _answers(port), "the object store answers", 120.0)
@@ -74,13 +72,3 @@ def _answers(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _moto_environment() -> Path:
-    folder = cache_folder() / _MOTO.replace("[server]==", "-")
-    with locked(cache_folder(), timeout=900.0):
-        if not (folder / "complete").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, timeout=300)
-            subprocess.run([str(folder / "bin" / "pip"), "install", "-q", _MOTO], check=True, timeout=600)
-            (folder / "complete").touch()
-    return folder

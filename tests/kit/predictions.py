@@ -7,15 +7,17 @@ Airflow starts tasks. Nothing simulated is written: only what has run processes 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.migration.durations import Work
+from airflow_provider_kmigrate.core.migration.durations import _AROUND_RESTART, _RESTART_PER_START, Work
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine, list_phases, parse_lines
+from airflow_provider_kmigrate.core.monitoring.task_times import list_task_seconds
 from airflow_provider_kmigrate.steps.journal import read_journal_lines
 from tests.core.plan_facts import facts_of
 from tests.core.preflight_views import healthy
@@ -24,9 +26,9 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "predictions"
 KEPT: Final = Path(__file__).with_name("predictions.jsonl")
 """Records of real runs, one a line, with the `commit` that ran and the `machine`: `build` is in no clone."""
 VERSION: Final = 1
-MODEL: Final = 2
+MODEL: Final = 3
 """How plans predict (`core.migration.durations`); increases with each change that moves a prediction. A record of an older model tells what plans
-said then; `predict_again` what they would say now."""
+said then; `predict_again` what they would say now. Those of model 2 have no inputs: they are judged by what their plans said."""
 PHASES: Final = {
     "controllers": "controllers",
     "first_roll": "first roll",
@@ -36,6 +38,9 @@ PHASES: Final = {
 }
 """Stage of the plan -> phase of the journal. The other stages wait on purpose, or for a person."""
 TOLERANCE: Final = 0.25
+
+
+_RESTART_IN_ROLL: Final = re.compile(r"^broker \d+ to migration$")
 
 
 class PhaseSeconds(NamedTuple):
@@ -78,10 +83,12 @@ def keep_prediction(kind: str, plan_path: Path, journals: Path, bake: float, fol
     if not plan_path.exists():
         return None
     plan = json.loads(plan_path.read_text(encoding="utf-8"))
-    lines = lines_of_planned_run(plan, parse_lines(read_journal_lines(journals)).lines)
+    journal = parse_lines(read_journal_lines(journals)).lines
+    lines = lines_of_planned_run(plan, journal)
     phases = compare_phases(plan, lines, bake)
     if not phases:
         return None
+    inputs = _list_inputs(plan, [line for line in journal if line.at_ms < plan["made_ms"]], bake)
     record = {
         "version": VERSION,
         "model": MODEL,
@@ -92,12 +99,49 @@ def keep_prediction(kind: str, plan_path: Path, journals: Path, bake: float, fol
         "made_ms": plan["made_ms"],
         "restarts_measured_before": plan["restart_seconds"]["measured"],
         "restart_seconds": plan["restart_seconds"],
+        "inputs": inputs,
         "phases": [phase._asdict() for phase in phases],
+        "after_first_restart": _predict_rest(inputs, phases, journal, lines, bake),
     }
     atomic.make_folder(folder)
     path = folder / f"{kind}-{plan['cluster_id']}-{plan['made_ms']}.json"
     atomic.replace(path, (json.dumps(record, indent=1) + "\n").encode())
     return path
+
+
+def _list_inputs(plan: Mapping[str, Any], before: Sequence[JournalLine], bake: float) -> dict[str, Any]:
+    """What the prediction was made of, so that a later model can be judged by the same run."""
+    tasks, each = [task for stage in plan["stages"] for task in stage["tasks"]], plan["restart_seconds"]
+    starts = [(each["expected"] - _AROUND_RESTART) / _RESTART_PER_START] if each["starts"] else []  # the median of them
+    return {
+        "brokers": sum(task["id"].startswith("first_roll.broker_") for task in tasks),
+        "controllers": sum(task["id"].startswith("controllers.provision_") for task in tasks),
+        "start_seconds": starts,
+        "task_seconds": {str(work): seconds for work, seconds in list_task_seconds(before, bake).items() if seconds},
+    }
+
+
+def _predict_rest(
+    inputs: Mapping[str, Any],
+    phases: Sequence[PhaseSeconds],
+    journal: Sequence[JournalLine],
+    lines: Sequence[JournalLine],
+    bake: float,
+) -> dict[str, float] | None:
+    """What the plan says of the rest once the run has restarted its first broker, and what the rest took; None if it restarted none.
+
+    As in `compare_phases`, without the time between two stages. The bake of the first pass is over by then.
+    """
+    ends = [line.at_ms for line in lines if line.kind == "done" and _RESTART_IN_ROLL.match(line.step)]
+    rolls = [span for span in list_phases(lines) if span.name == PHASES["first_roll"]]
+    later = [phase for phase in phases if phase.phase not in {PHASES["controllers"], PHASES["first_roll"]}]
+    if not ends or not rolls:
+        return None
+    measured = list_task_seconds((line for line in journal if line.at_ms <= ends[0]), bake)
+    plan = _plan_again({**inputs, "task_seconds": {str(work): seconds for work, seconds in measured.items()}})
+    expected = _sum_stages(plan)
+    predicted = expected[PHASES["first_roll"]] - plan["restart_seconds"]["expected"] + sum(expected[p.phase] for p in later)
+    return {"predicted": round(predicted, 1), "real": round((rolls[-1].to_ms - ends[0]) / 1000 + sum(p.real for p in later), 1)}
 
 
 def read_predictions(folder: Path = FOLDER) -> list[dict[str, Any]]:
@@ -117,44 +161,76 @@ def predict_again(record: Mapping[str, Any]) -> dict[str, Any]:
 
     Today's model was made with the records in view, so this shows how it fits, and not how it predicts.
     """
-    inputs = record["inputs"]
+    expected = _sum_stages(_plan_again(record["inputs"]))
+    phases = [{**phase, "predicted": round(expected[phase["phase"]], 1)} for phase in record["phases"]]
+    return {**record, "phases": phases}
+
+
+def _plan_again(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Today's plan of a cluster of so many nodes, without a bake."""
     view, facts = healthy(inputs["brokers"])
     controllers, policy = facts.spec.controllers[: inputs["controllers"]], replace(facts.spec.policy, canary_bake=0.0)
     facts = replace(facts, spec=replace(facts.spec, controllers=controllers, policy=policy))
     own = {Work(name): seconds for name, seconds in inputs.get("task_seconds", {}).items()}
-    plan = plan_migration(facts_of((view, facts), start_seconds=inputs["start_seconds"], task_seconds=own))
-    expected = {PHASES.get(stage["stage"], ""): stage["seconds"]["expected"] for stage in plan["stages"]}
-    phases = [{**phase, "predicted": round(expected[phase["phase"]], 1)} for phase in record["phases"]]
-    return {**record, "phases": phases}
+    return plan_migration(facts_of((view, facts), start_seconds=inputs["start_seconds"], task_seconds=own))
+
+
+def _sum_stages(plan: Mapping[str, Any]) -> dict[str, float]:
+    return {PHASES.get(stage["stage"], ""): stage["seconds"]["expected"] for stage in plan["stages"]}
 
 
 def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """`predictions`: how many runs; `prediction_kinds`; `within_25_percent`: the share of runs whose whole prediction is; None without any.
 
-    `predicted_before`: how many of them were predicted by today's model before they ran, and `within_25_percent_before` the share of those; the
-    others are predicted again (`predict_again`). `within_25_percent_measured`: of the runs whose plan had restarts of this cluster to go by.
-    `over_by_phase`: predicted over real.
+    A record of an older model that has inputs is predicted again (`predict_again`); one without is judged by what its plan said.
+    `before_by_model`: model -> how many runs its plans predicted before they ran, and the share within.
+    `within_25_percent_measured`: of the runs whose plan had restarts of this cluster to go by. `over_by_phase`: predicted over real.
+    `second_roll_by_first`: the share of runs whose second roll took what the first one had taken, within 25 %; `after_first_restart`: how many runs
+    were predicted again once they had restarted one broker, and the share within.
     """
     runs = [
         (record, [PhaseSeconds(**phase) for phase in judged["phases"]])
         for record in records
-        for judged in (record if record["model"] == MODEL else predict_again(record),)
+        for judged in (predict_again(record) if record["model"] < MODEL and "inputs" in record else record,)
     ]
     phases = [phase for _, listed in runs for phase in listed]
-    before = [listed for record, listed in runs if record["model"] == MODEL]
+    before = [record for record, _ in runs if record["model"] >= _FIRST_BEFORE]
+    rolls = [{phase.phase: phase.real for phase in listed} for _, listed in runs]
+    both = [(real[PHASES["first_roll"]], real[PHASES["second_roll"]]) for real in rolls if real.keys() >= _ROLLS]
+    rests = [(rest["predicted"], rest["real"]) for record, _ in runs if (rest := record.get("after_first_restart"))]
     return {
         "predictions": len(runs),
         "prediction_kinds": sorted({str(record["kind"]) for record, _ in runs}),
         "within_25_percent": _share_within([listed for _, listed in runs]),
-        "predicted_before": len(before),
-        "within_25_percent_before": _share_within(before),
+        "before_by_model": {
+            str(model): _count_within([_sum_record(record) for record in before if record["model"] == model])
+            for model in sorted({record["model"] for record in before})
+        },
         "within_25_percent_measured": _share_within([listed for record, listed in runs if record["restarts_measured_before"]]),
+        "second_roll_by_first": _count_within(both),
+        "after_first_restart": _count_within(rests),
         "over_by_phase": {
             name: round(sum(p.predicted for p in phases if p.phase == name) / real, 2)
             for name in PHASES.values()
             if (real := sum(p.real for p in phases if p.phase == name))
         },
     }
+
+
+_ROLLS: Final = frozenset({PHASES["first_roll"], PHASES["second_roll"]})
+_FIRST_BEFORE: Final = 2
+"""The first model whose records are all of plans that were made before their runs."""
+
+
+def _sum_record(record: Mapping[str, Any]) -> tuple[float, float]:
+    """Predicted and real, as its plan said."""
+    return sum(phase["predicted"] for phase in record["phases"]), sum(phase["real"] for phase in record["phases"])
+
+
+def _count_within(pairs: Sequence[tuple[float, float]]) -> dict[str, float | None]:
+    """Of (predicted, real)."""
+    share = round(sum(is_within(*pair) for pair in pairs) / len(pairs), 3) if pairs else None
+    return {"runs": len(pairs), "within_25_percent": share}
 
 
 def _share_within(runs: Sequence[Sequence[PhaseSeconds]]) -> float | None:

@@ -7,9 +7,26 @@ import zipfile
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster_state.model import level_of, version_of
 from airflow_provider_kmigrate.core.node_files import config_matrix, kafka_keys
-from tests.kit.releases import DATA, LATER, WITH_ZOOKEEPER, generate, jars_of
+from airflow_provider_kmigrate.core.node_files.config_matrix import AUTHORIZER, STAGE_SECTIONS, FileStage
+from airflow_provider_kmigrate.core.node_files.properties import edit_properties, parse_properties
+from tests.core.door_files import FILES
+from tests.kit.releases import (
+    DATA,
+    LATER,
+    REQUESTS,
+    WITH_ZOOKEEPER,
+    ZNODES,
+    describe,
+    generate,
+    generate_requests,
+    generate_znodes,
+    jars_of,
+)
 from tests.kit.releases.renderings import BASE, judge, one_key_by_stage, one_key_each
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]  # the data change with a release of Kafka only
 
@@ -20,6 +37,25 @@ def test_the_data_of_the_package_is_what_the_releases_say() -> None:
     missing = json.loads(said)["keys"].keys() ^ json.loads(written)["keys"].keys()
     assert not missing
     assert written == said
+
+
+def test_the_requests_of_the_package_are_those_that_the_releases_serve() -> None:
+    assert REQUESTS.read_text(encoding="utf-8") == generate_requests()
+
+
+def test_the_versions_of_znodes_are_those_that_the_releases_write_and_take() -> None:
+    assert ZNODES.read_text(encoding="utf-8") == generate_znodes()
+
+
+@pytest.mark.parametrize("release", WITH_ZOOKEEPER)
+def test_metadata_versions_have_the_levels_that_the_release_gives_them(release: str) -> None:
+    """What gates compare: `inter.broker.protocol.version`, and the level that controllers report."""
+    known = {version: level for version, level in describe(release)["metadata_versions"].items() if level_of(version) is not None}
+    assert {version: level_of(version) for version in known} == known
+    own = max(known, key=known.__getitem__)
+    assert version_of(known[own]) == own
+    line = release.rpartition(".")[0]
+    assert all(version_of(level_of(f"{line}-IV{number}") or 0) in known for number in range(9) if level_of(f"{line}-IV{number}"))
 
 
 @pytest.mark.parametrize("release", WITH_ZOOKEEPER)
@@ -45,6 +81,26 @@ def test_any_key_that_a_cluster_file_sets_by_stage_is_taken(release: str) -> Non
     assert set(judgement.unrendered) <= {"authorizer.class.name"}, "a KRaft node with ZooKeeper's authorizer is refused by name"
     added = {key for rendering in judgement.rendered for key in keys[rendering.source] if f"\n{key}=" in rendering.text}
     assert len(added) > 0.7 * len(originals), "they are in the files"
+
+
+@pytest.mark.parametrize("release", WITH_ZOOKEEPER)
+@pytest.mark.parametrize(
+    "plugin", ["kafka.security.authorizer.AclAuthorizer", "org.apache.ranger.Authorizer", "io.confluent.Authorizer"]
+)
+def test_an_authorizer_of_each_mode_is_in_its_stages_and_taken(release: str, plugin: str) -> None:
+    """A plug-in that reads ZooKeeper until a node leaves it, and Kafka's own afterwards, with keys of its own; over files of strangers."""
+    original = {path.name: path.read_text(encoding="iso-8859-1") for path in sorted(FILES.glob("*.properties"))}
+    originals = {name: edit_properties(text, {AUTHORIZER: plugin, "super.users": "User:a"}) for name, text in original.items()}
+    in_zookeeper, in_kraft = {AUTHORIZER: plugin, "ranger.url": "http://r"}, {AUTHORIZER: STANDARD, "ranger.url": ""}
+    sections = {stage: in_zookeeper if stage is FileStage.MIGRATION else in_kraft for stage in STAGE_SECTIONS.values()}
+    judgement = judge(release, originals, sections=sections)
+    assert judgement.refused == {}
+    assert len(judgement.rendered) > 100
+    for rendering in judgement.rendered:
+        keys = parse_properties(rendering.text)
+        expected = plugin if rendering.stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION} else STANDARD
+        assert (keys[AUTHORIZER], rendering.stage) == (expected, rendering.stage)
+        assert bool(keys.get("ranger.url")) is (rendering.stage is FileStage.MIGRATION)
 
 
 def test_what_kafka_would_refuse_on_controllers_is_left_out_for_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:

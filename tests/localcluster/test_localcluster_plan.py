@@ -16,7 +16,7 @@ from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.kit.localcluster import __main__ as cli
-from tests.kit.localcluster import config, export, jars, plan, runtime
+from tests.kit.localcluster import config, export, jaas, jars, plan, runtime
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Plan, Shape
 from tests.waiting import wait_until
@@ -81,6 +81,7 @@ def test_a_damaged_file_is_said(tmp_path: Path, content: str) -> None:
         {"controllers": 0},
         {"racks": -1},
         {"zookeepers": 2},
+        {"log_dirs": 0},
         {"chroot": "kafka"},
         {"chroot": "/kafka/"},
         {"name": "../x"},
@@ -138,6 +139,32 @@ def test_connections_are_in_airflows_form(tmp_path: Path) -> None:
     read = json.loads(found.connections_path.read_text())
     assert read["x_zookeeper"] == {"conn_type": "kmigrate_zookeeper", "host": found.zookeeper, "extra": {"chroot": "/kafka"}}
     assert read["x_kafka"] == {"conn_type": "kafka", "extra": {"bootstrap.servers": found.bootstrap}}
+
+
+def test_a_broker_has_the_log_directories_of_its_shape(tmp_path: Path) -> None:
+    found = planned(tmp_path, log_dirs=2)
+    found.save()
+    node, controller = found.brokers[1], found.controllers[0]
+    directories = (tmp_path / "broker-1" / "data", tmp_path / "broker-1" / "data-2")
+    assert config.broker_properties(found, node)["log.dirs"] == ",".join(map(str, directories))
+    assert LocalCluster(tmp_path).log_dirs_of(node) == directories
+    assert LocalCluster(tmp_path).log_dirs_of(controller) == (tmp_path / "controller-3000" / "data",)
+
+
+@pytest.mark.parametrize("login", [True, False])
+def test_every_process_logs_in_at_a_zookeeper_that_demands_it(tmp_path: Path, *, login: bool) -> None:
+    found = planned(tmp_path, name="x", zookeeper_login=login)
+    config.write(found, runtime.Runtime(sys.executable, "kafka.jar"))
+    export.write(found)
+    launches = {folder.parent.name: folder.read_text() for folder in tmp_path.glob("*/launch.json")}
+    agents = "".join(Path(found.agent_config(node.id)).read_text() for node in (*found.brokers, *found.controllers))
+    assert len(launches) == 7
+    assert {"-Djava.security.auth.login.config=" in text for text in (*launches.values(), agents)} == {login}
+    assert ("sessionRequireClientSASLAuth=true" in (found.zookeeper_folder / "zoo.cfg").read_text()) is login
+    there = json.loads(found.connections_path.read_text())["x_zookeeper"]
+    assert (there.get("login"), there["extra"].get("sasl_mechanism")) == (("kafka", "DIGEST-MD5") if login else (None, None))
+    assert jaas.settings(found).sasl_password == there.get("password")
+    assert bool(jaas.kazoo_options(found)) is login
 
 
 # ---- folders that are not ours ----

@@ -12,15 +12,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from tests.kit.environments import find_supervisord
 from tests.kit.fleet import FILES, LOGGING, UNITS, Fleet, FleetPlan
 from tests.kit.localcluster import config
 from tests.kit.localcluster.runtime import Runtime
@@ -90,15 +89,6 @@ def guide_block(language: str, holds: str) -> str:
     return text
 
 
-def make_environment(folder: Path, *packages: str) -> str:
-    """Install packages from the index into a throwaway environment there; why it could not be done, empty if it was."""
-    made = subprocess.run([sys.executable, "-m", "venv", str(folder)], capture_output=True, text=True, check=False, timeout=600)
-    if made.returncode == 0:
-        argv = [str(folder / "bin" / "pip"), "install", "--quiet", *packages]
-        made = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600, env=dict(os.environ))
-    return "" if made.returncode == 0 else f"pip cannot install {' '.join(packages)}: {(made.stdout + made.stderr)[-500:]}"
-
-
 @dataclass(frozen=True)
 class PublicPlan(FleetPlan):
     """One of the ZooKeepers stands beside a broker; the controllers' directory is elsewhere."""
@@ -120,9 +110,8 @@ class PublicFleet(Fleet):
 
     @property
     def environment(self) -> Path:
-        """Where supervisord is: an environment that KMIGRATE_SUPERVISORD names a program of, or one beside the cluster."""
-        named = os.environ.get("KMIGRATE_SUPERVISORD")
-        return Path(named).absolute().parents[1] if named else self.folder.parent / "supervisor"
+        """Where supervisord is."""
+        return Path(find_supervisord()).absolute().parents[1]
 
     def more_shown(self) -> tuple[Path, ...]:
         """The environment of supervisord, and its Python."""

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.node.command import main
+from tests.kit.environments import find_ansible
 from tests.kit.machines import PORT, USER, Machine, Template, booted, missing, stand_in_files
 from tests.machines.agent_install import CLUSTER_FILE
-from tests.machines.public_units import make_environment
 
 pytestmark = [
     pytest.mark.machines,
@@ -27,14 +27,9 @@ DROP_IN = "/etc/systemd/system/kafka.service.d/kmigrate.conf"
 
 
 @pytest.fixture(scope="module")
-def ansible(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real `ansible-playbook`: the one that KMIGRATE_ANSIBLE names, or of a throwaway environment."""
-    if named := os.environ.get("KMIGRATE_ANSIBLE"):
-        return Path(named)
-    folder = tmp_path_factory.mktemp("ansible") / "venv"
-    if why_not := make_environment(folder, "ansible-core"):
-        pytest.skip(why_not)
-    return folder / "bin" / "ansible-playbook"
+def ansible() -> Path:
+    """A real `ansible-playbook`."""
+    return Path(find_ansible())
 
 
 class Playbook:

@@ -34,7 +34,7 @@ from benchmarks.rehearsal import Rehearsal
 from tests.kit.fleet import FILES
 from tests.kit.machines import PORT, USER, missing
 from tests.machines.journey import machines_up
-from tests.machines.public_units import GUIDE, METADATA, REQUIRING, SUPERVISED, PublicFleet, make_environment
+from tests.machines.public_units import GUIDE, METADATA, REQUIRING, SUPERVISED, PublicFleet
 from tests.system import evidence
 
 pytestmark = [
@@ -151,10 +151,6 @@ def held(here: StepContext, kind: str, **arguments: Any) -> str:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("public")
-    if not os.environ.get("KMIGRATE_SUPERVISORD") and (
-        why_not := make_environment(folder / "supervisor", "supervisor", "setuptools<81")
-    ):
-        pytest.skip(why_not)
     with machines_up(folder, "public", PublicFleet) as rehearsal:
         yield Story(rehearsal)
 

@@ -79,7 +79,14 @@ def test_what_a_broker_has_now_becomes_its_original(
 ) -> None:
     assert run(folder, name, answer(WANTED, ID), monkeypatch, "--yes") == 0
     assert stored(folder) == WANTED
-    assert "+ num.io.threads=" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "+ num.io.threads=" in said
+    assert "in ZooKeeper mode, also after a rollback: as it is\n" in said
+    assert "in migration mode (first roll): change\n" in said
+    assert "    + zookeeper.metadata.migration.enable=true\n" in said
+    _, _, kraft = said.partition("in KRaft mode (second roll): change\n")
+    assert "- zookeeper.connect" in kraft
+    assert "+ node.id=1\n" in kraft
     [journal] = (folder / "kept" / "journal" / "prod").glob("accepted__*.jsonl")
     assert [json.loads(line)["kind"] for line in journal.read_text().splitlines()] == ["accept", "accepted"]
 

@@ -220,6 +220,18 @@ def test_a_file_that_is_not_read_is_named(
     assert (software["unread"], software["switches"]["jute.maxbuffer"], software["jaas"]) == ([str(path)], "1", None)
 
 
+def test_a_command_line_of_a_thousand_files_costs_a_few_of_them(make: Callable[..., Node], tmp_path: Path) -> None:
+    """Kafka's user writes it: each file is a process of the agent's, and an observation must end in time."""
+    paths = [tmp_path / f"{number}.args" for number in range(1000)]
+    for number, path in enumerate(paths):
+        path.write_text(f"-Dzookeeper.{number}=1")
+    env = {"KAFKA_OPTS": " ".join(f"@{path}" for path in paths)}
+    software = make(process={"start": [SH, "-c", "exit 1"], "env": env}).ok("facts")["software"]
+    most = agent_module().MAX_READ
+    assert list(software["switches"]) == sorted(f"zookeeper.{number}" for number in range(most))
+    assert software["unread"] == [str(path) for path in paths[most : most + 10]]
+
+
 @needs_root
 @pytest.mark.parametrize("word", ["@{}", "-Djava.security.auth.login.config={}"])
 def test_a_file_is_read_with_the_rights_of_the_service_which_named_it(shared: Path, word: str) -> None:

@@ -83,6 +83,7 @@ class InMemory:
     def __init__(self, module: Any, machine: Machine, backend: str) -> None:
         self.module, self.machine, self.backend = module, machine, backend
         self.name, self.config, self.state = "broker", "/etc/kmigrate/node.json", "/var/lib/kmigrate/broker"
+        self.is_node = True
         self.links: dict[str, str] = {}
         self.properties, self.log_dirs, self.service = "/etc/kafka/server.properties", [FOLDER], "kafka.service"
         self.stop_timeout = self.start_timeout = 60.0

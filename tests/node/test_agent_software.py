@@ -306,7 +306,14 @@ def test_switches_of_logins_and_of_zookeeper_are_named_without_secrets(make: Cal
         "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://me:geheim@id.example/token",
         "-Djavax.net.ssl.trustStorePassword=geheim",
         "-Dzookeeper.sasl.client",
+        "-Djdk.tls.client.protocols=TLSv1.2",
+        "-Dsun.security.krb5.rcache=none",
+        "-Djava.net.preferIPv6Addresses=true",
+        "-Dhttps.proxyHost=proxy",
+        "-Dhttps.proxyPassword=geheim",
+        "-DsocksProxyHost=socks",
         "-Dlog4j.configuration=file:/geheim",
+        "-Djava.network.word=geheim",
         "-Dcom.example.password=geheim",
     ]
     env = {
@@ -329,6 +336,12 @@ def test_switches_of_logins_and_of_zookeeper_are_named_without_secrets(make: Cal
         "org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://...@id.example/token",
         "javax.net.ssl.trustStorePassword": "...",
         "zookeeper.sasl.client": "",
+        "jdk.tls.client.protocols": "TLSv1.2",
+        "sun.security.krb5.rcache": "none",
+        "java.net.preferIPv6Addresses": "true",
+        "https.proxyHost": "proxy",
+        "https.proxyPassword": "...",
+        "socksProxyHost": "socks",
     }
 
 

@@ -1,7 +1,4 @@
-"""The guide's examples of who starts Kafka without systemd, with real processes: restarts, a slow stop, a kill, an unknown state.
-
-supervisord is no dependency: KMIGRATE_SUPERVISORD names one, else one on the path is taken.
-"""
+"""The guide's examples of who starts Kafka without systemd, with real processes: restarts, a slow stop, a kill, an unknown state."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.environments import find_supervisord
 from tests.node.agent_parts import needs_root
 from tests.node.machine import NEW, OLD, SH, Node, file
 from tests.waiting import wait_for, wait_until
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "operators-guide.md").read_text(encoding="utf-8")
-SUPERVISORD = os.environ.get("KMIGRATE_SUPERVISORD") or shutil.which("supervisord") or ""
 USER = "nobody"
 pytestmark = [needs_root, pytest.mark.slow(seconds=60)]
 
@@ -113,9 +110,9 @@ def own_script(starter: Starter) -> Node:
 @contextlib.contextmanager
 def supervisord(starter: Starter) -> Iterator[Node]:
     """A real supervisord with the guide's program and the guide's commands."""
-    configuration, socket = starter.folder / "supervisord.conf", starter.folder / "socket"
+    configuration, socket, program = starter.folder / "supervisord.conf", starter.folder / "socket", find_supervisord()
     words = re.findall(r"--(start|stop|status) '/usr/bin/supervisorctl -c \S+ (.*?)'", GUIDE)
-    control = str(Path(os.path.realpath(SUPERVISORD)).with_name("supervisorctl"))
+    control = str(Path(os.path.realpath(program)).with_name("supervisorctl"))
     node = starter.node(
         **{verb: [control, "-c", str(configuration), *rest.format(role="broker").split()] for verb, rest in words}
     )
@@ -124,7 +121,7 @@ def supervisord(starter: Starter) -> Iterator[Node]:
     head += f"[supervisorctl]\nserverurl=unix://{socket}\n"
     configuration.write_text(head + starter.fill(block("ini", "program:kafka-broker")) + "autostart=false\n")
     with (starter.folder / "out").open("ab") as out:
-        server = subprocess.Popen([SUPERVISORD, "-n", "-c", str(configuration)], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        server = subprocess.Popen([program, "-n", "-c", str(configuration)], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
         wait_until(socket.exists, "supervisord answers", 20)
         yield node
@@ -183,12 +180,7 @@ def podman(starter: Starter) -> Iterator[Node]:
                 not (shutil.which("podman") and shutil.which("runc")), reason="there is no podman: apt-get install podman runc"
             ),
         ),
-        pytest.param(
-            "supervisord",
-            marks=pytest.mark.skipif(
-                not SUPERVISORD, reason="there is no supervisord: pip install supervisor, KMIGRATE_SUPERVISORD names it"
-            ),
-        ),
+        "supervisord",
     ]
 )
 def started(request: pytest.FixtureRequest, make: Callable[..., Node], shared: Path) -> Iterator[tuple[Starter, Node]]:

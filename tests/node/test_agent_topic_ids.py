@@ -138,7 +138,7 @@ def test_directories_that_no_partition_of_this_broker_has_are_named_with_their_s
     put_partition(node.data, name, text)
     (node.data / name / "00000000000000000000.log").write_bytes(b"x" * 10_000)
     found = {what: one(node.data / name, on_disk)} if what else {}
-    assert compare(node, assigned={"orders": [0, 1, 2]}) == {"read": 1, "found": found}
+    assert compare(node, assigned=[[0, 1, 2], []]) == {"read": 1, "found": found}
 
 
 def test_without_an_assignment_only_the_topic_counts(node: Node) -> None:
@@ -179,3 +179,23 @@ def test_the_agent_answers_and_refuses_a_request_without_a_list_by_its_code(node
     put_partition(node.data, "orders-0")
     assert [node.refused("topic_ids", topics=topics) for topics in (None, 7, "orders", [["orders"]])] == ["malformed"] * 4
     assert node.ok("topic_ids", topics=TOPICS) == {"read": 1, "found": {}}
+
+
+class CountedCopies(dict[str, str]):
+    """Topics that count how often they are copied."""
+
+    copies = 0
+
+    def keys(self) -> Any:
+        self.copies += 1
+        return super().keys()
+
+
+def test_the_list_of_topics_is_not_copied_for_each_partition(make: Callable[..., Node]) -> None:
+    """A cluster may have 50,000 of both: as many copies took more than the time of the whole request."""
+    node = make()
+    for number in range(20):
+        put_partition(node.data, f"orders-{number}")
+    topics = CountedCopies(TOPICS)
+    assert compare(node, topics) == {"read": 20, "found": {}}
+    assert topics.copies <= 1

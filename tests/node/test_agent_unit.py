@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,37 @@ def test_one_call_reads_a_unit_and_no_secret_of_it_leaves_the_machine(node: Node
     assert [argv[0] for argv in unit.asked].count("systemctl") == 1
     assert seen["unit"]["Environment"] == "JAVA_HOME=/opt/jdk-17 KAFKA_OPTS PASSWORD", "a file wins over the unit's own lines"
     assert seen["unit"]["ExecStop"] == "/bin/sh -c PW=... stop.sh --node-id=7\n/bin/second"
+
+
+def test_what_kafka_starts_with_has_a_hash_that_changes_with_it_alone(node: Node, tmp_path: Path) -> None:
+    """A drop-in that was edited in place keeps its path, and a value may be secret; systemd shows the last start beside the command."""
+    file = tmp_path / "env"
+    file.write_text("HEAP=-Xmx6g\n")
+
+    def starts(command: str, environment: str, **runtime: str) -> str:
+        files = [f"{file} (ignore_errors=yes)"]
+        seen = Unit(node, ExecStart=ARGV.format(command), Environment=environment, EnvironmentFiles=files, **runtime).facts()
+        return str(seen["unit"]["Starts"])
+
+    before = starts("/opt/start.sh a", "OPTS=-Da=1", MainPID="7")
+    assert re.fullmatch("[0-9a-f]{16}", before)
+    assert starts("/opt/start.sh a", "OPTS=-Da=1", MainPID="8", ActiveState="inactive") == before
+    assert before not in {starts("/opt/start.sh b", "OPTS=-Da=1"), starts("/opt/start.sh a", "OPTS=-Da=2")}
+    file.write_text("HEAP=-Xmx64m\n")
+    assert starts("/opt/start.sh a", "OPTS=-Da=1") != before
+
+
+def test_ports_of_gauges_and_overridden_keys_leave_the_machine_without_their_values(node: Node) -> None:
+    unit = Unit(
+        node,
+        Environment=f'JMX_PORT=9999 "KAFKA_OPTS=-javaagent:/opt/jmx.jar=0.0.0.0:7071:/etc/{CANARY}.yml -Dcom.sun.management.jmxremote.rmi.port=9998"',
+        ExecStart=ARGV.format(f"start.sh {node.properties} --override log.dirs=/{CANARY} --override a.b={CANARY}"),
+    )
+    seen = unit.facts()
+    assert CANARY not in json.dumps(seen["unit"])
+    assert sorted(seen["unit"]["Ports"].split()) == ["7071", "9998", "9999"]
+    assert seen["unit"]["Overrides"] == "log.dirs a.b"
+    assert (Unit(node).facts()["unit"]["Ports"], Unit(node).facts()["unit"]["Overrides"]) == ("", "")
 
 
 def test_a_unit_with_a_long_environment_is_read_to_its_end(node: Node) -> None:
@@ -152,3 +184,15 @@ def test_the_format_of_a_plain_process_runs_with_its_own_java(node: Node) -> Non
     node.ok("format", release="3.9", node=3000)
     wait_until((node.root / "java").exists, "the tool has run", 10)
     assert (node.root / "java").read_text() == "/opt/jdk-17\n"
+
+
+def test_systemd_loads_the_unit_and_only_its_own_lines_are_answered(node: Node) -> None:
+    """A line about a setting shows its value, which may be a password."""
+    own = "kafka.service: Command /opt/start.sh is not executable: No such file or directory"
+    others = f"/etc/systemd/system/kafka.service:3: Invalid environment assignment, ignoring: PW {CANARY}\nother.service: Failed to load\n"
+    unit = Unit(node, FragmentPath="/etc/systemd/system/kafka.service")
+    shown, answers = unit.module.run, {"systemctl": (), "systemd-analyze": (1, f"{others}{own}\n")}
+    unit.module.run = lambda argv, *more, **named: answers[argv[0]] or shown(argv, *more, **named)
+    assert unit.role.try_tool({}) == {"verified": [own]}
+    unit = Unit(node)
+    assert unit.role.try_tool({}) == {"verified": []}, "a unit without a file is not asked for"

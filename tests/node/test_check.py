@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.agent import Agents
-from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.preflight import agent as decisions
 from airflow_provider_kmigrate.node.check import NodeCheck, check_machine
 from airflow_provider_kmigrate.node.command import Reach, check_nodes
@@ -39,10 +39,17 @@ def spec(machine: Node, role: NodeRole = NodeRole.BROKER, **fields: Any) -> Node
     return replace(NodeSpec(1, role, "kafka0", 9092, hosts), **fields)
 
 
+def cluster(*nodes: NodeSpec) -> ClusterSpec:
+    """The cluster of these nodes, and of a controller elsewhere."""
+    brokers = tuple(node for node in nodes if node.role is NodeRole.BROKER)
+    more = NodeSpec(3009, NodeRole.CONTROLLER, "ctl9", 9093, HostSpec("agent", properties="/p"), log_dir="/l")
+    return ClusterSpec("prod", CLUSTER, "zk", "kf", brokers, (*(node for node in nodes if node not in brokers), more))
+
+
 def checked(*nodes: NodeSpec, version: str = VERSION, ahead: float = 0.0) -> list[NodeCheck]:
     agents = Agents()
     try:
-        return list(check_machine(agents(nodes[0], None), nodes, version, CLUSTER, lambda: time.time() - ahead))
+        return list(check_machine(agents(nodes[0], None), nodes, version, cluster(*nodes), lambda: time.time() - ahead))
     finally:
         agents.close()
 
@@ -100,6 +107,43 @@ def test_a_role_that_only_one_side_has_is_named(machine: Node) -> None:
     [found] = checked(spec(machine, NodeRole.CONTROLLER, id=3000, log_dir="/l"))
     assert "has the role broker, the cluster file has no broker there" in str(found)
     assert "has a controller on" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("", ""), ("inter.broker.protocol.version=3.3\n", "C04"), ("listeners=CONTROLLER://:9092\n", "C04"), ("a=${env:B}\n", "")],
+    ids=["as it is", "an old protocol", "the controllers' listener", "a reference"],
+)
+def test_the_files_of_later_stages_are_made_and_not_written(machine: Node, line: str, code: str) -> None:
+    text = machine.properties.read_text() + line
+    machine.properties.write_text(text)
+    controller = spec(machine, NodeRole.CONTROLLER, id=3000, host="ctl", log_dir="/l")
+    whole = cluster(spec(machine), controller)
+    assert [reason.code for reason in decisions.find_render_problems(whole, spec(machine), text)] == [code] * bool(code)
+    [found] = checked(spec(machine))
+    assert "the files of later stages" in found.seen
+    assert ("[C04] " in str(found)) == bool(code), found
+    assert machine.properties.read_text() == text
+    assert decisions.find_original(spec(machine), {"file": {"text": f"{text}zookeeper.metadata.migration.enable=true\n"}}) is None
+    assert decisions.find_original(controller, {"file": {"text": text}}) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_problem"),
+    [
+        ("kafka.service: Command /opt/kafka/bin/start.sh is not executable: No such file or directory", True),
+        ("kafka.service: Failed to create kafka.service/start: Unit zookeeper.service not found.", True),
+        ("kafka.service: Service has no ExecStart=, ExecStop=, or SuccessAction=. Refusing.", True),
+        ("kafka.service: Unit configuration has fatal error, bad unit file setting", True),
+        ("kafka.service: Special user nobody configured, this is not safe!", False),
+    ],
+    ids=["no program", "no unit that it needs", "no start", "a bad setting", "a warning"],
+)
+def test_a_unit_that_systemd_would_not_start_is_named(said: str, is_problem: bool) -> None:
+    found = [str(reason) for reason in decisions.find_unit_problems(NODE, [said])]
+    assert [text.startswith("[M03] broker 1: its unit would not start. systemd says: kafka.service: ") for text in found] == [
+        True
+    ] * is_problem
 
 
 @pytest.mark.parametrize("java", [True, False])
@@ -247,11 +291,11 @@ def test_the_command_prints_a_line_a_node_and_ends_with_1_if_one_fails(machine: 
         spec(machine),
         spec(machine, id=2, host="kafka1", hosts=HostSpec("agent", "/p", connect=("sh", "-c", "echo no >&2; exit 3"))),
     )
-    assert check_nodes(Reach({}, {}), {"kafka1": (bad,)}, {"kafka1": CLUSTER}, lambda line: said.append(str(line))) == 1
+    assert check_nodes(Reach({}, {}), {"kafka1": (bad,)}, {"kafka1": cluster(bad)}, lambda line: said.append(str(line))) == 1
     assert said[0].startswith(
         "FAIL  broker 2 on kafka1\n      [M03] kafka1: `sh -c echo no >&2; exit 3` ended with exit code 3: no "
     )
     said.clear()
-    code = check_nodes(Reach({}, {}), {"kafka0": (good,)}, {"kafka0": CLUSTER}, lambda line: said.append(str(line)))
+    code = check_nodes(Reach({}, {}), {"kafka0": (good,)}, {"kafka0": cluster(good)}, lambda line: said.append(str(line)))
     root = json.loads(json.dumps(machine.ok("hello")))["root"]
     assert (code, said[0].startswith("ok    broker 1 on kafka0: ")) == (int(not root), root)

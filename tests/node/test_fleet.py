@@ -1,7 +1,4 @@
-"""Twelve machines of two clusters over real ssh and sudo: known hosts, install, check, and the role in a real Ansible.
-
-Ansible is no dependency: KMIGRATE_ANSIBLE names an `ansible-playbook`, else one on the path is taken.
-"""
+"""Twelve machines of two clusters over real ssh and sudo: known hosts, install, check, and the role in a real Ansible."""
 
 from __future__ import annotations
 
@@ -15,45 +12,15 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.node.command import main
-from airflow_provider_kmigrate.node.inventory import render_inventory
 from tests.kit import ssh_machines
-from tests.kit.ssh_machines import USER, SshMachines
+from tests.kit.environments import find_ansible
+from tests.kit.fleet_clusters import NUMBER, Clusters
+from tests.kit.ssh_machines import USER
 from tests.waiting import wait_until
 
-NUMBER, LIMIT_S = 12, 60
+LIMIT_S = 60
 pytestmark = [pytest.mark.slow(seconds=90), pytest.mark.skipif(bool(ssh_machines.missing()), reason=ssh_machines.missing())]
-ANSIBLE = os.environ.get("KMIGRATE_ANSIBLE") or shutil.which("ansible-playbook") or ""
 FILES = ("/usr/local/sbin/kmigrate-node", "/etc/kmigrate/node.json", "/etc/sudoers.d/kmigrate")
-
-
-class Clusters:
-    """Two cluster files, and an inventory of the machines with user, port and key."""
-
-    def __init__(self, folder: Path, machines: SshMachines) -> None:
-        self.folder, self.machines, hosts = folder, machines, machines.addresses
-        half = len(hosts) // 2
-        self.files = [self._write("prod", "q1", hosts[:half]), self._write("dc2", "q2", hosts[half:])]
-        self.inventory, self.known_hosts, self.prints = folder / "hosts.yml", folder / "known_hosts", folder / "fingerprints"
-        access = f"ansible_become: true\n    ansible_user: {USER}\n    ansible_port: {machines.port}"
-        access += f"\n    ansible_ssh_private_key_file: {machines.key}"
-        derived = render_inventory({"prod": dict.fromkeys(hosts[:half]), "dc2": dict.fromkeys(hosts[half:])})
-        self.inventory.write_text(derived.replace("ansible_become: true", access))
-        self.prints.write_text("".join(f"{host} {machines.fingerprint(host)}\n" for host in hosts))
-
-    def _write(self, name: str, cluster_id: str, hosts: list[str]) -> str:
-        path, brokers = self.folder / f"{name}.yaml", hosts[:-3]
-        rows = [f"  - {{id: {number}, host: {host}}}" for number, host in enumerate(brokers)]
-        place = "properties: /etc/kafka/controller.properties, log_dir: /var/lib/kafka/controller"
-        controllers = [f"  - {{id: {3000 + number}, host: {host}, {place}}}" for number, host in enumerate(hosts[-3:])]
-        head = f"name: {name}\ncluster_id: {cluster_id}Sh-9_ISia_zwGINzRvyQ\nzookeeper: {{conn_id: zk}}\nkafka: {{conn_id: kf}}\n"
-        head += "hosts: {properties: /etc/kafka/server.properties, ssh_conn_id: absent}\n"
-        path.write_text(head + "brokers:\n" + "\n".join(rows) + "\ncontrollers:\n" + "\n".join(controllers) + "\n")
-        return str(path)
-
-    def __call__(self, command: str, *words: str) -> int:
-        """The exit code of a command for both clusters."""
-        access = [] if command == "ansible" else ["--inventory", str(self.inventory), "--known-hosts", str(self.known_hosts)]
-        return main([command, *self.files, *access, *words])
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +87,7 @@ def test_twelve_machines_are_installed_and_checked_within_a_minute(known: Cluste
     assert capsys.readouterr().out.splitlines()[-1] == "Nothing to do."
 
 
-@pytest.mark.skipif(not ANSIBLE, reason="there is no ansible-playbook: pip install ansible-core, KMIGRATE_ANSIBLE names it")
+@pytest.mark.long
 def test_the_role_changes_what_install_would_and_nothing_the_second_time(known: Clusters, tmp_path: Path) -> None:
     other_login = ["--storage-tool", "/bin/true", "--login", USER]
     assert known("ansible", "--to", str(tmp_path), *other_login) == 0
@@ -129,7 +96,7 @@ def test_the_role_changes_what_install_would_and_nothing_the_second_time(known: 
                                 "ANSIBLE_SSH_COMMON_ARGS": f"-o UserKnownHostsFile={known.known_hosts}"}  # fmt: skip
 
     def play(*words: str) -> str:
-        argv = [ANSIBLE, "-i", "hosts.yml", *words, "kmigrate.yml"]
+        argv = [find_ansible(), "-i", "hosts.yml", *words, "kmigrate.yml"]
         done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

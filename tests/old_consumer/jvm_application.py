@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -149,11 +150,17 @@ class CutoverGroup:
 
     group: str
     topic: str
+    commit_within: str = "15s"
     running: JvmApplication | None = None
+
+    @property
+    def instances(self) -> int:
+        """How many processes it has."""
+        return JvmApplication.instances
 
     def entry(self, folder: Path) -> dict[str, Any]:
         """Its group in the cluster file."""
-        return JvmApplication(folder, "", "", self.group, self.topic).entry(bake="0s")
+        return JvmApplication(folder, "", "", self.group, self.topic).entry(bake="0s", commit_within=self.commit_within)
 
     def start(self, folder: Path, bootstrap: str, zookeeper: str, _events: Path) -> None:
         """As its old version; what it processes is in logs of its own."""
@@ -165,6 +172,15 @@ class CutoverGroup:
         """As whatever it runs."""
         if self.running is not None:
             self.running.end()
+
+    def account(self, acked: set[Record], seconds: float = 120.0) -> Account:
+        """By its own log, of what was acknowledged in its topic: at once if it has processed all of it, or after so many seconds."""
+        if self.running is None:
+            raise ValueError(f"{self.group} was never started")
+        deadline = time.monotonic() + seconds
+        while not acked <= self.running.processed().keys() and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return self.running.account(acked)
 
 
 def _records(line: dict[str, Any]) -> Iterator[Record]:

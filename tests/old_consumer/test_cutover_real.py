@@ -8,19 +8,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_reads import seen
-from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.account import kafka_of, log_dirs
 from tests.kit.judge import TOPIC, Acknowledged, Foreign
@@ -28,67 +21,19 @@ from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.old_consumer import jvm_instance
-from tests.old_consumer.jvm_application import Account, JvmApplication, Load, Record
+from tests.old_consumer.cutover import OLD, PLAIN, Running, check_nothing_lost, in_cluster_file
+from tests.old_consumer.jvm_application import JvmApplication, Load, Record
 from tests.old_consumer.old_consumers import BEFORE_1_0, BEFORE_LISTENERS, LATEST
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=45), pytest.mark.timeout(300)]
 PARTITIONS = 8
-OLD, PLAIN = MemberKind.ZOOKEEPER, MemberKind.KAFKA
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with lent(tmp_path_factory.mktemp("cutover"), Shape(name="cutover", brokers=1, controllers=1)) as there:
         yield there
-
-
-class Running:
-    """The application under load, and the tool beside it."""
-
-    def __init__(self, cluster: LocalCluster, application: JvmApplication, load_: Load) -> None:
-        self.cluster, self.application, self.load = cluster, application, load_
-        self._runs = 0
-
-    def observe(self) -> GroupSeen:
-        hosts, _, chroot = self.cluster.zookeeper.partition("/")
-        with ZooKeeper(ZooKeeperSettings(hosts, f"/{chroot}" if chroot else "")) as zk:
-            group = self.application.group
-            return seen(zk, {"bootstrap.servers": self.cluster.bootstrap}, [group])[group]
-
-    def kinds(self) -> list[MemberKind]:
-        return [member.kind for member in self.observe().members or ()]
-
-    @contextmanager
-    def context(self) -> Iterator[StepContext]:
-        """Of a new run."""
-        self._runs += 1
-        spec = replace(load(self.cluster.spec_path), groups=(self.application.spec(),))
-        with direct.context(self.cluster, f"{self.application.group}-{self._runs}", spec=spec) as context:
-            try:
-                yield context
-            finally:
-                context.fence.release()
-
-    def cut_over(self) -> str:
-        with self.context() as context:
-            return getattr(direct.step(context, "cutover", group=self.application.group), "text", "")
-
-    def roll_back(self) -> None:
-        with self.context() as context:
-            goal = Goal.ZOOKEEPER_CONSUMERS
-            direct.step(context, "roll back group", group=self.application.group, goal=goal)
-
-    def refused(self) -> list[str]:
-        with pytest.raises(Refused) as refused:
-            self.cut_over()
-        return [reason.code for reason in refused.value.reasons]
-
-    def settle(self) -> Account:
-        """The load ends, all is processed, and the account is made."""
-        self.load.stop()
-        wait_until(lambda: self.load.acked <= self.application.processed().keys(), "everything is processed")
-        return self.application.account(self.load.acked)
 
 
 @pytest.fixture
@@ -116,12 +61,6 @@ def running(cluster: LocalCluster, tmp_path: Path) -> Iterator[Callable[..., Run
     for end in reversed(ends):
         with suppress(OSError):
             end()
-
-
-def check_nothing_lost(account: Account) -> None:
-    assert account.acked > 0
-    assert (account.lost, account.skipped) == (0, 0), account
-    assert account.repeated <= account.uncommitted, account
 
 
 @pytest.mark.parametrize("version", [LATEST, pytest.param(BEFORE_1_0, marks=pytest.mark.long)])
@@ -222,6 +161,29 @@ def test_an_instance_that_sleeps_through_the_cutover_skips_nothing_when_it_wakes
     there.roll_back()
     account = there.settle()
     assert (account.lost, account.skipped) == (0, 0), account
+
+
+POINTS = [("switching", 1), ("switched", 1), ("copied", 1), ("switched", 3)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("goes_on", [False, True], ids=["and rolled back", "and goes on"])
+def test_a_tool_that_is_killed_at_any_step_loses_nothing(running: Callable[..., Running], goes_on: bool) -> None:
+    """Behind the note, within the stop of both, behind the copy, within the start of the new version."""
+    there = running(f"tool-{goes_on}".lower())
+    with in_cluster_file(there):
+        for point, times in POINTS:
+            killed = there.run_tool("cutover", "--at", point, "--times", str(times))
+            assert killed.returncode == -signal.SIGKILL, killed.stdout
+            if goes_on:
+                again = there.run_tool("cutover")
+                assert again.returncode == 0, again.stdout
+                assert there.kinds() == [PLAIN, PLAIN], point
+            back = there.run_tool("roll back group", goal=Goal.ZOOKEEPER_CONSUMERS)
+            assert back.returncode == 0, back.stdout
+            assert there.kinds() == [OLD, OLD], point
+    check_nothing_lost(there.settle())
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf
 from tests.pages.browser import browser
 from tests.trees import ROOT
 
@@ -30,8 +31,10 @@ def take_picture(page: Path, picture: Path, height: int) -> None:
 
 
 def find_newest(name: str, build: Path) -> Path | None:
-    """The newest page of this name; None if no run left one."""
-    return max(build.rglob(f"{name}.html"), key=lambda page: page.stat().st_mtime, default=None)
+    """The newest page of this name, of a plan the migration's; None if no run left one."""
+    title = f"{TITLES[PlanOf.MIGRATION]}</h1>" if name == "plan" else ""
+    pages = (page for page in build.rglob(f"{name}.html") if title in page.read_text())
+    return max(pages, key=lambda page: page.stat().st_mtime, default=None)
 
 
 def main() -> None:

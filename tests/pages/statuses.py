@@ -56,6 +56,11 @@ class FakeAirflow:
         if path.endswith("/xcomEntries"):
             newest_first = sorted(self.rows, key=lambda row: -row.stored_ms)
             return _page("xcom_entries", [_describe(row) for row in newest_first], offset)
+        if "/xcomEntries/" not in path:
+            *_, dag, _, run, _, task = path.split("/")
+            return next(
+                {"state": row.state or None} for row in self.rows if (row.dag_id, row.run_id, row.task_id) == (dag, run, task)
+            )
         *_, dag, _, run, _, task, _, key = path.split("/")
         (row,) = (row for row in self.rows if (row.dag_id, row.run_id, row.task_id, STATUS) == (dag, run, task, key))
         return {**_describe(row), "value": row.value}

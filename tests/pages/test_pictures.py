@@ -11,12 +11,12 @@ from tests.trees import ROOT
 
 
 def test_the_newest_page_of_a_name_is_taken(tmp_path: Path) -> None:
-    for number, folder in enumerate(("new", "old")):
+    for number, folder in enumerate(("rollback", "new", "old")):
         page = tmp_path / folder / "plan.html"
         page.parent.mkdir()
-        page.touch()
+        page.write_text(f"<h1>Plan of east: {'back to ZooKeeper' if folder == 'rollback' else 'ZooKeeper to KRaft'}</h1>")
         os.utime(page, (100 - number, 100 - number))
-    assert find_newest("plan", tmp_path) == tmp_path / "new" / "plan.html"
+    assert find_newest("plan", tmp_path) == tmp_path / "new" / "plan.html", "the newest is a rollback's"
     assert find_newest("report", tmp_path) is None
 
 

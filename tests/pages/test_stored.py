@@ -15,6 +15,9 @@ import pytest
 
 from airflow_provider_kmigrate.commands import status as status_command
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Fields, Reason, ServiceUnit
+from airflow_provider_kmigrate.core.migration.durations import Work
+from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
+from airflow_provider_kmigrate.core.migration.plan_facts import PlanFacts
 from airflow_provider_kmigrate.core.monitoring.status import (
     MOST_BYTES,
     Doing,
@@ -23,7 +26,7 @@ from airflow_provider_kmigrate.core.monitoring.status import (
     describe_task_end,
     shorten_document,
 )
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.pages import rest
 from airflow_provider_kmigrate.pages.rest import read_statuses
 from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, StoredStatus, check_stored, combine, status_schema
@@ -35,12 +38,18 @@ from tests.steps.sim import SimCluster
 from tests.trees import ROOT
 
 NOW = round(1000 * time.time())
+PROGRESS = {"done": 1, "of": 2, "next": "broker 1", "stage": "roll", "soak_seconds": 0.0}
+FAILED_STEP = {
+    "name": "roll", "doing": "failed", "text": "x", "reasons": [], "since_ms": NOW, "usual_seconds": None, "alarm_seconds": None,
+    "seconds_left": None,
+}  # fmt: skip
 HOSTILE = "evil\x1b[31m <script>alert(1)</script>\n[R01] forged"
 
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return make_document(tmp_path_factory.mktemp("sim"), at_ms=NOW)
+    owner = {"run": "kmigrate_zk_to_kraft__sim/manual", "is_alive": True}
+    return make_document(tmp_path_factory.mktemp("sim"), at_ms=NOW, owner=owner)
 
 
 def only(*rows: StoredStatus, **more: Any) -> ClusterStatus:
@@ -82,6 +91,16 @@ class TestTheSchema:
             jsonschema.validate(made, status_schema())
             assert check_stored(make_row(made, NOW), NOW).problem == ""
 
+    def test_what_is_left_goes_by_the_restarts_that_the_journals_have(self) -> None:
+        view, facts = healthy(3)
+        step = StepFacts("broker 1 to kraft", Doing.WAITS, fields=Fields.POSITION)
+        assumed, measured = (
+            describe_step_status(facts.spec, view, 0.0, each)["progress"]["seconds_left"]
+            for each in (step, replace(step, task_seconds={Work.RESTART: [100.0, 110.0, 400.0]}))
+        )
+        each = plan_migration(PlanFacts(facts.spec, view, {}, None))["restart_seconds"]["expected"]
+        assert measured - assumed == pytest.approx(6 * (110.0 - each))
+
     def test_no_secret_of_a_nodes_file_or_unit_is_in_it(self) -> None:
         view, facts = healthy(3)
         canary = "canary-5up3r-s3cret"
@@ -118,6 +137,9 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "a copy of yesterday's": ({"at_ms": NOW - 86_400_000}, "differ"),
     "too large": ({"unread": ["x" * MOST_BYTES]}, "larger"),
     "deep": ("[" * 100_000, "no JSON"),
+    "more seconds than any page can show": ({"progress": PROGRESS | {"seconds_left": 1e308}}, "malformed"),
+    "no number of seconds": ({"progress": PROGRESS | {"seconds_left": float("nan")}}, "malformed"),
+    "a step that takes for ever": ({"step": FAILED_STEP | {"seconds_left": float("inf")}}, "malformed"),
 }
 
 
@@ -225,6 +247,106 @@ class TestByRest:
         with pytest.raises(Unavailable, match=said[failure]):
             read_statuses("https://airflow.example", (), httpx.MockTransport(answer))
 
+    @pytest.mark.parametrize(
+        ("key", "row"),
+        [
+            *((key, row) for key in ("dags", "xcom_entries") for row in (7, None, "x", {})),
+            ("xcom_entries", {"dag_id": "d", "run_id": "r", "task_id": "t", "timestamp": 7}),
+        ],
+        ids=repr,
+    )
+    def test_rows_of_another_form_are_said_to_be_of_another_api(self, airflow: FakeAirflow, key: str, row: Any) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            is_asked = request.url.path.endswith("/dags" if key == "dags" else "/xcomEntries")
+            return httpx.Response(200, json={key: [row], "total_entries": 1}) if is_asked else airflow(request)
+
+        with pytest.raises(Unavailable, match="not what its API describes"):
+            read_statuses("https://airflow.example", (), httpx.MockTransport(answer))
+
+    @pytest.mark.parametrize("row", [7, None, {}, {"task_instance": {"state": "deferred", "dag_id": "kmigrate_x"}}], ids=repr)
+    def test_requests_of_another_form_hide_no_status(self, airflow: FakeAirflow, row: Any) -> None:
+        airflow.requests = [row]
+        answer = self.read(airflow)
+        assert len(answer.clusters) == 2
+        assert "Whether a request for an approval waits was not read" in " ".join(answer.notes)
+
+    @pytest.mark.parametrize("value", [7, None, []])
+    def test_a_value_of_another_form_is_no_status(self, airflow: FakeAirflow, value: Any) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, json=value) if "/xcomEntries/" in request.url.path else airflow(request)
+
+        statuses = read_statuses("https://airflow.example", (), httpx.MockTransport(answer)).clusters
+        assert {status.light for status in statuses} == {Light.UNKNOWN}
+
+    @pytest.mark.parametrize(
+        ("state", "light", "notes"),
+        [
+            ("failed", Light.ACT, 0),
+            ("up_for_retry", Light.LOOK, 0),
+            ("", Light.LOOK, 0),
+            ("403", Light.ACT, 1),
+            ("404", Light.ACT, 0),
+            ("another API", Light.ACT, 0),
+        ],
+    )
+    def test_what_the_newest_task_does_is_told_by_airflow_too(
+        self, airflow: FakeAirflow, document: dict[str, Any], state: str, light: Light, notes: int
+    ) -> None:
+        """Without its state it is what the task has written itself: here that it failed."""
+        earlier = {**document, "step": {**FAILED_STEP, "doing": "acts"}}
+        airflow.rows = [
+            make_row(earlier, NOW - 5, "kmigrate_watch__sim", "earlier"),
+            replace(make_row({**document, "step": FAILED_STEP}, NOW, "kmigrate_rollback__sim", "roll"), state=state),
+        ]
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/taskInstances/roll"):
+                if state.isdigit():
+                    return httpx.Response(int(state))
+                return httpx.Response(200, json=[7]) if state == "another API" else airflow(request)
+            return airflow(request)
+
+        found = read_statuses("https://airflow.example", ("sim",), httpx.MockTransport(answer))
+        assert ([status.light for status in found.clusters], len(found.notes)) == ([light], notes)
+        assert not any(request.url.path.endswith("/taskInstances/earlier") for request in airflow.seen), "one request a cluster"
+
+    @pytest.mark.parametrize("token", ["Bearer x", "tök", "a\nb", " "])
+    def test_what_is_no_token_goes_nowhere(self, airflow: FakeAirflow, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+        monkeypatch.setenv(rest.TOKEN, token)
+        with pytest.raises(Failed, match="is no token") as error:
+            self.read(airflow)
+        assert token.strip() not in str(error.value) or not token.strip()
+        assert airflow.seen == []
+
+    @pytest.mark.parametrize("url", ["https://[::1", "https://user:canary@[x", "https://air flow\x00", "https://h:port"])
+    def test_what_is_no_address_is_not_asked_and_not_shown(self, airflow: FakeAirflow, url: str) -> None:
+        with pytest.raises(Failed, match="is no address") as error:
+            read_statuses(url, (), httpx.MockTransport(airflow))
+        assert "canary" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("code", "body", "said"),
+        [
+            (401, "", "airflowctl auth login"),
+            (403, "", "administrator of Airflow"),
+            (200, " <!DOCTYPE html><title>Log in</title>", "is a web page. A proxy or its login page"),
+            (302, "", "A proxy or its login page answers"),
+            (404, '{"detail": "Not Found"}', "the address lacks a part"),
+            (429, "", "wait a minute"),
+            (503, "<h1>upstream</h1>", "read its log"),
+        ],
+    )
+    def test_each_answer_of_no_use_says_what_to_do(self, airflow: FakeAirflow, code: int, body: str, said: str) -> None:
+        with pytest.raises(KMigrateError, match=re.escape(said)) as error:
+            read_statuses("https://airflow.example", (), httpx.MockTransport(lambda _: httpx.Response(code, text=body)))
+        assert "canary-token" not in str(error.value)
+
+    def test_a_file_is_no_name_of_a_cluster(self, airflow: FakeAirflow, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            status_command.main(["--airflow-url", "https://airflow.example", "clusters/prod.yaml"])
+        assert "name the cluster, not its file: prod, not clusters/prod.yaml" in capsys.readouterr().err
+        assert airflow.seen == []
+
     def test_without_a_token_nothing_is_asked(self, airflow: FakeAirflow, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(rest.TOKEN)
         with pytest.raises(Failed, match=rest.TOKEN):
@@ -236,12 +358,9 @@ class TestByRest:
         with pytest.raises(Unavailable, match="no whole JSON document"):
             self.read(airflow)
 
-    def test_more_than_is_read_is_said(
-        self, airflow: FakeAirflow, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(rest, "_MOST_PAGES", 1)
-        airflow.rows = [make_row(document, NOW - number, task_id=f"t{number}") for number in range(101)]
-        assert any("the rest was not read" in note for note in self.read(airflow).notes)
+    def test_more_than_is_read_is_said(self, airflow: FakeAirflow) -> None:
+        airflow.requests = [{"task_instance": {"state": "success"}}] * 2_001
+        assert "Airflow has more than 2000 rows of hitl_details; the rest was not read." in self.read(airflow).notes
 
     @pytest.mark.parametrize("url", ["http://airflow.example", "ftp://airflow.example", "https://user:pw@airflow.example"])
     def test_the_token_goes_nowhere_unencrypted(self, airflow: FakeAirflow, url: str) -> None:
@@ -257,7 +376,9 @@ class TestByRest:
         assert status_command.main(["--airflow-url", "https://airflow.example", "sim"]) == 0
         assert "A rollback is possible now" in capsys.readouterr().out
         assert status_command.main(["--airflow-url", "https://airflow.example", "--all"]) == 1, "late has no status"
-        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["CLUSTER", "no", "ok"]
+        table, moves = capsys.readouterr().out.split("\n\n")
+        assert [line.split()[0] for line in table.splitlines()] == ["CLUSTER", "no", "ok"]
+        assert moves.startswith("late: next: Unpause kmigrate_watch__late")
         assert status_command.main(["--airflow-url", "https://airflow.example", "--all", "-o", "json"]) == 1
         assert [json.loads(line)["light"] for line in capsys.readouterr().out.splitlines()] == ["unknown", "well"]
         monkeypatch.delenv(rest.TOKEN)
@@ -271,9 +392,7 @@ class TestTheWriter:
             True, False, True, False, True, False, True,
         ]  # fmt: skip
 
-    def test_an_airflow_that_takes_none_is_left_alone_for_minutes_and_ends_no_task(
-        self, tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_airflow_that_takes_none_is_left_alone_for_minutes_and_ends_no_task(self, document: dict[str, Any]) -> None:
         tries: list[str] = []
 
         class Down:
@@ -281,10 +400,9 @@ class TestTheWriter:
                 tries.append(key)
                 raise ConnectionError(str(value)[:10])
 
-        status, now = StatusXCom(Down()), [1_000.0]
-        monkeypatch.setattr("airflow_provider_kmigrate.utils.status_xcom.time.monotonic", lambda: now[0])
-        for headline, at in (("a", 1_000.0), ("b", 1_100.0), ("c", 1_299.0), ("d", 1_306.0)):
-            now[0] = at
+        times = iter((1_000.0, 1_000.0, 1_100.0, 1_299.0, 1_306.0, 1_306.0))  # read again after each failure
+        status = StatusXCom(Down(), clock=lambda: next(times))
+        for headline in "abcd":
             status.offer(headline, lambda: document)
         assert tries == [STATUS] * 2
 

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.utils.step_context import OpenCluster
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
-from tests.steps.sim_group import SimGroup
+from tests.steps.sim_group import OLD, SimGroup
 from tests.steps.sim_nodes import CLUSTER_ID, SimClock
 
 
@@ -63,6 +63,8 @@ class GroupRehearsal:
     ensemble: Ensemble = field(default_factory=lambda: Ensemble(CLUSTER_ID))
     clock: SimClock = field(default_factory=SimClock)
     settings: dict[str, str] = field(default_factory=dict)  # of each topic
+    others: tuple[str, ...] = ()  # groups that use ZooKeeper and are not in the file
+    reads_zookeeper: bool = True
 
     @contextmanager
     def open(self, spec: ClusterSpec) -> Iterator[OpenCluster]:
@@ -81,7 +83,7 @@ class GroupRehearsal:
         finally:
             session.close()
 
-    def require(self, group: GroupSpec) -> None:
+    def require(self, group: GroupSpec, *, must_answer: bool) -> None:
         """Its webhooks can be called."""
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
@@ -93,7 +95,9 @@ class GroupRehearsal:
     def observe(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
         seen = {name: self.groups[name].observe(what, nodes, [name]).groups or {} for name in groups}
         found = {name: each[name] for name, each in seen.items()}
-        return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=found)
+        live = [name for name, group in self.groups.items() if what & Fields.GROUPS and OLD in group.kinds()]
+        zk = ZkView(cluster_id=CLUSTER_ID, broker_ids=(0,), live_groups=(*live, *self.others))
+        return ClusterView(taken_at=self.clock.time, zk=zk if self.reads_zookeeper else None, groups=found)
 
     def environment(self, view: ClusterView) -> Any:
         raise AssertionError(f"no test reads it here: {view}")
@@ -107,7 +111,7 @@ def group_rehearsal(folder: Path, *groups: SimGroup, **keys: Any) -> GroupRehear
             "name": group.name,
             "way": str(group.spec.way),
             "wave": wave,
-            "switch": "restart {instance} {kind}",
+            "switch": "restart {group} {instance} {kind}",
             "bake": group.spec.bake,
             "commit_within": group.spec.commit_within,
             "switch_timeout": group.spec.switch_timeout,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import email
+import html
 import json
+import re
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from email import policy
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -14,6 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 import uvicorn
 import yaml
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Message
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import DAG
 from fastapi.testclient import TestClient
@@ -124,6 +130,93 @@ class Visitors(Users):
         tab.statuses.clear()
         tab.value(f"{button}.click()")
         return tab.status_of("PATCH")
+
+
+class Mails(Message):
+    """What a real mail server was given, each as its HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[str] = []
+
+    def handle_message(self, message: Any) -> None:
+        parsed = email.message_from_bytes(message.as_bytes(), policy=policy.default)
+        self.received.append(parsed.get_body(("html",)).get_content())  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def mails() -> Iterator[tuple[Mails, int]]:
+    """A mail server, and its port."""
+    with socket.create_server(("127.0.0.79", 0)) as free:
+        port = free.getsockname()[1]
+    received = Mails()
+    server = Controller(received, hostname="127.0.0.79", port=port)
+    server.start()
+    yield received, port
+    server.stop()
+
+
+class Readers(Visitors):
+    """Approvers who have nothing but the mail, their name and their password. `read`: the text of the mail."""
+
+    def __init__(self, mails: Mails, password: str, *about: Any) -> None:
+        super().__init__(*about)
+        self._mails, self._password = mails, password
+        self.read = ""
+
+    def _visit(self, path: str, user: str, option: str, reason: str) -> int:
+        tab, button = self._tab, f"document.querySelector('[data-testid=\"hitl-option-{option}\"]')"
+        wait_until(lambda: self._mails.received, "the mail", 60.0)
+        self.read = html.unescape(re.sub(r"<[^>]*>", " ", self._mails.received[-1]))
+        tab.call("Network.clearBrowserCookies")
+        tab.navigate(html.unescape(re.findall(r'href="(http[^"]*required_actions[^"]*)"', self._mails.received[-1])[0]))
+        for name, typed in (("username", user), ("password", self._password)):
+            tab.wait_for(f"document.querySelector('input[name={name}]') !== null", within=120.0)
+            tab.value(f"document.querySelector('input[name={name}]').focus()")
+            tab.type(typed)
+        tab.value("document.querySelector('button[type=submit]').click()")
+        tab.wait_for(f"{button} !== null", within=120.0)  # the first page of a browser without a cache, on a busy machine
+        tab.value("document.querySelector('input[name=element_reason]').focus()")
+        tab.type(reason)
+        tab.wait_for(f"!{button}.disabled")
+        tab.statuses.clear()
+        tab.value(f"{button}.click()")
+        return tab.status_of("PATCH")
+
+
+@pytest.mark.long
+@pytest.mark.slow(seconds=60)
+def test_the_mail_alone_leads_to_an_approval_that_counts(
+    site: Site, tab: Browser, api: TestClient, sim: Rehearsal, run_dag: RunDag, *, mails: tuple[Mails, int],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    """By the notifier of the operator's guide, to a real mail server; the approver logs in and answers in a real browser."""
+    received, port = mails
+    guide = (Path(__file__).parents[2] / "docs" / "operators-guide.md").read_text(encoding="utf-8")
+    [example] = [block for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL) if "SmtpNotifier" in block]
+    extra = json.dumps({"disable_ssl": True, "disable_tls": True, "from_email": "airflow@example.org"})
+    smtp = {"conn_type": "smtp", "host": "127.0.0.79", "port": port, "extra": extra}
+    passwords = tmp_path / "passwords.json"
+    passwords.write_text(json.dumps({"ann": "a word of ann's"}))
+    for name, value in {
+        "AIRFLOW_CONN_SMTP_DEFAULT": json.dumps(smtp),
+        "AIRFLOW__API__BASE_URL": site.url,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+    }.items():
+        monkeypatch.setenv(name, value)
+    approvers = {"approvers": {"users": ["ann"], "reason": True}, "notify": yaml.safe_load(example)["notify"]}
+    sim.path.write_text(yaml.safe_dump(document(sim.cluster) | approvers))
+    people = Readers(received, "a word of ann's", site, tab, api, DAG_ID, [("ann", FINALIZE, "all is well")])
+    with people.at_work() as visitors:
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], mark_success_pattern=only("approve"))
+    assert (visitors.failed, visitors.statuses, str(run.state)) == ("", [200], "success")
+    assert sim.cluster.finalized
+    [approval] = notes(tmp_path, "approval")
+    assert [(answer["user"], answer["reason"]) for answer in approval["answers"]] == [("ann", "all is well")]
+    figures = ["Records lost", "Records twice", "Longest stall of a producer", "A rollback takes"]
+    places = [people.read.index(text) for text in ("Open the request", *figures, "runs in dual-write")]
+    assert places == sorted(places), "the link, the four figures, then what is long"
 
 
 def test_each_dag_that_asks_has_a_form_with_the_reason_alone_which_must_be_given() -> None:

@@ -11,6 +11,8 @@ import pytest
 from airflow_provider_kmigrate.cli import main
 from airflow_provider_kmigrate.commands import reading
 from airflow_provider_kmigrate.core.migration.plan_document import DOCUMENT_KIND
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.hooks.connections import get_connection
 from airflow_provider_kmigrate.utils.step_context import state_folder
 from tests.kit.ports import closed_port
 from tests.provider.simulated import Rehearsal
@@ -60,3 +62,69 @@ def test_a_connection_that_airflow_does_not_have_is_named_with_its_command(
     )
     assert main(["status", str(path)]) == 2
     assert "airflow connections add nowhere" in capsys.readouterr().err
+
+
+class Store:
+    """A secrets backend that has these Variables, or does not answer."""
+
+    def __init__(self, *, answers: bool = True, **values: str) -> None:
+        self.answers, self.values = answers, values
+
+    def get_variable(self, key: str) -> str | None:
+        if not self.answers:
+            raise ConnectionError("vault is sealed")
+        return self.values.get(key)
+
+    def get_connection(self, conn_id: str) -> None:
+        if not self.answers:
+            raise ConnectionError("vault is sealed")
+
+
+@pytest.mark.parametrize("command", [["resume", "prod"], ["pause", "prod", "--why", "x"]])
+def test_a_kill_switch_that_airflow_cannot_read_is_not_known_to_be_off(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Airflow's own `Variable.get` answers that there is none."""
+    monkeypatch.setattr("airflow.configuration.ensure_secrets_loaded", lambda: [Store(answers=False), Store()])
+    assert main(command) == 2
+    shown = capsys.readouterr()
+    assert "Whether prod is paused is not known." in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+
+
+def test_a_kill_switch_that_airflow_cannot_decrypt_is_not_off(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pause", "prod", "--why", "x"]) == 0
+    monkeypatch.setattr("airflow.configuration.ensure_secrets_loaded", lambda: [Store()])  # as a store that returns None for it
+    assert main(["resume", "prod"]) == 2
+    assert "The Variable kmigrate_stop__prod exists" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(["resume", "prod"]) == 0
+    assert "is no longer paused" in capsys.readouterr().out
+    assert main(["resume", "prod"]) == 0
+    assert "was not paused" in capsys.readouterr().out
+
+
+def test_a_kill_switch_of_a_secrets_backend_is_found_and_airflow_cannot_take_it_away(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("airflow.configuration.ensure_secrets_loaded", lambda: [Store(kmigrate_stop__prod="Ann"), Store()])
+    assert main(["resume", "prod"]) == 2
+    assert "prod stays paused" in capsys.readouterr().err
+
+
+def test_a_database_that_does_not_answer_has_not_lost_a_connection(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = rehearse()
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    monkeypatch.setattr("airflow.configuration.ensure_secrets_loaded", lambda: [Store(answers=False)])
+    with pytest.raises(
+        Unavailable, match=r"Whether there is a connection nowhere is not known: Store of Airflow does not answer"
+    ):
+        get_connection("nowhere", "kafka", str(sim.path))
+    monkeypatch.setattr("airflow.configuration.ensure_secrets_loaded", lambda: [Store()])
+    with pytest.raises(Refused, match="There is no connection nowhere"):
+        get_connection("nowhere", "kafka", str(sim.path))

@@ -10,22 +10,29 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
+from airflow_provider_kmigrate.airflow_releases import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.verdict import VERSION
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.core.migration.plan import LEAVE
-from airflow_provider_kmigrate.exceptions import Unreachable
+from airflow_provider_kmigrate.dag_builders import zk_to_kraft
+from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
     GroupPlanOperator,
+    GroupsMovedOperator,
     GroupStepOperator,
     RollbackGroupsOperator,
     SetModeOperator,
     SwitchInstanceOperator,
 )
+from airflow_provider_kmigrate.spec import load
 from tests.provider.dag_tasks import tasks
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
 from tests.provider.lone_tasks import Memory, kept
@@ -33,6 +40,62 @@ from tests.provider.person import Person
 from tests.steps.group_runs import forward as way_of
 from tests.steps.group_runs import run
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
+
+
+class TestGroupsMoved:
+    """The asset that comes before the cluster's migration."""
+
+    def test_it_is_updated_once_the_last_group_has_moved(self, made: Group, run_dag: RunDag) -> None:
+        there, earlier = made(SimGroup(1), SimGroup(1, "mail")), events()  # those of other tests of this process
+        first = tasks(run_dag(dag_of(there), run_conf={"wave": 1}))
+        assert (first["billing.clean_up"], first["done"], first["groups_moved"]) == ("success", "success", "skipped")
+        assert events() == earlier
+        assert tasks(run_dag(dag_of(there)))["groups_moved"] == "success"
+        assert events() == earlier + 1
+        inlets = zk_to_kraft.build(load(str(there.path))).get_task("preflight").inlets
+        assert [asset.uri for asset in inlets] == [ASSET]
+        assert zk_to_kraft.build(load(str(there.path))).schedule is None, "only people and triggers start a migration"
+        assert f"`{ASSET}`" in str(zk_to_kraft.build(load(str(there.path))).get_task("preflight").doc_md)
+
+    def test_a_group_that_no_file_names_keeps_it_back_until_it_is_accepted(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(1))
+        there.others = ("legacy-report",)
+        assert tasks(run_dag(dag_of(there)))["groups_moved"] == "skipped"
+        there = made(SimGroup(1), later_groups=["legacy-report"])
+        there.others = ("legacy-report",)
+        assert tasks(run_dag(dag_of(there)))["groups_moved"] == "success"
+
+    def test_it_is_not_updated_while_zookeeper_is_not_read(self, made: Group) -> None:
+        there = made(SimGroup(1))
+        context = SimpleNamespace(spec=load(str(there.path)), observer=there)
+        there.reads_zookeeper = False
+        operator = GroupsMovedOperator(cluster_file=str(there.path), task_id="groups_moved")
+        with pytest.raises(Unavailable, match="not known"):
+            operator.run_in(context, {})  # type: ignore[arg-type]
+
+    def test_members_in_mode_kafka_count_as_moved(self, made: Group) -> None:
+        group = SimGroup(2)
+        there = made(group)
+        run(group.context(), way_of(group)[:2])  # both migrate
+        context = SimpleNamespace(spec=load(str(there.path)), observer=there)
+        operator = GroupsMovedOperator(cluster_file=str(there.path), task_id="groups_moved")
+        with pytest.raises(AirflowSkipException, match="billing must move"):
+            operator.run_in(context, {})  # type: ignore[arg-type]
+        run(group.context(), way_of(group)[2:3])
+        assert group.requested_mode == "kafka"
+        assert "No consumer group" in str(operator.run_in(context, {}))  # type: ignore[arg-type]
+
+
+ASSET = "kmigrate://sim/groups-moved"
+
+
+def events() -> int:
+    """How often the asset was updated."""
+    with create_session() as session:
+        found = session.scalars(
+            select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.uri == ASSET)
+        )
+        return len(list(found))
 
 
 class TestForward:

@@ -23,10 +23,11 @@ class TestShape:
         way = ["plan", "billing.check", "billing.to_migrating_app0", "billing.to_migrating_app1"]
         way += ["billing.mode_kafka", "billing.watch_mode_kafka"]
         way += ["billing.to_kafka_app0", "billing.to_kafka_app1", "billing.watch_to_kafka", "billing.clean_up", "done"]
+        way += ["groups_moved"]
         backs = {"billing.rollback_mode_kafka", "billing.rollback_to_kafka"}
         assert [name for name in names(dag) if name not in backs] == way
         assert {name for name in names(dag) if name not in way} == backs
-        assert {task.task_id for task in dag.tasks if not task.downstream_task_ids} == {*backs, "done"}
+        assert {task.task_id for task in dag.tasks if not task.downstream_task_ids} == {*backs, "groups_moved"}
 
     def test_with_audits_each_canary_and_each_whole_step_has_a_verdict(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))

@@ -15,13 +15,14 @@ import pytest
 import yaml
 from airflow.sdk import DAG
 
-from airflow_provider_kmigrate.clients.fence import FenceHolder
+from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ZooKeeperServer
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable
 from airflow_provider_kmigrate.notifications.messages import ClusterNotifier
 from airflow_provider_kmigrate.observe.reads import ZOOKEEPER
+from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.utils import dag_runs
 from airflow_provider_kmigrate.utils.dag_runs import why_run_stalled
@@ -258,9 +259,8 @@ def test_an_owner_whose_dag_is_paused_is_an_alarm_at_the_first_look(
     sim: Rehearsal, messages: list[str], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rollback that was asked for owned the cluster, queued for ever, and the watch was healthy."""
-    owner = {"owner": "kmigrate_rollback__sim/r1", "since": "2026-01-01", "host": "worker:1"}
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.holder", lambda _: FenceHolder(**owner))
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.waits.Fence.alive", lambda _: False)
+    with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "kmigrate_rollback__sim/r1"):
+        pass  # its task has ended, its run owns the cluster
     monkeypatch.setattr(dag_runs, "state_of", lambda *_: "queued")
     monkeypatch.setattr(
         dag_runs, "why_paused", lambda _, dag_id: f"The DAG {dag_id} is paused: none of its runs begins. Unpause it."

@@ -57,6 +57,28 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return found
 
 
+class Remembering(MemoryFileSystem):
+    """Asks the list that it remembers before it reads, as s3fs does (2026.9, `_cat_file`: the size of an object)."""
+
+    def __init__(self, *args: Any, **storage_options: Any) -> None:
+        super().__init__(*args, **storage_options)
+        self._lists = dict[str, set[str]]()
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        found = super().ls(path, detail=False, **kwargs)
+        self._lists[self._strip_protocol(path)] = set(found)
+        return super().ls(path, detail=detail, **kwargs)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> Any:
+        name = self._strip_protocol(path)
+        if name not in self._lists.get(self._parent(name), {name}):
+            raise FileNotFoundError(path)
+        return super().cat_file(path, start, end, **kwargs)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self._lists.clear()
+
+
 class Workers:
     """Each process of a task runs on another machine than the one before it."""
 
@@ -130,6 +152,23 @@ def test_an_object_is_created_once_and_read_by_its_name(address: str) -> None:
         store.create("000000001", b"two")
     assert store.read(["000000001", "000000002"]) == [b"one", None]
     assert store.list_names() == ["000000001"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_what_another_process_has_created_since_a_list_is_read(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    if kind == "s3":
+        others = request.getfixturevalue("s3")
+        own = type(others)(**others.storage_options, skip_instance_cache=True)
+    else:
+        others, own = MemoryFileSystem(), Remembering(skip_instance_cache=True)
+    attach(kind, fs=own)
+    store = AirflowObjectStore(f"{kind}://kmigrate/{tmp_path.name}")
+    store.create("000000001", b"one")
+    assert store.list_names() == ["000000001"]
+    others.pipe_file(f"kmigrate/{tmp_path.name}/log/000000002", b"two")
+    assert store.read(["000000002"]) == [b"two"]
+    others.pipe_file(f"kmigrate/{tmp_path.name}/log/000000003", b"three")
+    assert store.list_names() == ["000000001", "000000002", "000000003"]
 
 
 def test_any_other_error_of_a_store_is_no_answer(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.dag import DagModel
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
@@ -21,7 +22,7 @@ from airflow.sdk import DAG, task
 from airflow.utils.session import create_session
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, seal
@@ -48,7 +49,7 @@ ROUTES = ("fleet", "cluster/sim", "dag/kmigrate_watch__sim", "plan/sim", "runboo
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return make_document(tmp_path_factory.mktemp("sim"))
+    return make_document(tmp_path_factory.mktemp("sim"), owner={"run": "kmigrate_zk_to_kraft__sim/manual", "is_alive": True})
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stored(airflow_db: None) -> None:
-    """No status and no request of another file's tests, whose runs are of a cluster with the same name."""
+    """No status, no request and no DAG of another file's tests, whose runs are of a cluster with the same name, or of others."""
     with create_session() as session:
         session.execute(delete(XComModel))
         session.execute(delete(HITLDetail))
+        session.execute(update(DagModel).values(is_stale=True))
     database.kept.clear()
 
 
@@ -179,7 +181,18 @@ class TestTheClusterPage:
         page = read(pages, "cluster/sim")
         assert page.index('href="/kmigrate/runbook/R01"') < page.index("Stations")
         assert "No action is required" not in page
-        assert 'class="light act"' in read(pages, "fleet")
+        fleet = read(pages, "fleet")
+        assert 'class="light act"' in fleet
+        assert "1 cluster, 1 of which needs you" in fleet
+        assert '<a href="/kmigrate/runbook/R01">[R01]</a> Start it.' in fleet
+
+    def test_a_migration_that_no_run_continues_is_not_well(
+        self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]
+    ) -> None:
+        store(document | {"owner": None})
+        log_in(pages)
+        assert "Next: Start a run of kmigrate_zk_to_kraft__sim to continue" in read(pages, "cluster/sim")
+        assert 'href="/dags/kmigrate_zk_to_kraft__sim">Open it</a>' in read(pages, "fleet")
 
     def test_markup_of_others_is_text(self, pages: TestClient, store: Callable[..., None], document: dict[str, Any]) -> None:
         hostile = copy.deepcopy(document)
@@ -204,6 +217,32 @@ class TestTheClusterPage:
         assert "A stored status is not shown" in page
         assert "It names another cluster than its DAG." in page
         assert "all is well" not in page
+
+    @pytest.mark.parametrize(
+        ("state", "shown"),
+        [
+            ("failed", ("act", "Read the log of the task that failed.")),
+            ("up_for_retry", ("look", "Nothing yet: broker 1 failed, and Airflow runs it again.")),
+            (None, ("look", "Nothing yet: broker 1 failed, and Airflow runs it again.")),
+        ],
+    )
+    def test_a_task_that_was_killed_cleared_or_will_be_tried_again_is_shown_as_airflow_has_it(
+        self,
+        pages: TestClient,
+        store: Callable[..., None],
+        document: dict[str, Any],
+        state: str | None,
+        shown: tuple[str, str],
+    ) -> None:
+        light, move = shown
+        step = StepFacts("broker 1", Doing.WAITS if state == "failed" else Doing.FAILED, "It starts.")
+        store(document | {"step": describe_task_end(SimCluster().spec, time.time(), step)["step"]})
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.dag_id == "kmigrate_watch__sim").values(state=state))
+        log_in(pages)
+        fleet = show_plainly(read(pages, "fleet"))
+        assert (f'class="light {light}"' in read(pages, "fleet"), move in fleet) == (True, True)
+        assert ("Stopped: broker 1" in read(pages, "cluster/sim")) is (state == "failed")
 
     def test_older_than_an_hour_it_says_nothing_of_now(
         self, pages: TestClient, store: Callable[..., None], document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -342,7 +381,10 @@ class TestSituations:
         assert "Waits for an answer: Finalize sim?" in command
         assert "Next: read the request and answer it" in command
         assert count_words_to_next_move(command) <= WORDS
-        assert 'class="light answer"' in read(pages, "fleet")
+        fleet = read(pages, "fleet")
+        assert 'class="light answer"' in fleet
+        assert "Answer the request: Finalize sim?" in fleet
+        assert '/tasks/watch/required_actions">Open it</a>' in fleet
 
     @staticmethod
     def _read_both(pages: TestClient) -> tuple[str, str]:

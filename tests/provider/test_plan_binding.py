@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.migration.plan import EXPANSION, MIGRATION, PLANS, ROLLBACK, Access, Plan, list_step_tasks
 from airflow_provider_kmigrate.core.migration.plan_binding import parse_bound_plan
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf
+from airflow_provider_kmigrate.core.monitoring.journal_lines import OBSERVATIONS
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.operators.groups import RollbackGroupsOperator, SwitchInstanceOperator
@@ -175,6 +177,10 @@ def run_step_of(sim: Rehearsal, plan: dict[str, Any], reviewed: str, step: str, 
 
 def read_journals() -> str:
     return "".join(path.read_text() for path in (state_folder() / "journal" / "sim").glob("*.jsonl"))
+
+
+def test_what_observes_only_writes_to_the_run_that_durations_give_to_the_run_before_it() -> None:
+    assert inspect.signature(read_only_context).parameters["run"].default == OBSERVATIONS
 
 
 class TestRollback:

@@ -153,7 +153,7 @@ class TestGroups:
         group = SimGroup()
         context = group.context()
 
-        def require(_: object) -> None:
+        def require(_: object, **_named: object) -> None:
             raise Refused("no webhook")
 
         monkeypatch.setattr(context.tools.instances, "require", require, raising=False)

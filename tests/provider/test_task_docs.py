@@ -62,7 +62,7 @@ def test_the_request_of_a_clean_up_does_not_speak_of_the_point_of_no_return(tmp_
 def test_the_tasks_that_a_group_on_zookeeper_holds_up_link_the_dag_that_moves_it(tmp_path: Path) -> None:
     spec = load(rehearsal(tmp_path, SimCluster()).path)
     link = "[kmigrate_consumers__sim](/dags/kmigrate_consumers__sim)"
-    for groups, expected in (((), set()), ((GroupSpec("billing", ()),), {"second_roll", "soak"})):
+    for groups, expected in (((), set()), ((GroupSpec("billing", ()),), {"preflight", "second_roll", "soak"})):
         dag = zk_to_kraft.build(replace(spec, groups=groups))
         linked = [task.task_id for task in dag.tasks if isinstance(task, BaseOperator) and link in (task.doc_md or "")]
         assert {task_id.split(".")[0] for task_id in linked} == expected

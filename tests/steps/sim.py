@@ -394,6 +394,7 @@ class SimCluster:
             taken=taken,
             certificate_ends=dict.fromkeys(ids, math.inf),
             partition_ids=dict.fromkeys(ids, PartitionIds()),
+            addresses={node.id: ("10.0.0.1",) for node in self.spec.controllers},
         )
 
     def _broker(self, node: NodeSpec, health: Health, up: frozenset[int]) -> Broker:

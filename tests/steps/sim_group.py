@@ -8,7 +8,7 @@ and a member that begins behind what the group had committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +18,10 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, Group
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember
-from airflow_provider_kmigrate.core.member.cutover_note import read_cutover
+from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote, read_cutover
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.member.registration import MemberProgress, Mode, Registration, read_hold, read_offset
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimJournal
 from tests.steps.sim_nodes import CLUSTER_ID, Mortal, SimClock
@@ -90,12 +90,14 @@ class SimGroup:
     ghosts: set[str] = field(default_factory=set)  # instances whose dead members Kafka keeps for a session, once they have died
     ghosts_until: float = 45.0
     refusing: frozenset[str] = frozenset()  # kinds whose switch command ends with an error
+    stderr: str = ""  # of those
     ignoring: frozenset[tuple[str, str]] = frozenset()  # instances and kinds: the command ends well, and nothing happens
     coming_back: dict[str, float] = field(
         default_factory=dict
     )  # instances that something else starts again, so many seconds after their stop
     other_topic: bool = False  # the new version reads one more topic
     stray_commits: bool = False  # a client that is never registered commits to ZooKeeper every second
+    zk_view: ZkView = field(default_factory=lambda: ZkView(cluster_id=CLUSTER_ID, broker_ids=(0,)))
 
     @property
     def root(self) -> str:
@@ -116,6 +118,10 @@ class SimGroup:
                 self._commit_zk(where, 100)
         self._tick(0.0)
 
+    def _is_too_large(self, data: bytes) -> bool:
+        """As ZooKeeper's `jute.maxbuffer`: a server ends the connection of a client that sends more."""
+        return len(data) > 1_000_000
+
     # What the tool does.
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
@@ -125,7 +131,7 @@ class SimGroup:
             raise Failed("an older run")
         one = self.instances[instance.name]
         if kind in self.refusing:
-            raise Failed(f"{one.name}: its switch command ended with exit code 1")
+            raise Failed(f"{one.name}: its switch command ended with exit code 1{self.stderr}")
         if (one.name, kind) in self.ignoring:
             one.starts += 1
             return
@@ -154,6 +160,8 @@ class SimGroup:
         self.mortal.step()
         for operation in operations:
             check_allowed(operation, is_fenced=True)
+            if not isinstance(operation, Delete) and self._is_too_large(operation.data):
+                raise Unavailable("the connection to ZooKeeper ended")
             found = self.znodes.get(operation.path)
             match operation:
                 case Create(path, data):
@@ -186,7 +194,7 @@ class SimGroup:
         self.mortal.step()
         self._tick(0.5)
         seen = None if self.blind else {self.name: self.seen()}
-        return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=seen)
+        return ClusterView(taken_at=self.clock.time, zk=self.zk_view, groups=seen)
 
     def context(self) -> StepContext:
         """A new run of the tool."""
@@ -235,6 +243,9 @@ class SimGroup:
             if f"{self.root}/migration/cutover" in self.znodes
             else None,
         )
+        if isinstance(zk.cutover, CutoverNote):
+            topics = {where.topic for where in zk.cutover.partitions}
+            zk = replace(zk, cutover_partitions=frozenset(where for where in self.ends if where.topic in topics))
         kept = self.clock.time < self.ghosts_until
         in_kafka += [one for one in self.instances.values() if one.kind is None and one.name in self.ghosts and kept]
         members = [

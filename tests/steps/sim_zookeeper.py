@@ -58,7 +58,7 @@ class SimZooKeeper:
             keys = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
             copy = zk.migration
             found = (copy.kraft_controller_id, copy.kraft_controller_epoch, copy.metadata_offset, copy.metadata_epoch)
-            held["/migration"] = json.dumps(dict(zip(keys, found, strict=True)))
+            held["/migration"] = json.dumps({"version": 0, **dict(zip(keys, found, strict=True))})
         version = self.cluster.version if path == "/migration" else 0
         return (held[path].encode(), version) if path in held else None
 

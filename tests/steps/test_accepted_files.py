@@ -64,6 +64,8 @@ def test_an_edit_of_a_file_is_accepted_by_its_nodes_name_and_is_in_the_journal(
     assert not list((tmp_path / "kept").glob("journal/*/*")), "nothing was accepted"
     code, said = accept_file(context, mine, tmp_path)
     assert (code, shown in said, SECRET in said) == (0, True, False)
+    assert said.count(": as it is") == 1, "a tool that writes this file has it right in the broker's stage alone"
+    assert said.count("mode (") + said.count("also after a rollback: ") == 3
     assert of_files(context) == []
     lines = [json.loads(line) for line in next((tmp_path / "kept").glob("journal/*/*.jsonl")).read_text().splitlines()]
     assert [(line["kind"], line["step"]) for line in lines] == [("accept", "broker 1"), ("accepted", "broker 1")]

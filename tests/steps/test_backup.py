@@ -158,6 +158,7 @@ ZNODES = [
 )
 def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
     numbers = {
+        "version": 0,
         "kraft_controller_id": 1,
         "kraft_controller_epoch": 1,
         "kraft_metadata_offset": migration,

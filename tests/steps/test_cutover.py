@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster_state.spec import GroupWay
+from airflow_provider_kmigrate.core.cluster_state.model import ZkController
+from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, GroupWay, InstanceSpec
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.member.group_seen import ZkGroup
-from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
+from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.cutover import CutOver, make_group_rollback
 from airflow_provider_kmigrate.steps.groups import CleanUp, WatchGroup
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+from tests.steps.sim_hands import SimFence
 from tests.steps.sim_nodes import Killed, Mortal
 
 
@@ -213,6 +219,15 @@ def test_whatever_fails_the_old_version_runs_again(fields: dict[str, object], co
     assert f"{ROOT}/migration/hold" in group.znodes
 
 
+@pytest.mark.parametrize("kind", ["stopped", "kafka"])
+def test_what_commands_say_at_length_keeps_no_group_from_its_old_version(kind: str) -> None:
+    """Two hundred instances whose command says 2,000 bytes that are no text: more than a znode may have."""
+    group = make_group(200, refusing=frozenset({kind}), stderr=": " + "\ufffd" * 2_000)
+    assert refusal_codes(group) == ["K69", "K91" if kind == "stopped" else "K93"]
+    check_old(group)
+    assert len(group.znodes[f"{ROOT}/migration/hold"][0]) < 50_000
+
+
 def test_an_old_instance_that_returns_beside_the_new_version_turns_the_cutover_back() -> None:
     group = make_group(ill=frozenset({PLAIN}))
     group.coming_back = {"app1": 9.0}  # after nobody was there for long enough
@@ -326,13 +341,14 @@ def test_a_version_that_started_before_offsets_were_copied_never_moves_zookeeper
 
 
 @pytest.mark.parametrize(
-    ("offset", "code"),
-    [(b"none", "K42"), (b"99999", "K42")],
+    "offset",
+    [b"none", b"99999", b"", b"-1", b"-7", b"9223372036854775808", b"9" * 5000, b"1e2", b"0x64", b"100\n", b"\xff", b"\xc2\xb2"],
 )
-def test_offsets_that_no_consumer_can_start_from_stop_nothing(offset: bytes, code: str) -> None:
+def test_offsets_that_no_consumer_can_start_from_stop_nothing(offset: bytes) -> None:
+    """No number, below 0, beyond Java's long, beyond the log: what Java would not parse, or `auto.offset.reset` would replace."""
     group = make_group()
     group.znodes[f"{ROOT}/offsets/idle/1"] = (offset, 0, 1)
-    assert refusal_codes(group) == [code]
+    assert refusal_codes(group) == ["K42"]
     assert not any(one.starts for one in group.instances.values())
     assert group.kinds() == [OLD, OLD]
 
@@ -346,6 +362,44 @@ def test_a_partition_without_an_offset_stops_nothing_unless_it_is_empty() -> Non
     group.ends[empty] = group.committed[empty] = 0
     cut_over(group)
     assert group.kafka[empty] == 0
+
+
+def first_records_come(group: SimGroup, where: TopicPartition) -> None:
+    """As soon as nobody runs; the new version processes them."""
+    seen = group.seen
+
+    def look() -> GroupSeen:
+        if not group.kinds():
+            group.ends[where] = 7
+        if PLAIN in group.kinds() and where in group.kafka:
+            group.kafka[where] = 7
+        return seen()
+
+    group.seen = look  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["an empty partition", "a partition that is added"])
+@pytest.mark.parametrize("refusing", [frozenset(), frozenset({"kafka"})], ids=["forward", "and back"])
+def test_first_records_that_come_during_the_pause_are_skipped_by_neither_version(refusing: frozenset[str], new: bool) -> None:
+    group, where = make_group(refusing=refusing), TopicPartition("idle", 2 if new else 1)
+    if not new:
+        del group.znodes[f"{ROOT}/offsets/idle/1"]
+        group.ends[where] = group.committed[where] = 0
+    written, commit = dict[TopicPartition, int](), group.commit_offsets
+
+    def note_written(plan: CopyPlan, holding: SimFence) -> None:
+        written.update({write.where: write.offset for write in plan.writes})
+        commit(plan, holding)
+
+    group.commit_offsets = note_written  # type: ignore[method-assign]
+    first_records_come(group, where)
+    if refusing:
+        assert refusal_codes(group) == ["K69", "K93"]
+        check_old(group)
+        assert group._offset(where) == 0, "the old version begins at the first record, whatever its `auto.offset.reset` is"
+    else:
+        cut_over(group)
+    assert written[where] == 0
 
 
 def test_a_partition_whose_topic_was_deleted_stops_nothing() -> None:
@@ -465,6 +519,122 @@ def test_a_watch_finds_an_old_instance_that_is_back() -> None:
     with pytest.raises(Refused, match="is a member again") as refused:
         run_step(WatchGroup(group.spec), group.context())
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
+
+
+def commands_of(group: SimGroup) -> dict[str, list[str]]:
+    """What each instance will be asked for, in order."""
+    commands, switch = dict[str, list[str]](), group.switch
+
+    def note(spec: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
+        commands.setdefault(instance.name, []).append(str(kind))
+        switch(spec, instance, kind, token)
+
+    group.switch = note  # type: ignore[method-assign]
+    return commands
+
+
+def test_a_new_version_that_is_slow_to_join_is_stopped_before_the_old_one_starts() -> None:
+    """It would join beside the old version after the rollback, and nothing would see it."""
+    group = make_group(ignoring=frozenset({("app1", "kafka")}))
+    commands = commands_of(group)
+    assert refusal_codes(group) == ["K69", "K93"]
+    check_old(group)
+    assert commands == {name: ["stopped", "kafka", "stopped", "zookeeper"] for name in ("app0", "app1")}
+
+
+@pytest.mark.parametrize("error", [Failed("exit code 1"), TimedOut("no answer"), Unreachable("no connection")])
+@pytest.mark.parametrize(("failures", "stops"), [(1, 2), (2, 2)], ids=["once", "always"])
+def test_a_stop_of_what_may_still_start_is_tried_once_more(error: Exception, failures: int, stops: int) -> None:
+    """Taken for done, a stop that failed would let the new version join beside the old one; insisted on, it would keep the old one down."""
+    group = make_group(ignoring=frozenset({("app1", "kafka")}))
+    commands, switch, left = commands_of(group), group.switch, [failures]
+
+    def fail(spec: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
+        switch(spec, instance, kind, token)
+        if instance.name == "app1" and kind == "stopped" and "kafka" in commands["app1"] and left[0]:
+            left[0] -= 1
+            raise error
+
+    group.switch = fail  # type: ignore[method-assign]
+    assert refusal_codes(group) == ["K69", "K93"]
+    check_old(group)
+    assert commands["app1"] == ["stopped", "kafka", *["stopped"] * stops, "zookeeper"]
+
+
+def test_a_crashed_new_version_is_stopped_before_the_old_one_starts_by_hand() -> None:
+    group = make_group()
+    cut_over(group)
+    group.instances["app1"].kind = None
+    commands = commands_of(group)
+    roll_back(group)
+    check_old(group)
+    assert commands == {name: ["stopped", "zookeeper"] for name in ("app0", "app1")}
+
+
+def test_a_stop_command_that_stops_another_instance_brings_the_old_version_back() -> None:
+    group = make_group()
+    switch, first = group.switch, group.spec.instances[0]
+    group.switch = lambda spec, one, kind, token: switch(  # type: ignore[method-assign]
+        spec, first if kind == "stopped" else one, kind, token
+    )
+    assert refusal_codes(group) == ["K69", "K91"]
+    check_old(group)
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "codes"),
+    [
+        ("owners", {TopicPartition("idle", 1): "billing_app1-0"}, ["K69", "K91"]),
+        ("owners", {TopicPartition("idle", 1): ""}, ["K69", "K91"]),
+        ("registrations", {"billing_stranger": Registration("static", {"t": 1}, "1")}, ["K69", "K56"]),
+        ("registrations", {"billing_app1": Unreadable(Flaw.NOT_JSON, "{")}, ["K69", "K91"]),
+        ("offsets", {TopicPartition("idle", 1): StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "none"), 0.0)}, ["K69", "K42"]),
+        ("offsets", {TopicPartition("idle", 1): StoredOffset(-1, 0.0)}, ["K69", "K42"]),
+    ],
+    ids=[
+        "an owner of another session",
+        "an owner without a name",
+        "a member that joins",
+        "a registration that nobody can read",
+        "an offset that is no number any more",
+        "an offset below 0",
+    ],
+)
+def test_what_others_write_between_the_stop_and_the_copy_brings_the_old_version_back(
+    field: str, content: dict[Any, Any], codes: list[str]
+) -> None:
+    group = make_group()
+    seen = group.seen
+
+    def look() -> GroupSeen:
+        found = seen()
+        assert found.zk is not None
+        note = found.zk.cutover
+        if group.kinds() or not isinstance(note, CutoverNote) or note.failed:
+            return found
+        return replace(found, zk=replace(found.zk, **{field: {**getattr(found.zk, field), **content}}))
+
+    group.seen = look  # type: ignore[method-assign]
+    assert refusal_codes(group) == codes
+    check_old(group)
+    assert not group.kafka, "nothing was copied"
+
+
+@pytest.mark.parametrize(
+    ("controller", "error"),
+    [(ZkController(3000, 5, ephemeral=False), Refused), (None, TimedOut)],
+    ids=["the cluster has left ZooKeeper mode", "all brokers are down"],
+)
+@pytest.mark.parametrize("way", list(GroupWay))
+def test_what_reads_from_kafka_is_not_stopped_for_an_old_version_without_brokers(
+    way: GroupWay, controller: ZkController | None, error: type[Exception]
+) -> None:
+    group = make_group()
+    cut_over(group)
+    group.spec, group.zk_view = replace(group.spec, way=way), replace(group.zk_view, broker_ids=(), controller=controller)
+    with pytest.raises(error, match="K97"):
+        roll_back(group)
+    assert group.kinds() == [PLAIN, PLAIN]
 
 
 def test_an_older_run_is_refused() -> None:

@@ -167,9 +167,34 @@ def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is
     context = cluster.context(tmp_path)
     context.tools.host = lambda _: Logged(cluster)
     controllers(cluster, context)
+    said = []
     with pytest.raises(Failed, match="the end of the log of broker 0"):
-        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), context)
+        run_step(
+            RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), replace(context, say=said.append)
+        )
     assert cluster.nodes[NodeRole.BROKER, 0].starts == 1 + 5
+    assert said.count("Broker 0 has ended again after its start. the end of the log of broker 0") == 5, (
+        "before each start after the first"
+    )
+
+
+class Unreachable(SimHost):
+    def log_tail(self, node, lines=40):
+        raise Failed(f"{node.name}: no log")
+
+
+def test_a_log_that_cannot_be_read_keeps_no_node_down(tmp_path):
+    cluster = Crashing()
+    context = cluster.context(tmp_path)
+    context.tools.host = lambda _: Unreachable(cluster)
+    controllers(cluster, context)
+    said = []
+    with pytest.raises(Failed, match="broker 0: no log"):
+        run_step(
+            RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), replace(context, say=said.append)
+        )
+    assert cluster.nodes[NodeRole.BROKER, 0].starts == 1 + 5
+    assert said.count("Broker 0 has ended again after its start. Its log was not read: broker 0: no log") == 5
 
 
 class Unread(SimCluster):

@@ -139,6 +139,31 @@ def test_what_stays_unread_blocks(tmp_path, task, error, certain, looks):
     assert cluster.looks == looks
 
 
+class WithoutControllers(SimCluster):
+    """No controller answers, as before every migration."""
+
+    looks = 0
+
+    def observe(self, what, nodes=(), groups=()):
+        self.looks += bool(what & Fields.PARTITIONS)
+        view = super().observe(what, nodes, groups)
+        silent = (
+            Reason("G23", f"{node.name} did not answer", cause=Cause.UNREAD_CONTROLLER, node=node.name)
+            for node in self.spec.controllers
+        )
+        return replace(view, unknowns=(*view.unknowns, *silent))
+
+
+def test_a_blocked_preflight_waits_for_no_controller(tmp_path):
+    """It looked ten times, for a minute, at controllers that nobody had started yet (seen with a real cluster of Kafka 3.6.2)."""
+    said: list[str] = []
+    cluster = WithoutControllers(connections=ConnectionFacts(unverified=frozenset({"kafka"})))
+    with pytest.raises(Refused, match="B9f"):
+        run_preflight(replace(cluster.context(tmp_path), say=said.append))
+    assert cluster.looks == 1
+    assert not [text for text in said if "looks again" in text]
+
+
 def test_preflight_ends_within_a_minute_where_each_look_is_long(tmp_path):
     cluster = late_cluster(1000)
     context = cluster.context(tmp_path)

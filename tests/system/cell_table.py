@@ -1,8 +1,12 @@
-"""The cells of a `summary.json` as the table of docs/faults.md: `python -m tests.system.cell_table build/faults/summary.json`."""
+"""The cells of a `summary.json` as a table of docs/faults.md: `python -m tests.system.cell_table build/faults/summary.json [PATTERN]`.
+
+With a pattern, those alone whose `phase: fault` matches it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -13,8 +17,9 @@ _ROOT = f"{Path(__file__).resolve().parents[2]}/"
 _LONGEST = 110  # characters of what was seen
 
 
-def table(cells: Sequence[Mapping[str, Any]]) -> str:
+def table(cells: Sequence[Mapping[str, Any]], only: str = "") -> str:
     """One row a cell, in the order of the journey; a phase is named where it begins."""
+    cells = [cell for cell in cells if re.search(only, f"{cell['phase']}: {cell['fault']}")]
     lines = ["| phase | fault | required | seen | s | as required |", "| --- | --- | --- | --- | --- | --- |"]
     for phase, group in groupby(cells, key=lambda cell: cell["phase"]):
         for number, cell in enumerate(group):
@@ -34,4 +39,4 @@ def _short(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(json.loads(Path(sys.argv[1]).read_text())))
+    sys.stdout.write(table(json.loads(Path(sys.argv[1]).read_text()), *sys.argv[2:]))

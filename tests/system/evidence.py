@@ -7,11 +7,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znodes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
+from tests.kit.localcluster import jaas
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import folder_of
 from tests.kit.processes import NodeProcess
@@ -29,7 +29,7 @@ def starts(node: NodeSpec) -> int:
 
 def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:
     """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes."""
-    with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
+    with ZooKeeper(jaas.settings(cluster.plan)) as root:
         tree = [(path, data) for path, data in root.tree() if not path.startswith("/zookeeper")]
     found: dict[str, object] = {f"zookeeper:{path}": data for path, data in tree if fence or ROOT not in path}
     for node in (*cluster.plan.brokers, *cluster.plan.controllers):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step
 from tests.kit.localcluster import clocks
@@ -51,31 +51,29 @@ def _others(journey: Journey, node: int) -> list[NodeSpec]:
 
 def preflight(journey: Journey) -> None:
     """Each look by itself: what was not reached is named, and nothing begins."""
-    plan = journey.cluster.plan
-
-    def refuses(named: str, fault: AbstractContextManager[object]) -> str:
-        with fault:
-            try:
-                with linked.context(journey.cluster, "looking", acting=False) as context:
-                    run_preflight(replace(context, say=lambda text: journey.diary.print(f"tool: {text}")))
-            except (Refused, Unavailable) as error:
-                found = re.search(named, str(error))
-                if found:
-                    return f"refused: {found.group()[:200]}"
-                raise
-        raise AssertionError("it found nothing that blocks")
-
-    one, another, _ = journey.shuffled(plan.brokers)
+    one, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     for trouble in (
         cut(journey, proxy.UNANSWERED, one),
         cut_from_zookeeper(journey, proxy.REFUSED),
         stopped(journey, another),
     ):
-        journey.cell(trouble.fault, "refuses, and names it", partial(_with, journey, refuses, trouble))
+        preflight_refuses(journey, trouble)
 
 
-def _with(journey: Journey, refuses: Callable[[str, AbstractContextManager[object]], str], trouble: Trouble) -> str:
-    return refuses(trouble.named, journey.diary.lasting(trouble.fault, trouble.made()))
+def preflight_refuses(journey: Journey, trouble: Trouble) -> None:
+    def made() -> str:
+        with journey.diary.lasting(trouble.fault, trouble.made()):
+            try:
+                with linked.context(journey.cluster, "looking", acting=False) as context:
+                    run_preflight(replace(context, say=lambda text: journey.diary.print(f"tool: {text}")))
+            except (AuthenticationFailed, Refused, Unavailable) as error:
+                found = re.search(trouble.named, " | ".join(map(str, (error, *error.reasons))))
+                if found:
+                    return f"refused: {found.group()[:200]}"
+                raise
+        raise AssertionError("it found nothing that blocks")
+
+    journey.cell(trouble.fault, "refuses, and names it", made)
 
 
 def controllers_ready(journey: Journey) -> None:

@@ -12,7 +12,7 @@ import argparse
 import secrets
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import cycle
@@ -29,10 +29,9 @@ from benchmarks.rehearsal import Rehearsal
 from tests.kit.account import NOTHING_OF, judge_equal
 from tests.kit.load import TopicPlan
 from tests.kit.localcluster import clocks
-from tests.kit.localcluster.plan import Shape
 from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan
-from tests.system import disks, fault_cells, linked, proxy, troubles
+from tests.system import disks, fault_cells, fault_shapes, linked, proxy, troubles
 from tests.system.cells import ended, save
 from tests.system.journey import EXACTLY, HELD, Journey
 from tests.system.linked import links_of, put_between
@@ -40,14 +39,15 @@ from tests.system.nodes import dead, killed, of, paused
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
-#: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
-#: "started" no run waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
+#: One process is killed at each point, so what a run finds done has no point left. A machine restarts its node without the tool that told it to:
+#: after "stopping" there is no "stopped" and no "started", but a run that only observes; after "started" no run waits. Each list holds one of
+#: either, and both are in the matrix; only providing a controller never waits.
 _PROVISION_POINTS = ("file put", "formatted", "started")
-_FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "waiting"))
+_FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "observed"))
 _ROLL_POINTS = ("file put", "stopped", "started")
-_OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
+_OTHER_ROLL_POINTS = ("file put", "stopping", "observed")
 JUDGED = "I14 both sides equal, by a judge without kmigrate's code"
-_DISK_MB = 256  # a broker's part of the load takes some 60
+_DISK_MB = 512  # a broker's part of the load takes some 60; preflight blocks below 256 (B23)
 
 
 def _provision(journey: Journey, *, again: bool) -> None:
@@ -83,10 +83,12 @@ def _first_roll(journey: Journey, *, again: bool) -> None:
         )
 
     if again:
+        journey.make_own(fault_shapes.FIRST_ROLL)
         fault_cells.first_roll(journey)
         journey.cell(f"tool killed in the restart to {target}", "resumes", through, proven=(EXACTLY,))
         journey.resumes("tool killed behind an election of leaders", "leaders", ("elected",), starts=0)
-        journey.cell("another broker SIGKILLed", "holds", killed_other, proven=(HELD,))
+        if not journey.make_own(fault_shapes.LAST_OF_FIRST_ROLL):
+            journey.cell("another broker SIGKILLed", "holds", killed_other, proven=(HELD,))
     else:
         fault_cells.brokers_cut_off(journey, target)
         fault_cells.under_delay(journey, target, proxy.delayed(0.2))
@@ -108,6 +110,8 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
         return journey.holds("soak", name, paused(NodeProcess(plan.zookeeper_folder)), after=5.0, seconds=15.0)
 
     journey.cell("active controller SIGKILLed", "goes on", one_killed)
+    if journey.first_time:
+        journey.make_own(fault_shapes.KRAFT_MODE if on_kraft else fault_shapes.MIGRATION_MODE)
     if on_kraft:
         journey.series("soak", [troubles.active_stopped(journey)], seconds=2.0)
     if on_kraft and journey.first_time:
@@ -131,6 +135,7 @@ def forward(journey: Journey) -> None:
     journey.enter("ZooKeeper")
     if again:
         fault_cells.preflight(journey)
+        journey.make_own(fault_shapes.PREFLIGHT)
     journey.steps(direct.prepare)
     journey.enter("controllers")
     _provision(journey, again=again)
@@ -209,6 +214,7 @@ def roll_back(journey: Journey) -> None:
         journey.steps(lambda context, node=node: direct.step(context, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     fault_cells.restarted_broker_killed(journey, "roll back broker", BrokerMode.ZOOKEEPER, controllers=False)
+    journey.make_own(fault_shapes.LAST_OF_ROLLBACK)
     journey.steps(run_plan, dict(split_into_stages(ROLLBACK))["to_zookeeper"][:1])
     fault_cells.rolled_back(journey)
     journey.steps(lambda context: direct.step(context, "rolled back"))
@@ -233,19 +239,22 @@ PARTS = (forward, second_roll, roll_back, forward, second_roll, finalize)
 
 
 @contextmanager
-def breakable(rehearsal: Rehearsal, seed: int, only: str) -> Iterator[Journey]:
-    """The cluster behind its links, ZooKeeper's log and the last broker's data on small disks of their own where that is permitted."""
+def breakable(rehearsal: Rehearsal, seed: int, only: str, own: Mapping[str, Callable[[Journey], None]]) -> Iterator[Journey]:
+    """The cluster behind its links, ZooKeeper's log and the last broker's data on small disks of their own where that is permitted.
+
+    `own`: cells, by their place, of this shape alone.
+    """
     rehearsal.up()
     cluster = rehearsal.cluster
     with links_of(cluster.plan) as links, ExitStack() as stack:
-        journey = Journey(cluster, links, tuple(group.name for group in rehearsal.groups), seed, only)
+        journey = Journey(cluster, links, tuple(group.name for group in rehearsal.groups), seed, only, own=own)
         cluster.down()
         put_between(cluster, links)
         reason = disks.why_not(rehearsal.folder / "disk")
         if reason:
             journey.skipped.append(f"full disks: {reason}")
         else:
-            for folder in (troubles.data(cluster.plan.brokers[-1]), cluster.plan.zookeeper_folder / "transactions"):
+            for folder in (*cluster.log_dirs_of(cluster.plan.brokers[-1]), cluster.plan.zookeeper_folder / "transactions"):
                 stack.enter_context(disks.on_a_disk(folder, _DISK_MB))
         if no_clock := clocks.why_not():
             journey.skipped.append(f"clocks: {no_clock}")
@@ -262,7 +271,9 @@ def breakable(rehearsal: Rehearsal, seed: int, only: str) -> Iterator[Journey]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dir", type=Path, default=Path("build/faults"))
+    parser.add_argument("--dir", type=Path, help="build/faults, or build/faults/SHAPE")
+    shapes = fault_shapes.SHAPES
+    parser.add_argument("--shape", choices=tuple(shapes), default="usual", help="of the cluster (default: %(default)s)")
     parser.add_argument(
         "--parts", type=int, default=len(PARTS), help="how many of the journey's parts (default: all, %(default)s)"
     )
@@ -273,12 +284,15 @@ def main() -> int:
         "--seed", type=int, default=secrets.randbelow(10_000), help="chooses the nodes that the faults hit (default: any)"
     )
     given = parser.parse_args()
-    folder: Path = given.dir
+    chosen = shapes[given.shape]
+    if missing := chosen.find_missing():
+        sys.exit(f"--shape {given.shape} needs {missing}")
+    folder: Path = given.dir or Path("build/faults") / ("" if given.shape == "usual" else given.shape)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
-    shape, policy = Shape(name="faults"), {"min_soak": "3s", "canary_bake": "0s"}
-    rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
+    policy = {"min_soak": "3s", "canary_bake": "0s"}
+    rehearsal = Rehearsal(folder / "run", chosen.shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
     print(f"seed {given.seed}", flush=True)
-    with closing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
+    with closing(rehearsal), breakable(rehearsal, given.seed, given.only, chosen.cells) as journey:
         rehearsal.load()
         try:
             for part in PARTS[: given.parts]:

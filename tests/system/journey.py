@@ -68,6 +68,9 @@ class Journey:
     skipped: list[str] = field(default_factory=list)
     diary: Diary = field(default_factory=Diary)
     ending: ExitStack = field(default_factory=ExitStack)  # what is undone when every node is down
+    own: Mapping[str, Callable[[Journey], None]] = field(
+        default_factory=dict
+    )  # cells of this shape of cluster alone, by their place
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.cluster, self.groups)
@@ -80,6 +83,13 @@ class Journey:
     def shuffled(self, values: Sequence[Value]) -> list[Value]:
         """The same ones at the same place of a journey with the same seed."""
         return random.Random(f"{self.seed} {self._phases} {self.phase}").sample(values, len(values))  # noqa: S311  # no secret
+
+    def make_own(self, place: str) -> bool:
+        """Make the cells that this shape of cluster has here; whether it has any."""
+        made = self.own.get(place)
+        if made is not None:
+            made(self)
+        return made is not None
 
     def wanted(self, fault: str) -> bool:
         return re.search(self.only, f"{self.phase}: {fault}") is not None
@@ -275,6 +285,17 @@ class Journey:
         again = f", in {runs} runs" if runs > 1 else ""
         return f"done, after {seconds:g} s of it{again}"
 
+    def refuses(self, kind: str, named: str, name: str, fault: AbstractContextManager[object], **arguments: object) -> str:
+        """Under the fault the step ends with an error that says this, and has changed nothing."""
+        before = evidence.footprint(self.cluster)
+        with self.diary.lasting(name, fault):
+            code, words = self.run(kind, arguments)
+        after, said = evidence.footprint(self.cluster), re.search(named, words)
+        changed = sorted(what for what in before.keys() | after.keys() if before.get(what) != after.get(what))
+        if code == 0 or said is None or ACTS in words or changed:
+            raise AssertionError(f"exit code {code}, changed {changed}: {words[-600:]}")
+        return f"refused: {said.group().strip()}"
+
     def broken(self, fault: Fault, *names: str) -> AbstractContextManager[None]:
         return self.links.broken(fault, *names)
 
@@ -331,7 +352,7 @@ class Held:
 
     def _runs(self) -> tuple[Watched, int]:
         """The step, and how much it has said; started again if it has ended with an error."""
-        if self._tool is None or self._tool.process.poll() is not None:
+        if self._tool is None or self._tool.exit_code() is not None:
             self._tool = self._journey.watched(self._kind, self._arguments)
             return self._tool, 0
         return self._tool, len(self._tool.words)
@@ -341,7 +362,7 @@ class Held:
         before = self._journey.starts()
         said = tool.says(trouble.named, since)
         time.sleep(_SERIES_HOLD_S)
-        meanwhile, code = early | set(self._journey.started_since(before)), tool.process.poll()
+        meanwhile, code = early | set(self._journey.started_since(before)), tool.exit_code()
         words = tool.words[since:]
         # Where an earlier trouble has ended the dual-write, its cure, which restarts a controller, is no act on this one.
         if SEES_TO_IT in words:

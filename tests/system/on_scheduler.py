@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,16 +279,23 @@ def migrate(rehearsal: Rehearsal, airflow: Airflow) -> str:
     run.wait_for(lambda tasks: tasks.get(APPROVE, {}).get("state") in _ASKS or run.state() == "failed", "the request", _RUN_S)
     assert run.state() == "running", {task: one["state"] for task, one in run.tasks().items()}
 
+    refusals = list[str]()
+
     def answer_and_look(tasks: Mapping[str, Mapping[str, Any]]) -> bool:
         """An answer within moments of the question may be overwritten by what Airflow still writes of it: then the task waits on."""
         if tasks[APPROVE]["state"] in _ASKS:
-            with suppress(OSError):
-                body = {"chosen_options": [FINALIZE], "params_input": {}}
-                path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{APPROVE}/-1/hitlDetails"
+            body = {"chosen_options": [FINALIZE], "params_input": {}}
+            path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{APPROVE}/-1/hitlDetails"
+            try:
                 airflow.ask(path, body, "PATCH")
+            except OSError as error:  # it is busy, or has the answer already
+                refusals.append(str(error))
         return run.state() != "running"
 
-    run.wait_for(answer_and_look, "the run's end", _RUN_S)
+    try:
+        run.wait_for(answer_and_look, "the run's end", _RUN_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; Airflow's last refusals of the answer: {refusals[-3:]}") from None
     took = time.monotonic() - began
     tasks = run.tasks()
     assert run.state() == "success", {task: one["state"] for task, one in tasks.items()}

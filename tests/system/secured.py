@@ -23,17 +23,26 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from kafka.net.sasl.scram import ScramClient
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from airflow_provider_kmigrate.clients.deadline import Deadline
+from airflow_provider_kmigrate.clients.settings import WireSecurity
+from airflow_provider_kmigrate.clients.tls import tls_context
+from airflow_provider_kmigrate.clients.wire import WireConnection
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.spec import load
 from tests.clients.authority import Authority
+from tests.kit.judge import Kafka
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Plan, Shape, free_ports
 
 TOOL, BROKER = "kmigrate", "broker"
+TOKEN_KEY = "canary-t-0e94"
 PASSWORDS = {BROKER: "canary-b-71c2", TOOL: "canary-k-93aa", "alice": "canary-a-55d0"}
 _SHAPE = Shape(name="secured", brokers=3, controllers=3)
+_SCRAM, _TOKEN_S = "SCRAM-SHA-256", 10.0
 _JAAS = "org.apache.kafka.common.security"
 
 
@@ -57,6 +66,30 @@ class Secured:
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.authority.ca}
         return {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": login, **trust}
 
+    def create_token(self, kafka: Kafka, user: str) -> tuple[str, str]:
+        """A delegation token of the user: its id and its HMAC."""
+        login = f'{_JAAS}.scram.ScramLoginModule required username="{user}" password="{PASSWORDS[user]}";'
+        more = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": login}
+        asked = ("--bootstrap-server", self.bootstrap, "--command-config", kafka.config("token", more), "--create")
+        printed = kafka.run("org.apache.kafka.tools.DelegationTokenCommand", *asked, "--max-life-time-period", "-1")
+        identity, code = printed.strip().splitlines()[-1].split()[:2]
+        return identity, code
+
+    def is_token_accepted(self, node: NodeSpec, identity: str, code: str) -> bool:
+        """Whether this broker lets a client in by the token."""
+        security, deadline = WireSecurity("SSL", ca_file=self.authority.ca), Deadline(_TOKEN_S)
+        connection = WireConnection(node.host, node.port, security, tls_context(security), deadline)
+        try:
+            connection.call(SaslHandshakeRequest(mechanism=_SCRAM, version=1), deadline)
+            login = _TokenLogin(identity, code, _SCRAM)
+            answer = connection.call(SaslAuthenticateRequest(auth_bytes=login.first_message(), version=1), deadline)
+            if answer.error_code == 0:
+                login.process_server_first_message(bytes(answer.auth_bytes))
+                answer = connection.call(SaslAuthenticateRequest(auth_bytes=login.final_message(), version=1), deadline)
+            return bool(answer.error_code == 0)
+        finally:
+            connection.close()
+
     def allow(self, user: str, topic: str) -> None:
         """A user with a password (SCRAM) that may use one topic, and the groups that are named after it."""
         admin = AdminClient(self.client(TOOL, "PLAIN"))  # type: ignore[arg-type]
@@ -67,6 +100,15 @@ class Secured:
         rules = [_rule(ResourceType.TOPIC, topic, user), _rule(ResourceType.GROUP, topic, user)]
         for created in admin.create_acls(rules).values():
             created.result(30)
+
+
+class _TokenLogin(ScramClient):  # type: ignore[misc]  # kafka-python has no types
+    """SCRAM with the extension by which Kafka knows a token's id and HMAC (KIP-48)."""
+
+    def first_message(self) -> bytes:
+        bare = b"n=" + self.user + b",r=" + self.nonce + b",tokenauth=true"
+        self.auth_message += bare
+        return bytes(b"n,," + bare)
 
 
 def up(folder: Path, shape: Shape = _SHAPE) -> Secured:
@@ -105,6 +147,7 @@ def _broker(planned: Plan, node: NodeSpec, port: int, authority: Authority) -> d
         "ssl.keystore.location": str(store),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": authority.ca,
+        "delegation.token.secret.key": TOKEN_KEY,
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": f"User:{BROKER};User:{TOOL}",
     }

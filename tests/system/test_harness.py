@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Controller, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Controller, Fields, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.steps.run import Observing
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import oracle
 from tests.system.cell_table import table
@@ -19,7 +24,8 @@ from tests.system.cells import Cell, Diary, save
 from tests.system.journey import Journey
 from tests.system.oracle import went_back
 from tests.system.proxy import Links
-from tests.system.watched import KILLED
+from tests.system.tool import Trap, TrappedObserver
+from tests.system.watched import KILLED, Watched
 
 
 class Scripted(Journey):
@@ -173,3 +179,54 @@ def test_a_summary_is_a_list_of_cells(tmp_path: Path) -> None:
     assert table([kept]).splitlines()[-1] == "| copy | link cut | holds | held | 2.5 | yes |"
     assert "**no**: not as required" in table([kept | {"passed": False}])
     assert "**no**: I4: back" in table([kept | {"passed": False, "violated": "I4: back"}])
+
+
+class Unchanged:
+    """A cluster in which nothing changes, or one thing by each look at it."""
+
+    def __init__(self, *, changes: bool) -> None:
+        self.changes, self.looks = changes, 0
+
+    def footprint(self, _: LocalCluster) -> dict[str, object]:
+        self.looks += 1
+        return {"process of broker 1": self.looks if self.changes else 0}
+
+
+@pytest.mark.parametrize(
+    ("code", "named", "changes", "refused"),
+    [(4, "words", False, True), (0, "words", False, False), (4, "U09", False, False), (4, "words", True, False)],
+)
+def test_a_refusal_names_the_cause_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, code: int, named: str, *, changes: bool, refused: bool
+) -> None:
+    monkeypatch.setattr("tests.system.journey.evidence.footprint", Unchanged(changes=changes).footprint)
+    there = journey((code, ""))
+    there.cell("a wrong password", "refuses", lambda: there.refuses("roll", named, "a wrong password", nullcontext()))
+    assert there.cells[-1].passed is refused, there.cells[-1].seen
+
+
+def test_a_run_that_only_observes_can_be_killed() -> None:
+    """The machine has restarted the node for a run that was killed, and the next run has nothing to start."""
+    reached: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: reached.append(1))
+    try:
+        observer = TrappedObserver(cast(Observing, SimpleNamespace(observe=lambda *_: None)), Trap("observed", signal.SIGUSR1, 2))
+        observer.observe(Fields.ZOOKEEPER)
+        assert not reached
+        observer.observe(Fields.ZOOKEEPER)
+        assert reached
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(("printed", "code"), [("Traceback (most recent call last):", 1), ("Waiting", None)])
+def test_a_run_that_has_printed_its_error_has_ended(printed: str, code: int | None) -> None:
+    """Its threads keep the process for a moment, in which it passed for one that waits."""
+    watched = Watched.__new__(Watched)
+    watched.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(1)"], text=True)
+    watched.words = printed
+    try:
+        assert watched.exit_code() == code
+    finally:
+        watched.process.kill()
+        watched.process.wait()

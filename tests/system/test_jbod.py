@@ -1,4 +1,7 @@
-"""Brokers with two log directories (JBOD, KIP-858): there, back and there again, with all records and a name of each directory."""
+"""Brokers with two log directories (JBOD, KIP-858): there, back and there again, with all records and a name of each directory.
+
+The oldest release that may be migrated, and the newest; what has no ids of directories yet is refused before anything is restarted.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import run_rollback
+from airflow_provider_kmigrate.steps.prepare import run_preflight
 from benchmarks import direct
 from tests.kit.load import TopicPlan, create_topics
 from tests.kit.localcluster.cluster import LocalCluster
@@ -21,14 +26,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.slow(seconds=12
 
 PARTITIONS = 8
 PLAN = TopicPlan("orders", PARTITIONS, config={"min.insync.replicas": "2"})
-
-
-def plan_two_directories(cluster: LocalCluster, shape: Shape) -> None:
-    for node in cluster.plan_with(shape, {}).brokers:
-        path, data = Path(node.hosts.properties), f"{folder_of(node)}/data"
-        text = path.read_text()
-        assert f"log.dirs={data}\n" in text
-        path.write_text(text.replace(f"log.dirs={data}\n", f"log.dirs={data},{data}-2\n"))
 
 
 def read_directories(cluster: LocalCluster) -> list[tuple[str, int, str]]:
@@ -67,12 +64,12 @@ def read_records(bootstrap: str) -> list[int]:
     return sorted(numbers)
 
 
-def test_there_and_back_and_there_again_with_two_directories_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["", "3.7.2"])
+def test_there_and_back_and_there_again_with_two_directories_each(tmp_path: Path, release: str) -> None:
     cluster = LocalCluster(tmp_path / "cluster")
     cluster.end_with_this_process()
-    shape = Shape(name="jbod", brokers=3, controllers=1)
+    shape = Shape(name="jbod", brokers=3, controllers=1, kafka_release=release, log_dirs=2)
     try:
-        plan_two_directories(cluster, shape)
         cluster.up(shape)
         create_topics({"bootstrap.servers": cluster.bootstrap}, [PLAN])
         written = write_records(cluster.bootstrap, 1_000, 0)
@@ -97,5 +94,28 @@ def test_there_and_back_and_there_again_with_two_directories_each(tmp_path: Path
         after = read_directories(cluster)
         assert [row[:2] for row in after] == [row[:2] for row in before], "no partition has moved"
         assert len({directory for _, _, directory in after} - {""}) == 6, after
+    finally:
+        cluster.clean()
+
+
+@pytest.mark.parametrize(("release", "protocol"), [("3.6.2", "3.6-IV2"), ("3.7.2", "3.6-IV2"), ("3.7.2", "3.7-IV1")])
+def test_brokers_without_ids_of_directories_are_refused_before_anything_is_restarted(
+    tmp_path: Path, release: str, protocol: str
+) -> None:
+    """A broker in KRaft mode would not register: by its release, or by the protocol version that it still has."""
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.end_with_this_process()
+    shape = Shape(name="jbod", brokers=1, controllers=1, racks=0, kafka_release=release, log_dirs=2)
+    try:
+        cluster.plan_with(shape, {"inter.broker.protocol.version": protocol})
+        cluster.up(shape)
+        with direct.context(cluster, acting=False) as here, pytest.raises(Refused) as refusal:
+            run_preflight(here)
+        said = [str(reason) for reason in refusal.value.reasons if reason.code == "B1b"]
+        assert [
+            text
+            for text in said
+            if f"several log directories and a version below 3.7-IV2: broker 0 with 2, on {protocol}" in text
+        ], said
     finally:
         cluster.clean()

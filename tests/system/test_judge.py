@@ -33,7 +33,7 @@ class Told:
 
     def copied(self, folder: Path) -> Path:
         """The broker's logs, to be spoilt."""
-        [(_, logs)] = log_dirs(self.rehearsal.cluster).items()
+        [(_, (logs,))] = log_dirs(self.rehearsal.cluster).items()
         return Path(shutil.copytree(logs, folder / "data"))
 
 
@@ -85,9 +85,9 @@ def judged(told: Told, topic: str, logs: Path) -> Judgement:
     assert workload is not None
     if topic == TOPIC:
         read = [Received.read(foreign.lines(member)) for member in foreign.members]
-        held = dump(foreign.kafka, {BROKER: logs}, [TOPIC])
+        held = dump(foreign.kafka, {BROKER: [logs]}, [TOPIC])
         return judge_records(TOPIC, Acknowledged.read(foreign.lines("producer")), held, read, read[0])
-    return judge_told(told_in(workload.events), [topic], dump(foreign.kafka, {BROKER: logs}, [topic], payloads=False))
+    return judge_told(told_in(workload.events), [topic], dump(foreign.kafka, {BROKER: [logs]}, [topic], payloads=False))
 
 
 def test_a_line_that_is_gone_from_the_producers_account_is_a_doubt(told: Told) -> None:

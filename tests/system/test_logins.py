@@ -1,4 +1,4 @@
-"""There, back, there again and finalized on clusters that speak OAUTHBEARER or Kerberos alone, and with a ZooKeeper that takes SASL alone."""
+"""There, back, there again and finalized on clusters that speak OAUTHBEARER or Kerberos alone, and with a ZooKeeper by SASL alone or TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_provider_kmigrate.clients.identity import security_from_kafka
-from airflow_provider_kmigrate.clients.sasl import is_kerberos_installed
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
@@ -27,14 +25,15 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import run_rollback
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from benchmarks import direct
+from tests.clients.authority import Authority
 from tests.kit import kdc, token_server
 from tests.kit.localcluster.cluster import LocalCluster, lent
-from tests.kit.localcluster.plan import Shape
+from tests.kit.localcluster.jaas import digest_login
+from tests.kit.localcluster.plan import Shape, free_ports
 from tests.kit.logins import (
     NAME,
     SECRETS,
     bootstrap_of,
-    digest_login,
     kerberos_client,
     kerberos_keys,
     kerberos_login,
@@ -42,16 +41,14 @@ from tests.kit.logins import (
     oauth_keys,
     restart_with_sole_listener,
     restart_with_sole_zookeeper_login,
+    restart_with_zookeeper_tls,
+    write_store,
 )
 from tests.system import evidence
 from tests.waiting import wait_until
 
 _TOKEN_S = 15.0
 
-needs_kerberos = pytest.mark.skipif(
-    not (kdc.is_installed() and is_kerberos_installed() and find_spec("puresasl")),
-    reason="needs Debian's krb5-kdc and the packages gssapi and pure-sasl",
-)
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(900)]
 
 
@@ -73,7 +70,7 @@ def test_oauth_alone(cluster: LocalCluster, tmp_path: Path, capsys: pytest.Captu
     assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}{journals}"]
 
 
-@needs_kerberos
+@kdc.needs_kerberos
 def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kdc.running(tmp_path) as realm:
         for name in ("KRB5_CONFIG", "KRB5CCNAME"):
@@ -84,7 +81,7 @@ def test_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pyte
         migrate_there_and_back_and_there(cluster, *named_nodes(cluster, kerberos_client(bootstrap_of(cluster.plan), keytab)))
 
 
-@pytest.mark.skipif(not find_spec("puresasl"), reason="needs the package pure-sasl")
+@kdc.needs_pure_sasl
 def test_a_zookeeper_that_takes_digest_alone(cluster: LocalCluster) -> None:
     server, client = digest_login("kafka", SECRETS["broker"])
     restart_with_sole_zookeeper_login(cluster.plan, server, client, 1)
@@ -93,7 +90,7 @@ def test_a_zookeeper_that_takes_digest_alone(cluster: LocalCluster) -> None:
     go_with_zookeeper_login(cluster, known, ("kafka", SECRETS["broker"]), wrong)
 
 
-@needs_kerberos
+@kdc.needs_kerberos
 def test_a_zookeeper_that_takes_kerberos_alone(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers, controllers and kmigrate log in there by the brokers' principal; what brokers create is closed to all others."""
     with kdc.running(tmp_path) as realm:
@@ -113,17 +110,36 @@ def test_a_zookeeper_that_takes_kerberos_alone(cluster: LocalCluster, tmp_path: 
         go_with_zookeeper_login(cluster, known, ("", ""), wrong)
 
 
+def test_a_zookeeper_by_tls(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With host names, a certificate of each side, and znodes that are closed to all but the brokers' certificate."""
+    (tmp_path / "stranger").mkdir()
+    authority, stranger = Authority(tmp_path), Authority(tmp_path / "stranger")
+    certificate, key = authority.issue("kafka")
+    (port,) = free_ports(1)
+    restart_with_zookeeper_tls(cluster.plan, port, write_store(tmp_path / "store.pem", certificate, key), authority.ca, 1)
+    known = {"use_tls": True, "ca_file": authority.ca, "cert_file": certificate, "key_file": key}
+    other = dict(zip(("cert_file", "key_file"), stranger.issue("other"), strict=True))
+    wrong = {
+        "authority": ({**known, "ca_file": stranger.ca}, "", "TLS: the other side's certificate is not accepted here"),
+        "certificate": ({**known, **other}, "", "TLS: the other side refuses this connection's certificate"),
+        "no certificate": ({"use_tls": True, "ca_file": authority.ca}, "", "or demands one and there is none"),
+        "file": ({**known, "key_file": str(tmp_path / "gone")}, "", "TLS: the files cannot be used"),
+    }
+    go_with_zookeeper_login(cluster, known, ("", ""), wrong, f"127.0.0.1:{port}")
+
+
 def go_with_zookeeper_login(
     cluster: LocalCluster,
-    known: Mapping[str, str],
+    known: Mapping[str, Any],
     login: tuple[str, str],
-    wrong: Mapping[str, tuple[Mapping[str, str], str, str]],
+    wrong: Mapping[str, tuple[Mapping[str, Any], str, str]],
+    address: str = "",
 ) -> None:
     """Each `wrong` login (extras, password, what it is called) ends preflight by U09 before anything is restarted; then both ways."""
     spec, connections = named_nodes(cluster, {"bootstrap.servers": bootstrap_of(cluster.plan)}, "PLAINTEXT")
-    zookeeper = {"conn_type": "kmigrate_zookeeper", "host": f"{NAME}:{cluster.plan.ports['zookeeper']}"}
+    zookeeper = {"conn_type": "kmigrate_zookeeper", "host": address or f"{NAME}:{cluster.plan.ports['zookeeper']}"}
 
-    def connections_with(extra: Mapping[str, str], user: str, password: str) -> dict[str, dict[str, Any]]:
+    def connections_with(extra: Mapping[str, Any], user: str, password: str) -> dict[str, dict[str, Any]]:
         return {**connections, "logins_zookeeper": {**zookeeper, "login": user, "password": password, "extra": dict(extra)}}
 
     for what, (extra, password, text) in wrong.items():
@@ -141,7 +157,7 @@ def go_with_zookeeper_login(
 def test_a_roll_holds_while_a_token_endpoint_is_away_and_names_it(
     cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Away for longer than a token lives, and until kmigrate has named it twice; a broker that starts meanwhile gets no token, and ends."""
+    """Away for longer than a token lives: a broker that restarts meanwhile gets none and ends; the roll says so, and goes on by itself."""
     with token_server.running(tmp_path, SECRETS, lifetime=_TOKEN_S) as server:
         restart_with_sole_listener(cluster.plan, "OAUTHBEARER", oauth_keys(server), 1)
         properties = oauth_client(bootstrap_of(cluster.plan), server)
@@ -153,9 +169,7 @@ def test_a_roll_holds_while_a_token_endpoint_is_away_and_names_it(
             direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
             absence = pool.submit(be_away, server, said)
             direct.roll(here, BrokerMode.MIGRATION)
-            named, stops = absence.result()
-            assert "SASL OAUTHBEARER" in named
-            assert stops == [], "nothing is stopped once the endpoint is named"
+            assert absence.result() == 1, "no other broker was stopped while one could not start"
             direct.copy(here)
         with Wire(NAME, spec.brokers[0].port, security_from_kafka(KafkaSettings(properties)), timeout=10.0) as wire:
             assert len(wire.topics()["orders"].partitions) == 6
@@ -164,17 +178,16 @@ def test_a_roll_holds_while_a_token_endpoint_is_away_and_names_it(
     assert not [secret for secret in SECRETS.values() if secret in f"{reported.out}{reported.err}{said}"]
 
 
-def be_away(server: token_server.TokenServer, said: Sequence[str]) -> tuple[str, list[str]]:
-    """Until it was named twice; returns how, and what was said of stops from the first time on."""
-    address = f"the token endpoint {server.url}"
-
-    def namings() -> list[int]:
-        return [place for place, text in enumerate(said) if address in text]
-
+def be_away(server: token_server.TokenServer, said: Sequence[str]) -> int:
+    """Until the roll has said what the broker that it started is missing; returns how many brokers were stopped meanwhile."""
+    before = len(said)
     with server.away():
-        wait_until(lambda: len(namings()) >= 2, "it is named", timeout=300.0)
-        first = namings()[0]
-        return said[first], [text for text in said[first:] if text.startswith("Did 'stop")]
+        wait_until(
+            lambda: any("retrieving token" in text and "ended again" in text for text in said[before:]),
+            "it is named",
+            timeout=400.0,
+        )
+        return sum(text.startswith(("Did 'stop", "Did 'restart")) for text in said[before:])
 
 
 def has_all_replicas(wire: Wire) -> bool:

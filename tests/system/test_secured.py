@@ -20,7 +20,7 @@ from tests.kit.load import TopicPlan, create_topics, summary_of
 from tests.kit.processes import NodeProcess
 from tests.kit.workload import GroupPlan, Workload, WorkloadPlan
 from tests.system import evidence, secured
-from tests.system.secured import PASSWORDS, TOOL, Secured
+from tests.system.secured import PASSWORDS, TOKEN_KEY, TOOL, Secured
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.proof, pytest.mark.timeout(600)]
 
@@ -49,23 +49,24 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(
     request.addfinalizer(foreign.close)
     foreign.start()
     load.start()
-    enforced(there)
+    token = there.create_token(foreign.kafka, "alice")
+    enforced(there, token)
     with context(there, "there") as here:
         direct.to_copied(here)
-        enforced(there)
+        enforced(there, token)
         direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
-        enforced(there)
+        enforced(there, token)
         direct.step(here, "equivalent")
         run_rollback(here)
         assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
-    enforced(there)
+    enforced(there, token)
     with context(there, "again") as here:
         direct.forward(here)
         assert position_of(here.observer.observe(evidence.EVERYTHING)).phase is Phase.FINALIZED
     equal = judge_equal(there.cluster, foreign.kafka)
     assert f"allow-all-topic {MINE} (literal) for User:alice from *" in read_zookeeper(there.cluster.zookeeper).acls
     NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)  # type: ignore[arg-type]
-    enforced(there)
+    enforced(there, token)
     load.stop()
     foreign.stop()
     judged = foreign.judge(log_dirs(there.cluster)) + judge_acknowledged(there.cluster, foreign.kafka, load.events, [MINE])
@@ -74,15 +75,21 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(
     journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     said = "".join([reported.out, reported.err, *(path.read_text() for path in journals)])
     assert said
-    assert not [password for password in PASSWORDS.values() if password in said]
+    assert not [secret for secret in (*PASSWORDS.values(), TOKEN_KEY, token[1]) if secret in said]
 
 
 def context(there: Secured, run: str) -> AbstractContextManager[StepContext]:
     return direct.context(there.cluster, run, spec=there.spec, connections=there.connections)
 
 
-def enforced(there: Secured) -> None:
-    """alice may write her topic and no other, a wrong password is refused, and a client without a password may do nothing."""
+def enforced(there: Secured, token: tuple[str, str]) -> None:
+    """alice may write her topic and no other, a wrong password is refused, and a client without a password may do nothing.
+
+    Every broker lets her in by the token that was made before anything was migrated, and by no other HMAC.
+    """
+    identity, code = token
+    assert [node.name for node in there.spec.brokers if not there.is_token_accepted(node, identity, code)] == []
+    assert [node.name for node in there.spec.brokers if there.is_token_accepted(node, identity, code[::-1])] == []
     assert sent(there.client("alice"), MINE) is None
     assert sent(there.client("alice"), OTHERS) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert sent(there.client("alice", password="wrong"), MINE) == KafkaError._MSG_TIMED_OUT

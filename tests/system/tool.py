@@ -1,7 +1,7 @@
 """One step in a process of its own, as a task would run it, with a trap that kills or suspends the process at one point of an act.
 
-`python -m tests.system.tool FOLDER KIND ARGUMENTS [--at POINT --signal NAME]`; the last line of its output is `{"refused": [codes]}`
-where the step was refused (exit code 3).
+`python -m tests.system.tool FOLDER KIND ARGUMENTS [--at POINT --times N --signal NAME]`; the last line of its output is `{"refused": [codes]}`
+where the step was refused (exit code 3); exit code 4: a login was refused, and the last lines say which.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -23,13 +23,14 @@ from airflow_provider_kmigrate.clients.brokers_admin import Admin
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.hosts import Host
 from airflow_provider_kmigrate.clients.hosts.agent import Restart
-from airflow_provider_kmigrate.clients.tools import Instances
+from airflow_provider_kmigrate.clients.tools import Instances, Tools
 from airflow_provider_kmigrate.clients.znodes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterEnvironment, ClusterView, Fields, Partition
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 from airflow_provider_kmigrate.core.migration.progress import StepProgress
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Observing, StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
@@ -38,28 +39,35 @@ from tests.kit.processes import NodeProcess
 from tests.system import linked
 from tests.waiting import wait_until
 
-REFUSED = 3
+REFUSED, NOT_LET_IN = 3, 4
 POINTS = (
-    *("noted", "file put", "formatted", "stopping", "stopped", "started", "waiting", "wiped", "elected"),
+    *("noted", "file put", "formatted", "stopping", "stopped", "started", "waiting", "observed", "wiped", "elected"),
     *("committed", "states raised", "handing over", "handed over"),
-    *("switching", "switched"),
+    *("switching", "switched", "copied"),
 )
 _LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
-_LOOKS = 2  # after the start
+_LOOKS = 2  # after the start, or of a run that finds its node started
 
 
 @dataclass
 class Trap:
-    """Springs once, at `point`."""
+    """Springs once, when `point` is reached for the `times`th time."""
 
     point: str
     signal: signal.Signals
-    observations_left: int = -1  # until "waiting"; counted once a node was started
+    observations_left: int = -1  # until "waiting"; counted once a node was started, and from the beginning until "observed"
+    times: int = 1
+    lock: threading.Lock = field(default_factory=threading.Lock)  # instances are switched at once
 
     def reached(self, point: str) -> None:
-        if point and point == self.point:
+        with self.lock:
+            if not point or point != self.point:
+                return
+            self.times -= 1
+            if self.times:
+                return
             self.point = ""
-            os.kill(os.getpid(), self.signal)
+        os.kill(os.getpid(), self.signal)
 
 
 class TrappedHost:
@@ -176,6 +184,18 @@ class TrappedInstances:
         self._trap.reached("switched")
 
 
+@dataclass(frozen=True)
+class TrappedTools(Tools):
+    """Clients whose caller may not survive a commit of offsets in Kafka."""
+
+    trap: Trap | None = None
+
+    def commit_offsets(self, plan: CopyPlan, holding: Holding) -> None:
+        super().commit_offsets(plan, holding)
+        if self.trap is not None:
+            self.trap.reached("copied")
+
+
 class TrappedObserver:
     """An observer whose caller may not survive a look after a start."""
 
@@ -187,6 +207,7 @@ class TrappedObserver:
         self._trap.observations_left -= 1
         if self._trap.observations_left == 0:
             self._trap.reached("waiting")
+            self._trap.reached("observed")
         return view
 
     def environment(self, view: ClusterView) -> ClusterEnvironment:
@@ -198,7 +219,7 @@ def trapped(context: StepContext, trap: Trap) -> StepContext:
     return replace(
         context,
         tools=replace(
-            tools,
+            TrappedTools(**{each.name: getattr(tools, each.name) for each in fields(tools)}, trap=trap),
             host=lambda node: TrappedHost(tools.host(node), trap),  # type: ignore[arg-type]
             admin=TrappedAdmin(tools.admin, trap),  # type: ignore[arg-type]
             zk=TrappedZooKeeper(tools.zk, trap),  # type: ignore[arg-type]
@@ -217,15 +238,20 @@ def main() -> int:
         "--recoveries", type=int, default=0, help="of a dual-write, as an earlier process of the task stored them"
     )
     parser.add_argument("--at", choices=POINTS, default="")
+    parser.add_argument("--times", type=int, default=1, help="it springs when the point is reached for so many times")
     parser.add_argument("--signal", type=signal.Signals.__getitem__, default="SIGKILL")
     given = parser.parse_args()
     try:
         with linked.context(LocalCluster(given.folder)) as context:
             step = build(context.spec, given.kind, given.arguments, StepProgress(recoveries=given.recoveries))
-            run_step(step, trapped(context, Trap(given.at, given.signal)))
+            observations = _LOOKS if given.at == "observed" else -1
+            run_step(step, trapped(context, Trap(given.at, given.signal, observations, given.times)))
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
         return REFUSED
+    except AuthenticationFailed as error:
+        sys.stdout.write("".join(f"{reason}\n" for reason in error.reasons))
+        return NOT_LET_IN
     return 0
 
 

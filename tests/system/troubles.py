@@ -16,22 +16,27 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from airflow_provider_kmigrate.clients.wire import Wire, describe_log_dirs
 from airflow_provider_kmigrate.core.cluster_state.model import Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
 from airflow_provider_kmigrate.core.migration import roll
-from tests.kit.localcluster.plan import folder_of
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from tests.kit.localcluster.jaas import kazoo_options
+from tests.kit.localcluster.plan import Plan, folder_of
 from tests.kit.processes import NodeProcess
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to
 from tests.system.nodes import down, of, paused
 from tests.system.proxy import Fault
+from tests.waiting import wait_until
 
 NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
 NOT_WRITTEN = r"/migration has not advanced|has not written to ZooKeeper|dual-write lag"
 _JUNK = "/junk"
 _FENCED_S = 20.0
 _ENDS_S = 20.0
+_FAILS_S = 60.0
 
 
 def no_broker(node: NodeSpec) -> str:
@@ -98,22 +103,36 @@ def active_stopped(journey: Journey) -> Trouble:
     return Trouble("active controller SIGSTOPped", named, made)
 
 
-def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
+def disk_full(journey: Journey, node: NodeSpec, directory: int = 0) -> Trouble:
+    """Of a broker with several log directories: the one of this index, which alone the broker then gives up, or ends over."""
     named = no_controller(node) if node in journey.cluster.plan.controllers else f"{no_broker(node)}|under-replicated[^|]*"
-    return Trouble(f"disk of {node.name} full", named, partial(_disk_full, journey, node))
+    folders = journey.cluster.log_dirs_of(node)
+    what = f"log directory {directory + 1} of {node.name}" if len(folders) > 1 else f"disk of {node.name}"
+    return Trouble(f"{what} full", named, partial(_disk_full, journey, node, folders[directory]))
 
 
 @contextmanager
-def _disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
+def _disk_full(journey: Journey, node: NodeSpec, folder: Path) -> Iterator[None]:
     """A node that met it is killed and started again, with room."""
     try:
-        with disks.full(data(node)):
+        with disks.full(folder):
             if node in journey.cluster.plan.controllers:
                 _change_until_it_ends(journey.cluster.bootstrap, of(node))
+            elif len(journey.cluster.log_dirs_of(node)) > 1:
+                wait_until(partial(_has_failed, node), f"{folder} fails", _FAILS_S, (KMigrateError,))
             yield
     finally:
+        journey.diary.print(f"over: {node.name} {'has ended' if of(node).find().pid is None else 'still runs'}")
         of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
         journey.cluster.up()
+
+
+def _has_failed(node: NodeSpec) -> bool:
+    """Whether the broker has given up a directory, or has ended over it, as in migration mode (3.9.2)."""
+    if of(node).find().pid is None:
+        return True
+    with Wire(node.host, node.port, timeout=5.0) as wire:
+        return any(directory.error for directory in describe_log_dirs(wire))
 
 
 def _change_until_it_ends(bootstrap: str, process: NodeProcess) -> None:
@@ -140,26 +159,26 @@ def zookeeper_disk_full(journey: Journey) -> Iterator[None]:
     process = NodeProcess(plan.zookeeper_folder)
     try:
         with disks.full(plan.zookeeper_folder / "transactions"):
-            _write_until_it_ends(plan.zookeeper, process)
+            _write_until_it_ends(plan, process)
             yield
     finally:
         process.wait_gone(process.signal(signal.SIGKILL), 30.0)
         journey.cluster.up()
-        with _session(plan.zookeeper) as keeper:
+        with _session(plan) as keeper:
             keeper.delete(_JUNK)
 
 
-def _write_until_it_ends(address: str, process: NodeProcess) -> None:
+def _write_until_it_ends(plan: Plan, process: NodeProcess) -> None:
     """Its log grows by what is written, and it does not survive that it cannot."""
-    with _session(address) as keeper, contextlib.suppress(KazooException, KazooTimeoutError):
+    with _session(plan) as keeper, contextlib.suppress(KazooException, KazooTimeoutError):
         keeper.ensure_path(_JUNK)
         while process.find().pid is not None:
             keeper.set_async(_JUNK, b"x" * 500_000).get(timeout=5.0)
 
 
 @contextmanager
-def _session(address: str) -> Iterator[KazooClient]:
-    keeper = KazooClient(address)
+def _session(plan: Plan) -> Iterator[KazooClient]:
+    keeper = KazooClient(plan.zookeeper, **kazoo_options(plan))
     keeper.start(timeout=20.0)
     try:
         yield keeper

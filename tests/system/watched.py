@@ -22,6 +22,8 @@ ACTS = "Decided to"  # what a step says before each act of its own
 SEES_TO_IT = (
     f"{ACTS} {Verb.CONTROLLER_FAILOVER}: The dual-write has stalled"  # and before one for what an earlier trouble has left
 )
+_ERROR = "Traceback (most recent call last)"
+_ENDS_S = 60.0  # its threads may wait for ZooKeeper
 _NAMED_S = 45.0  # until it says something; a wait that has not changed is said again after 10 s
 _SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
 
@@ -57,6 +59,10 @@ class Watched:
         code = self.process.wait(timeout)
         self._listening.join(5.0)
         return code, self.words
+
+    def exit_code(self) -> int | None:
+        """None while it runs; one that has printed its error takes a moment to end, and is waited for."""
+        return self.process.wait(_ENDS_S) if _ERROR in self.words else self.process.poll()
 
     def says(self, named: str, since: int) -> str:
         """What matched in the words after the first `since` characters."""

@@ -370,6 +370,11 @@ def _check_group(client_properties: Mapping[str, Any], own_settings: Mapping[str
     if str(client_properties.get("group.protocol", "classic")).lower() != "classic":
         why = "Brokers in ZooKeeper mode support no other protocol."
         raise unsupported_setting("group.protocol is not classic.", why, "Leave group.protocol out.")
+    for name, source in (("group.id", client_properties), ("consumer.id", own_settings)):
+        text = str(source.get(name) or "unset")
+        if "/" in text or text in {".", ".."} or not text.isprintable():
+            why = "It becomes a znode below /consumers; with a slash it would lie in another group's."
+            raise unsupported_setting(f"{name} is no name of a znode.", why, "Write letters, digits, -, _ and . only.")
 
 
 def _ambiguous_subscription(text: str, remedy: str) -> Refused:

@@ -78,6 +78,9 @@ class Host(Protocol):
     def compare_topic_ids(self, node: NodeSpec, topics: Iterable[TopicMetadata]) -> PartitionIds:
         """Compare each partition on a broker's disks with `topics`, all that there are. Raises `Refused` if the agent is too old."""
 
+    def find_addresses(self, node: NodeSpec) -> tuple[str, ...]:
+        """The addresses that the node's host has on its own machine; the first is the one it binds. Raises `Refused` if the agent is too old."""
+
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """Remove the `leftovers` of these kinds, if they are still the `left` ones; no path is named to the machine."""
 
@@ -127,7 +130,7 @@ class GoneHost:
 
     start = stop = restart = refuse
     read_properties = put_properties = kept_as = refuse
-    format_storage = put_meta = wipe_storage = remove = compare_topic_ids = refuse
+    format_storage = put_meta = wipe_storage = remove = compare_topic_ids = find_addresses = refuse
 
 
 def host_for(node: NodeSpec, env: Mapping[str, str] | None, agents: Agents, cluster_id: str) -> Host:

@@ -36,7 +36,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Software,
     TopicMetadata,
 )
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
 from airflow_provider_kmigrate.core.shared.text import printable
@@ -52,6 +52,9 @@ _UNRESPONSIVE_AFTER = (
 _PAUSE = 30.0  # seconds for which a stopped node waits for its worker
 _SAY_EVERY = 20.0
 _TRIES = 3  # of a job that was killed on its machine
+_BEGINS = (
+    10.0  # seconds in which a job's first act begins: systemd starts its process, and on a busy machine Python takes seconds
+)
 _CONTINUES = "the job continues on its machine"
 _CHUNK = 65_536
 _END = 5.0  # seconds from the end of a program's output to its exit code
@@ -331,16 +334,16 @@ def ssh_needs_airflow(conn_id: str) -> Refused:
 class Agents:
     """One kept connection to each machine, made on first use. `ssh` opens the pipe of a node that has an `ssh_conn_id`."""
 
-    def __init__(self, ssh: Callable[[NodeSpec], Pipe] | None = None) -> None:
+    def __init__(self, ssh: Callable[[Served], Pipe] | None = None) -> None:
         self._ssh = ssh
         self._connections: dict[tuple[str, ...], Connection] = {}
 
-    def __call__(self, node: NodeSpec, env: Mapping[str, str] | None) -> Connection:
+    def __call__(self, node: Served, env: Mapping[str, str] | None) -> Connection:
         """Raises `Refused` for a node behind an SSH connection if there is no `ssh`."""
         key, opens = self._plan_connection(node, env)
         return self._connections.get(key) or self._connections.setdefault(key, Connection(node.host, opens))
 
-    def _plan_connection(self, node: NodeSpec, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
+    def _plan_connection(self, node: Served, env: Mapping[str, str] | None) -> tuple[tuple[str, ...], Callable[[], Pipe]]:
         if node.hosts.ssh_conn_id and self._ssh is None:
             raise ssh_needs_airflow(node.hosts.ssh_conn_id)
         if node.hosts.ssh_conn_id and self._ssh is not None:
@@ -448,11 +451,89 @@ def _restart_loop_log(facts: Mapping[str, Any]) -> str | None:
     return printable(" / ".join(lines[-_LAST:])[-_SHOWN:])
 
 
-class AgentHost:
+class _Jobs:
+    """Changes that one cluster asks of an agent, and the jobs by which it carries them out."""
+
+    def __init__(self, connection: Connection, cluster_id: str) -> None:
+        self._connection, self._cluster_id = connection, cluster_id
+
+    def _request_change(
+        self, node: Served, verb: str, token: int, fields: Mapping[str, object], within: float = 3 * _TIMEOUT
+    ) -> dict[str, Any]:
+        common_fields = {"cluster": self._cluster_id, "role": node.role, "token": token}
+        return self._connection.ask(verb, within, node.name, **(common_fields | dict(fields)))
+
+    def _carry_out(
+        self,
+        node: Served,
+        verb: str,
+        job: str,
+        token: int,
+        *,
+        say: Callable[[str], object] = str,
+        unresponsive_after: float = _UNRESPONSIVE_AFTER,
+        **inputs: object,
+    ) -> dict[str, Any]:
+        """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
+        for _ in range(_TRIES):
+            self._request_change(node, verb, token, {"job": job} | inputs)
+            record = self._wait_for_job(node, job, say=say, unresponsive_after=unresponsive_after)
+            if record.get("state") == "done":
+                return record
+            if record.get("state") == "failed":
+                raise _error_of(node.name, record["error"])
+        raise TimedOut(
+            f"{node.name}: its {verb} was begun {_TRIES} times, and each time it was killed or slow to begin; it may still go on"
+        )
+
+    def _wait_for_job(
+        self, node: Served, job: str, until: str = "", say: Callable[[str], object] = str, unresponsive_after: float = inf
+    ) -> dict[str, Any]:
+        """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again.
+
+        Raises `Unreachable` once the machine has not answered for `unresponsive_after` seconds. A restart, which ends what it began, waits longer.
+        """
+        waiting = _JobWait(node, unresponsive_after, say)
+        while waiting.goes_on():
+            try:
+                record = self._connection.ask("job", waiting.timeout(), node.name, role=node.role, wait=_JOB_WAIT, until=until)
+            except Unavailable as error:
+                waiting.note_lost_connection(error)
+                continue
+            if record.get("id") != job:
+                raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
+            if _has_begun(record, until) or not (record["busy"] or waiting.may_yet_begin(record)):
+                return record
+            waiting.note_record(record)
+        if waiting.lost is not None:
+            raise TimedOut(f"{waiting.describe_silence()}; {_CONTINUES} {waiting.lost}") from waiting.lost
+        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
+
+
+class AgentUnits(_Jobs):
+    """Units of consuming applications. Raises as `hosts.Host`."""
+
+    def require(self, unit: UnitSpec) -> None:
+        """Raises `Refused` (M03) if the agent does not serve this unit; nothing is changed."""
+        self._connection.ask("job", who=unit.name, role=unit.role)
+
+    def stop(self, unit: UnitSpec, token: int) -> None:
+        """Keep the unit from its start at boot, stop it, and return once its process is gone; systemd then restarts none, whatever `Restart=` says."""
+        self._request_change(unit, "boot", token, {"enabled": False})
+        self._carry_out(unit, "stop", f"stop-{uuid.uuid4()}", token)
+
+    def start(self, unit: UnitSpec, token: int) -> None:
+        """Start the unit unless it runs, at each boot too; returns once its process exists, which does not mean that it consumes."""
+        self._carry_out(unit, "start", f"start-{uuid.uuid4()}", token)
+        self._request_change(unit, "boot", token, {"enabled": True})
+
+
+class AgentHost(_Jobs):
     """`hosts.Host` over an agent."""
 
     def __init__(self, connection: Connection, cluster_id: str, clock: Callable[[], float] = time.time) -> None:
-        self._connection, self._cluster_id, self._clock = connection, cluster_id, clock
+        super().__init__(connection, cluster_id)
+        self._clock = clock
 
     def observe(self, node: NodeSpec) -> AgentObservation:
         """The node's process and files, by one request to the agent, and its machine's clock."""
@@ -548,9 +629,9 @@ class AgentHost:
         """Format the node's directories by the agent."""
         self._request_change(node, "format", token, {"cluster": cluster_id, "release": release, "node": node.id})
 
-    def try_tool(self, node: NodeSpec) -> None:
-        """Run the node's storage tool without any effect; raises `Failed` with what it said."""
-        self._connection.ask("try_tool", 3 * _TIMEOUT, node.name, role=node.role)
+    def try_tool(self, node: NodeSpec) -> list[str]:
+        """Run a controller's storage tool without any effect, and return what systemd says of its unit. Raises `Failed` with what the tool said."""
+        return list(self._connection.ask("try_tool", 3 * _TIMEOUT, node.name, role=node.role)["verified"])
 
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
         """Replace the meta.properties of one log directory by the agent."""
@@ -570,11 +651,11 @@ class AgentHost:
         """As `Host.compare_topic_ids`, by one request; it changes nothing. An older agent does not compare the assignment."""
         listed = {topic.name: topic for topic in topics}
         ids = {name: topic.topic_id or "" for name, topic in listed.items()}
-        assigned = {
-            name: numbers
-            for name, topic in listed.items()
-            if (numbers := [number for number, partition in topic.partitions.items() if node.id in partition.replicas])
-        }
+        # in the topics' order: with their names again 50,000 of them would be more than an agent takes
+        assigned = [
+            [number for number, partition in topic.partitions.items() if node.id in partition.replicas]
+            for topic in listed.values()
+        ]
         answer = self._connection.ask("topic_ids", who=node.name, role=node.role, topics=ids, assigned=assigned)
         found = {
             printable(what): (entry["count"], tuple((printable(path), printable(on_disk)) for path, on_disk in entry["some"]))
@@ -582,6 +663,11 @@ class AgentHost:
         }
         sizes = {printable(what): entry["bytes"] for what, entry in answer["found"].items() if "bytes" in entry}
         return PartitionIds(answer["read"], found, sizes)
+
+    def find_addresses(self, node: NodeSpec) -> tuple[str, ...]:
+        """As `Host.find_addresses`, by one request."""
+        answer = self._connection.ask("addresses", who=node.name, role=node.role, host=node.host)
+        return tuple(map(printable, answer["addresses"]))
 
     def remove(self, node: NodeSpec, left: Sequence[tuple[str, str]], kinds: Sequence[str], token: int) -> None:
         """As `Host.remove`."""
@@ -612,56 +698,6 @@ class AgentHost:
         birth = self.observe(node).facts["process"]["birth"]
         return files.sha256(birth)[:16] if birth else str(uuid.uuid4())
 
-    def _request_change(
-        self, node: NodeSpec, verb: str, token: int, fields: Mapping[str, object], within: float = 3 * _TIMEOUT
-    ) -> dict[str, Any]:
-        common_fields = {"cluster": self._cluster_id, "role": node.role, "token": token}
-        return self._connection.ask(verb, within, node.name, **(common_fields | dict(fields)))
-
-    def _carry_out(
-        self,
-        node: NodeSpec,
-        verb: str,
-        job: str,
-        token: int,
-        *,
-        say: Callable[[str], object] = str,
-        unresponsive_after: float = _UNRESPONSIVE_AFTER,
-        **inputs: object,
-    ) -> dict[str, Any]:
-        """The record of a job that is done. Raises what its error means, or `TimedOut` if it was killed again and again."""
-        for _ in range(_TRIES):
-            self._request_change(node, verb, token, {"job": job} | inputs)
-            record = self._wait_for_job(node, job, say=say, unresponsive_after=unresponsive_after)
-            if record.get("state") == "done":
-                return record
-            if record.get("state") == "failed":
-                raise _error_of(node.name, record["error"])
-        raise TimedOut(f"{node.name}: its {verb} was killed on its machine {_TRIES} times")
-
-    def _wait_for_job(
-        self, node: NodeSpec, job: str, until: str = "", say: Callable[[str], object] = str, unresponsive_after: float = inf
-    ) -> dict[str, Any]:
-        """The record of a job that nothing carries out any more, or that does the act `until`. A lost connection is opened again.
-
-        Raises `Unreachable` once the machine has not answered for `unresponsive_after` seconds. A restart, which ends what it began, waits longer.
-        """
-        waiting = _JobWait(node, unresponsive_after, say)
-        while waiting.goes_on():
-            try:
-                record = self._connection.ask("job", waiting.timeout(), node.name, role=node.role, wait=_JOB_WAIT, until=until)
-            except Unavailable as error:
-                waiting.note_lost_connection(error)
-                continue
-            if record.get("id") != job:
-                raise Unavailable(f"{node.name}: another job began on its machine: {record.get('id')}")
-            if not record["busy"] or _has_begun(record, until):
-                return record
-            waiting.note_record(record)
-        if waiting.lost is not None:
-            raise TimedOut(f"{waiting.describe_silence()}; {_CONTINUES} {waiting.lost}") from waiting.lost
-        raise TimedOut(f"{node.name} did not stop within {node.stop_timeout:.0f} s; {_CONTINUES}")
-
 
 class _JobWait:
     """The times of one wait for a job: until when, since when its machine has not answered, what was said when.
@@ -669,7 +705,7 @@ class _JobWait:
     `lost`: why the last request got no answer; None if it got one. `say` hears at once that an answer is missing, else every `_SAY_EVERY` s.
     """
 
-    def __init__(self, node: NodeSpec, unresponsive_after: float, say: Callable[[str], object]) -> None:
+    def __init__(self, node: Served, unresponsive_after: float, say: Callable[[str], object]) -> None:
         self._node, self._unresponsive_after, self._say = node, unresponsive_after, say
         self._began = self._said_at = self._answered_at = time.monotonic()
         self._deadline = self._began + node.stop_timeout + 2 * _TIMEOUT
@@ -689,6 +725,11 @@ class _JobWait:
     def describe_silence(self) -> str:
         """For how long the machine has not answered."""
         return f"{self._node.name}: its machine has not answered for {self._silent_seconds():.0f} s"
+
+    def may_yet_begin(self, record: Mapping[str, Any]) -> bool:
+        """Whether the process of this job, which nothing carries out, may still be starting: it was not killed."""
+        has_begun = bool(record["done"]) or record.get("state") != "running"
+        return not has_begun and time.monotonic() - self._began < _BEGINS
 
     def note_lost_connection(self, error: Unavailable) -> None:
         """Pause before the next request. Raises `Unreachable` once the machine has not answered for too long."""

@@ -139,7 +139,7 @@ class NodeFacts(TypedDict):
     """All that the agent reports of a role."""
 
     process: ProcessFacts
-    unit: Annotated[dict[_Word, str], Field(max_length=100), AfterValidator(_check_restarts)]
+    unit: Annotated[dict[_Word, _Path], Field(max_length=100), AfterValidator(_check_restarts)]
     boot_enabled: bool | None
     file: FileFacts | None
     log_dirs: Annotated[dict[_Path, FolderFacts], Field(max_length=1_000)]
@@ -177,7 +177,7 @@ class Hello(TypedDict):
     host: _Word
     python: NotRequired[_Word]
     root: bool
-    roles: Annotated[dict[_Word, RoleFacts], Field(max_length=10)]
+    roles: Annotated[dict[_Word, RoleFacts], Field(max_length=100)]
 
 
 @_Form
@@ -208,6 +208,18 @@ class _TopicIds(TypedDict):
 
 
 @_Form
+class _Tried(TypedDict):
+    """What systemd says of the node's unit when it loads it; empty: nothing, or there is no systemd."""
+
+    verified: Annotated[list[_Path], Field(max_length=20)]
+
+
+@_Form
+class _Addresses(TypedDict):
+    addresses: Annotated[list[_Word], Field(max_length=20)]
+
+
+@_Form
 class _Done(TypedDict):
     """Of a verb whose answer says nothing but that it was done."""
 
@@ -232,8 +244,10 @@ ANSWERS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "read_log": TypeAdapter(_LogAnswer),
     "leftovers": TypeAdapter(_Leftovers),
     "topic_ids": TypeAdapter(_TopicIds),
+    "try_tool": TypeAdapter(_Tried),
+    "addresses": TypeAdapter(_Addresses),
     **dict.fromkeys(("start", "stop", "restart"), _STARTED),
-    **dict.fromkeys(("go_on", "install_file", "write_meta", "format", "set_aside", "remove", "boot", "try_tool"), _DONE),
+    **dict.fromkeys(("go_on", "install_file", "write_meta", "format", "set_aside", "remove", "boot"), _DONE),
 }
 """The form of the answer to each verb."""
 

@@ -48,7 +48,7 @@ def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, in
         (topic,) = {topic_partition.topic for topic_partition in marks}
         text = (
             f"The events topic {topic} was deleted and created again: its id is {other_ids[0]}, and events of {read_id} were read. "
-            "What nobody had read of that one is lost."
+            "Events of the earlier one that no audit had read are lost."
         )
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
     if missing := sorted(topic_partition.name for topic_partition in read_offsets.keys() - marks.keys()):

@@ -21,12 +21,10 @@ _WORKER_ENDED: Final = (
     " (spark.executor.memoryOverhead), or fewer cores"
 )
 #: What is no cause: frames of Java and Python, with the line of code below a frame, and headings.
-_FRAME: Final = re.compile(
-    r"^(?:\s*at .*\(.*\)|\s+File \".*\", line \d+.*|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|\s*)$"
-)
-_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*[a-z]\w*(?::\s|$)")  # a class, and what it says
+_FRAME: Final = re.compile(r"^(?:at [^(]*\(.*\)|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|)$")
+_RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z](?=\w*[a-z])\w*(?::\s|$)")  # a class, and what it says
 _SECRET: Final = re.compile(
-    r"""(?P<name>[\w.\-]*(?:password|passwd|secret|token|jaas\.config|\.key\b|credential|accesskey)[\w.\-]*["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;}\]]+)""",
+    r"""(?P<name>(?<![\w.\-])(?=[\w.\-]*?(?:password|passwd|secret|token|jaas\.config|\.key\b|credential|accesskey))[\w.\-]+["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;}\]]+)""",
     re.IGNORECASE,
 )
 _PEM: Final = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)

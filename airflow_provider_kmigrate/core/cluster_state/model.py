@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_provider_kmigrate.core.reasons import CODE_OF, ENTRIES
@@ -434,10 +435,11 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A znode is there but its content is not what Kafka writes."""
+    """A znode is there but its content is not what Kafka writes. `unknown_version`: `content` only says which version it has, which no reader here knows."""
 
     path: str
     content: str
+    unknown_version: bool = False
 
 
 class LiveMembers(NamedTuple):
@@ -607,12 +609,13 @@ class ZooKeeperServer:
     """One server of the ensemble, as its `srvr` command reports it.
 
     `version`, `mode`: None if it does not answer that. `mode` is such as leader, follower or standalone; a server without a quorum
-    has none.
+    has none. `certificate_end`: when the first of its certificate's chain ends, in seconds since the epoch; infinite without TLS, or if it did not answer.
     """
 
     address: str
     version: str | None = None
     mode: str | None = None
+    certificate_end: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -853,6 +856,7 @@ class ZooKeeperTree:
     others: OthersRight | None = None  # who else may write kmigrate's own znode
     latest: float = 0.0  # the newest time that ZooKeeper gave to anything read here
     cmak: bool | None = False  # whether CMAK keeps its state in this ensemble
+    storm_spouts: tuple[str, ...] | None = ()  # paths of Storm spouts that keep their offsets in this ensemble; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -872,6 +876,7 @@ class ClusterEnvironment:
         default_factory=dict
     )  # seconds since the epoch; infinite without TLS; None: not read
     partition_ids: Mapping[int, PartitionIds | None] = field(default_factory=dict)  # of each broker's disks
+    addresses: Mapping[int, tuple[str, ...] | None] = field(default_factory=dict)  # of each controller's host, on its own machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -882,6 +887,7 @@ class ConnectionFacts:
     `anonymous`: ZooKeeper does not know who connects, so that any client may write what kmigrate writes there. `refused`: why webhooks of
     consumer groups cannot be called. `librdkafka_without_kerberos`: the connection to the brokers is GSSAPI, and the librdkafka of this
     Python was built without it. `quorum_mechanism`: kmigrate's SASL mechanism at the controllers' listener, None without SASL.
+    `ends`: when its certificates and fixed tokens end, such as `certificate of kafka`, in seconds since the epoch; without what was not read.
     """
 
     unverified: frozenset[str] = frozenset()
@@ -891,3 +897,4 @@ class ConnectionFacts:
     refused: tuple[Reason, ...] = ()
     librdkafka_without_kerberos: bool = False
     quorum_mechanism: str | None = None
+    ends: Mapping[str, float] = field(default_factory=dict)

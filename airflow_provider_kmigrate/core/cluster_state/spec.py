@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_address
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, TypeAlias
 
 CONTROLLER_STOPS = 60.0
 """Seconds within which a controller stops, if it ever does: it has no leaders to move. 0.3 to 5.3 s were measured."""
 
 
-_LOOPBACK = frozenset({"localhost", "localhost.localdomain", "127.0.0.1"})
+#: Names that each machine has for itself: RFC 6761, and /etc/hosts of Debian and Red Hat.
+_OWN_NAME = re.compile(r"(?:.+\.)?localhost|localhost[46]?(?:\.localdomain[46]?)?|ip6-(?:localhost|loopback)")
+_SHORT_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){1,2}")  # 127.1, as inet_aton reads it
+_FIRST_LOOPBACK = frozenset({"127.0.0.1", "127.1", "127.0.1", "::1"})
 
 
 def simplify_path(path: str) -> str:
@@ -24,20 +28,37 @@ def simplify_path(path: str) -> str:
 
 
 def normalize_host(host: str) -> str:
-    """The machine that a host name means, in one spelling: no capitals, no dot at the end, `localhost` for its own address.
+    """The machine that a host name or address means, in one spelling: no capitals, brackets or dot at the end, `localhost` for its own address.
 
     Other names of one machine are not known here: no name is resolved. 127.0.0.2 and the like may be machines of their own.
     """
-    name = host.lower().rstrip(".")
-    return "localhost" if name in _LOOPBACK else name
+    name = _strip_host(host)
+    address = _parse_address(name)
+    text = name if address is None else str(address)
+    is_own = _OWN_NAME.fullmatch(name) or text in _FIRST_LOOPBACK or (address is not None and address.is_unspecified)
+    return "localhost" if is_own else text
 
 
 def is_loopback(host: str) -> bool:
-    """True if the host is `localhost` or a loopback address, an IPv6 one with or without brackets."""
+    """True if a host means each machine itself: by a name such as `localhost` or `ip6-localhost`, a loopback address in any form, or 0.0.0.0."""
+    name = _strip_host(host)
+    address = _parse_address(name)
+    if address is None:
+        return bool(_OWN_NAME.fullmatch(name) or _SHORT_LOOPBACK.fullmatch(name))
+    return address.is_loopback or address.is_unspecified
+
+
+def _strip_host(host: str) -> str:
+    return host.strip().lower().rstrip(".").strip("[]")
+
+
+def _parse_address(name: str) -> IPv4Address | IPv6Address | None:
+    """An address, that of IPv4 if it is in IPv6's form; None for a name."""
     try:
-        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+        address = ip_address(name)
     except ValueError:
-        return False
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 class NodeRole(StrEnum):
@@ -151,18 +172,43 @@ class GroupWay(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class UnitSpec:
+    """A systemd unit of a consuming application, behind the agent of its machine; the agent knows it by its name."""
+
+    unit: str
+    host: str
+    hosts: HostSpec
+    stop_timeout: float  # seconds
+
+    @property
+    def role(self) -> str:
+        """What a request to the agent names."""
+        return self.unit
+
+    @property
+    def name(self) -> str:
+        """The unit and its machine, for messages."""
+        return f"{self.unit} on {self.host}"
+
+
+Served: TypeAlias = NodeSpec | UnitSpec  # what an agent stops and starts
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceSpec:
     """One process of a consuming application, and how it is restarted as another kind of member.
 
     `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of legacy consumers without a
     consumer.id. `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (zookeeper, migrating,
-    kafka; in a cutover zookeeper, stopped, kafka); an HTTP `webhook` gets the same.
+    kafka; in a cutover zookeeper, stopped, kafka); an HTTP `webhook` gets the same. `units`: the unit that runs it as each kind, all
+    others stopped.
     """
 
     name: str
     host: str = ""
     switch: tuple[str, ...] = ()
     webhook: str = ""
+    units: Mapping[str, UnitSpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +408,10 @@ class ClusterSpec:
         """All brokers, then all controllers."""
         yield from self.brokers
         yield from self.controllers
+
+    def units(self) -> Iterator[UnitSpec]:
+        """The units of consuming applications that agents stop and start."""
+        yield from (unit for group in self.groups for instance in group.instances for unit in instance.units.values())
 
     def node(self, role: NodeRole, node_id: int) -> NodeSpec:
         """Raises KeyError if the file names no such node."""

@@ -37,6 +37,7 @@ from airflow_provider_kmigrate.core.groups.cutover_state import (
     CutoverFailedError,
     CutoverState,
     CutoverTurn,
+    InstanceRequest,
     is_kafka_used,
     list_zookeeper_members,
     raise_if_other_topics,
@@ -70,6 +71,8 @@ COPIED, MOVED, ROLLED_BACK = "copied", "moved", "rolled back"  # what the note r
 
 _COMMITS: Final = 3  # commits of unregistered clients after which it is certain that one goes on
 _SETTLE: Final = 10.0  # seconds in which a new version that has joined may still be sharing out its partitions
+_STOP_TRIES: Final = 2  # how often a version that may still start is asked to stop
+_STOP_AGAIN: Final = 5.0  # seconds between
 _OBSERVED: Final = 3.0  # seconds that observations, copying and reading back take beside that
 _NOT_ASKED: Final = KafkaGroup("Dead")
 
@@ -212,11 +215,16 @@ def _leftover_reasons(observed: GroupSeen, group: GroupSpec) -> Iterator[Reason]
         yield Reason("K64", f"{text} Left over: run groups copy-offsets --to kafka --reset --group {group.name}.")
 
 
+def find_empty_partitions(observed: GroupSeen) -> frozenset[TopicPartition]:
+    """The partitions that the group reads, that hold no record, and of which it has no offset in ZooKeeper: their first record is at 0."""
+    ends, read = observed.ends or {}, observed.zk.partitions if observed.zk else frozenset()
+    return frozenset(partition for partition in read - observed.zookeeper_offsets.keys() if ends.get(partition) == 0)
+
+
 def _unknown_start_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     """Partitions with records and without an offset: auto.offset.reset would decide where the new version begins."""
-    ends, offsets = observed.ends or {}, observed.zookeeper_offsets
     read = observed.zk.partitions if observed.zk else frozenset()
-    if unknown := sorted(partition for partition in read if partition not in offsets and ends.get(partition) != 0):
+    if unknown := sorted(read - observed.zookeeper_offsets.keys() - find_empty_partitions(observed)):
         return (Reason("K42", f"Group {group.name} reads {format_partitions(unknown)} and has committed no offset there."),)
     return ()
 
@@ -286,7 +294,7 @@ def _describe_newest(observed: GroupSeen) -> str:
 
 
 def _plan_copy(observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> CopyPlan:
-    """What is missing in Kafka's store, with 0 for partitions that are empty and have no offset; fails if a record would be skipped."""
+    """What is missing in Kafka's store, with 0 where the group had no offset before the first record; fails if a record would be skipped."""
     of_canary = note.canary is not CanaryPhase.NONE  # what Kafka has is the canary's, and was processed beside the old version
     copy_plan = plan_copy(observed, Store.KAFKA, reset=of_canary)
     if isinstance(copy_plan, Refuse):
@@ -296,14 +304,24 @@ def _plan_copy(observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> Copy
             Reason("K64", f"Group {group.name}: kafka's offsets of {format_partitions(ahead)} are ahead of zookeeper's.")
         )
     ends, offsets = observed.ends or {}, observed.zookeeper_offsets if of_canary else observed.positions
-    without = sorted(partition for partition in note.partitions if partition not in offsets)
-    if unknown := [partition for partition in without if ends.get(partition, 0) != 0]:
+    unread = _partitions_from_zero(observed, note)
+    without = sorted((note.partitions | unread) - offsets.keys())
+    if unknown := [partition for partition in without if partition not in unread and ends.get(partition, 0) != 0]:
         raise CutoverFailedError(Reason("K42", f"Group {group.name} has no offset of {format_partitions(unknown)}."))
     if gone := note.partitions.intersection(copy_plan.gone):
         raise CutoverFailedError(
             Reason("K42", f"Group {group.name} reads {format_partitions(gone)}, which have no log any more.")
         )
     return replace(copy_plan, writes=(*copy_plan.writes, *(OffsetWrite(partition, 0, None) for partition in without)))
+
+
+def _partitions_from_zero(observed: GroupSeen, note: CutoverNote) -> frozenset[TopicPartition]:
+    """Where the group begins at offset 0 if it has none: partitions that were empty, or did not exist, when the cutover began.
+
+    Records that came since would be skipped by `auto.offset.reset` of either version.
+    """
+    existing = observed.zk.cutover_partitions if observed.zk else frozenset()
+    return note.empty | (existing - note.partitions)
 
 
 def _await_start(state: CutoverState, at: float, group: GroupSpec, names: Iterable[str]) -> CutoverTurn:
@@ -469,6 +487,11 @@ def _start_old_version(
     instance_map = map_instances(observed.members or (), group)
     absent = tuple(name for name, found in instance_map.instances.items() if not found)
     due = tuple(name for name in absent if state.is_due(name, kind, at))
+    if turn := _stop_late_starters(state, at, group, note, due):
+        return turn
+    if due and note is not None and (writes := _plan_first_offsets(observed, note)):
+        text = f"Group {group.name}: {len(writes)} partitions got their first records during the cutover: the old version begins there at 0."
+        return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=CopyPlan(group.name, Store.ZOOKEEPER, writes))
     if due:
         text = f"{', '.join(due)} of group {group.name} must run as the old version again."
         return CutoverTurn(Act(Verb.START_INSTANCES, text, kind), state, due, kind)
@@ -480,6 +503,39 @@ def _start_old_version(
         return CutoverTurn(Wait(reasons), state)
     done = Done(f"Group {group.name} is rolled back: {move.describe_position(observed)}.")
     return CutoverTurn(done, state) if note is None else _end_rollback(state, observed, group, note)
+
+
+def _stop_late_starters(
+    state: CutoverState, at: float, group: GroupSpec, note: CutoverNote | None, due: Iterable[str]
+) -> CutoverTurn | None:
+    """Stops instances that may still start as the new version: one that joins late would read beside the old version, unobserved.
+
+    A stop that failed, or whose effect is not known, is tried once more; after that the old version starts all the same.
+    """
+    may_start = {instance.name for instance in group.instances}
+    if note is not None and not note.copied:
+        may_start = {canary_of(group)} if note.canary in {CanaryPhase.RUNS, CanaryPhase.PASSED} else set()
+    unstopped = tuple(
+        name
+        for name in due
+        if name in may_start and not state.asked(name, MemberKind.ZOOKEEPER) and not _is_stop_over(state.asked(name, STOPPED))
+    )
+    if not unstopped:
+        return None
+    text = f"{', '.join(unstopped)} of group {group.name} must stop: it may still start as the new version, beside the old one."
+    if any((asked := state.asked(name, STOPPED)) and at - asked.at < _STOP_AGAIN for name in unstopped):
+        return CutoverTurn(Wait((Reason("K91", text),)), state)
+    return CutoverTurn(Act(Verb.STOP_INSTANCES, text), state, unstopped, STOPPED)
+
+
+def _is_stop_over(asked: InstanceRequest | None) -> bool:
+    return asked is not None and (asked.is_done or asked.tries >= _STOP_TRIES)
+
+
+def _plan_first_offsets(observed: GroupSeen, note: CutoverNote) -> tuple[OffsetWrite, ...]:
+    """Offset 0 in ZooKeeper where the group never had one and the first records came after the cutover began."""
+    stored = observed.zk.offsets if observed.zk else {}
+    return tuple(OffsetWrite(partition, 0, None) for partition in sorted(_partitions_from_zero(observed, note) - stored.keys()))
 
 
 def _end_rollback(state: CutoverState, observed: GroupSeen, group: GroupSpec, note: CutoverNote) -> CutoverTurn:

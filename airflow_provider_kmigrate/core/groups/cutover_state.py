@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -26,11 +26,21 @@ _READS: Final = 3  # observations in a row without a member
 
 @dataclass(frozen=True, slots=True)
 class InstanceRequest:
-    """What was asked of an instance last, and when on the monotonic clock; `error`: what it answered, if it refused."""
+    """What was asked of an instance last, and when on the monotonic clock; `error`: what it answered, if it refused.
+
+    `is_unknown`: its effect is not known. `tries`: how often this was asked without anything else between.
+    """
 
     kind: str
     at: float
     error: str = ""
+    is_unknown: bool = False
+    tries: int = 1
+
+    @property
+    def is_done(self) -> bool:
+        """True if it was answered well: the command ended with 0."""
+        return not self.error and not self.is_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +122,16 @@ class CutoverState:
         }
         return replace(state, stopped=self.stopped | stopped, started_at=at if self.started_at is None else self.started_at)
 
-    def with_requests(self, instances: Iterable[str], kind: str, at: float, errors: Mapping[str, str]) -> CutoverState:
-        """What these instances were asked for, and the errors of those that refused."""
-        requests = {name: InstanceRequest(kind, at, errors.get(name, "")) for name in instances}
+    def with_requests(
+        self, instances: Iterable[str], kind: str, at: float, errors: Mapping[str, str], unknown: Collection[str] = ()
+    ) -> CutoverState:
+        """What these instances were asked for, the errors of those that refused, and those of which nothing is known."""
+        requests = {
+            name: InstanceRequest(
+                kind, at, errors.get(name, ""), name in unknown, 1 + (asked.tries if (asked := self.asked(name, kind)) else 0)
+            )
+            for name in instances
+        }
         return replace(self, requests={**self.requests, **requests}, stopped=self.stopped - requests.keys())
 
     def is_late(self, at: float, group: GroupSpec) -> bool:
@@ -192,7 +209,9 @@ def _kafka_offsets_without_members(observed: GroupSeen | None) -> object:
 def raise_if_refused(state: CutoverState, group: GroupSpec, instances: Iterable[str], kind: str) -> None:
     """Raises CutoverFailedError (K91, K93) if one of these instances refused to become this kind."""
     if errors := [request.error for name in instances if (request := state.asked(name, kind)) and request.error]:
-        raise CutoverFailedError(Reason("K91" if kind == STOPPED else "K93", f"Group {group.name}: {' '.join(errors)}"))
+        raise CutoverFailedError(
+            Reason("K91" if kind == STOPPED else "K93", f"Group {group.name}: {summarize(errors, apart=' ')}")
+        )
 
 
 def raise_if_other_topics(group: GroupSpec, held: frozenset[TopicPartition], note: CutoverNote) -> None:

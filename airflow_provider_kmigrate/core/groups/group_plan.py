@@ -57,7 +57,10 @@ def _limit_seconds(group: GroupSpec, goal: Goal | None) -> Seconds:
 def _describe_rollback(spec: ClusterSpec, goal: Goal | None) -> str:
     if goal is not None:
         return "A rollback of groups can be ended at any time; the groups may migrate again once a run releases them (`release_groups`)."
-    return f"Groups can be rolled back at any time, from any state: start kmigrate_consumers_rollback__{spec.name}."
+    return (
+        f"Groups can be rolled back from any state, to ZooKeeper consumers until the last broker leaves ZooKeeper mode: start"
+        f" kmigrate_consumers_rollback__{spec.name}."
+    )
 
 
 def _list_uncounted(groups: Mapping[str, GroupSpec], goal: Goal | None) -> Iterator[str]:

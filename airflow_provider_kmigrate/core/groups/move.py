@@ -18,8 +18,8 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec
+from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reason, ZkController, ZkView
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.groups.members import (
     ABSENT,
     GroupObservations,
@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.groups.members import (
 from airflow_provider_kmigrate.core.groups.offsets import check_start_offsets, pending_reset_reasons
 from airflow_provider_kmigrate.core.member.cutover_note import CutoverNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, ZkGroup
-from airflow_provider_kmigrate.core.member.registration import Mode
+from airflow_provider_kmigrate.core.member.registration import GroupHold, Mode
 
 _KIND_WORDS: Final = {
     MemberKind.ZOOKEEPER: "a ZooKeeper consumer",
@@ -222,6 +222,20 @@ def next_rollback_move(observations: GroupObservations, group: GroupSpec, goal: 
     return None
 
 
+def check_old_version_is_served(zk: ZkView | None, name: str, goal: Goal | None) -> Refuse | Wait | None:
+    """K97 while no broker is registered in ZooKeeper: ZooKeeper consumers get no record then, and what reads from Kafka must not be stopped for them.
+
+    None: they would be served, or the goal needs none. A KRaft controller is the last word; else all brokers may be down for a moment.
+    """
+    if goal is not Goal.ZOOKEEPER_CONSUMERS or zk is None or zk.broker_ids:
+        return None
+    text = (
+        f"Group {name} cannot go back to ZooKeeper consumers: no broker is registered in ZooKeeper, so they would get no record."
+    )
+    reasons = (Reason("K97", text),)
+    return Refuse(reasons) if isinstance(zk.controller, ZkController) and zk.controller.is_kraft else Wait(reasons)
+
+
 def done_when_stable(observed: GroupSeen, group: GroupSpec, text: str) -> Decision:
     """Done with `text`, once every instance is there and no rebalance is under way."""
     wait_reasons = instability_reasons(observed, group)
@@ -322,6 +336,22 @@ def has_left_zookeeper(observed: GroupSeen | None, group: GroupSpec) -> bool:
     )
 
 
+def list_unmoved_groups(view: ClusterView, spec: ClusterSpec) -> list[str]:
+    """The groups that must move before the first roll: those that use ZooKeeper, and those of the file that have neither left it nor are in mode kafka.
+
+    Those in `later_groups` need not. A group that was not read has not moved.
+    """
+    observed = view.groups or {}
+    using = set(view.zk.live_groups) if view.zk is not None else set()
+    unmoved = {group.name for group in spec.groups if not _may_stay_in_roll(observed.get(group.name), group)}
+    return sorted((using | unmoved) - set(spec.later_groups))
+
+
+def _may_stay_in_roll(observed: GroupSeen | None, group: GroupSpec) -> bool:
+    in_kafka_mode = observed is not None and observed.zk is not None and observed.zk.requested_mode is Mode.KAFKA
+    return in_kafka_mode or has_left_zookeeper(observed, group)
+
+
 def _has_notes(zk: ZkGroup) -> bool:
     """True if a migration or a cutover of the group has begun and was not cleaned up."""
     return zk.mode_version >= 0 or zk.cutover is not None
@@ -404,12 +434,15 @@ def hold_reasons(observed: GroupSeen | None, run: str = "") -> tuple[Reason, ...
     hold = observed.zk.hold if observed is not None and observed.zk is not None else None
     if observed is None or hold is None or (run and hold.run == run):
         return ()
-    by = hold.run or "an unknown run"
     text = (
-        f"Group {observed.name} was rolled back by {by}: {hold.why} To release it, start a run with conf "
+        f"Group {observed.name} was rolled back by {_name_run(hold)}: {hold.why} To release it, start a run with conf "
         f'{{"release_groups": ["{observed.name}"]}}, or run groups release --group {observed.name}.'
     )
     return (Reason("K69", text),)
+
+
+def _name_run(hold: GroupHold) -> str:
+    return hold.run or "an unknown run"
 
 
 def decide_release(observed: GroupSeen | None, name: str) -> Decision:
@@ -419,5 +452,5 @@ def decide_release(observed: GroupSeen | None, name: str) -> Decision:
         return Wait(missing)
     hold = observed.zk.hold
     if hold is None:
-        return Done(f"Group {name} was not rolled back: it may migrate.")
-    return Act(Verb.RELEASE, f"Group {name} may migrate again. It was rolled back by {hold.run}: {hold.why}")
+        return Done(f"No run holds group {name}: it may migrate.")
+    return Act(Verb.RELEASE, f"Group {name} may migrate again. It was rolled back by {_name_run(hold)}: {hold.why}")

@@ -95,6 +95,8 @@ class GroupScan:
     """The report on one group. `lag`: records behind, over partitions whose position and end are known; None if there are none.
 
     `advanced`: how many partitions' offsets moved between the two observations, by store; empty if there was only one.
+    `last_commit`: in ZooKeeper, in seconds since the epoch; None: there is none, or it was not read. `breaks`: at which step of the cluster's
+    migration it stops to work as it is; empty: at none, or that is not known.
     """
 
     seen: GroupSeen
@@ -102,6 +104,8 @@ class GroupScan:
     lag: int | None = None
     advanced: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[PreflightFinding, ...] = ()
+    last_commit: float | None = None
+    breaks: str = ""
 
     @property
     def blocked(self) -> bool:
@@ -124,7 +128,27 @@ def scan_group(observations: TwoObservations) -> GroupScan:
         if observations.before is not None
         else {},
         tuple(ordered_findings),
+        find_last_commit(observations.now),
+        describe_break(observations.now),
     )
+
+
+def find_last_commit(observed: GroupSeen) -> float | None:
+    """When an offset was last written in ZooKeeper, in seconds since the epoch by its clock; None: never, or it was not read."""
+    return max((stored.changed_at for stored in observed.zk.offsets.values()), default=None) if observed.zk else None
+
+
+def describe_break(observed: GroupSeen) -> str:
+    """At which step of the cluster's migration a group stops to work as it is; empty: at none, or ZooKeeper was not read.
+
+    Kafka 3.9: a broker in KRaft mode refuses OffsetCommit version 0 (`KafkaApis.commitOffsetsToZookeeper`); ZooKeeper consumers starve once no
+    broker is registered in ZooKeeper (measured).
+    """
+    if observed.zk is None:
+        return ""
+    if observed.zk.registrations or observed.zk.progress:
+        return "last broker into KRaft mode"
+    return "first broker into KRaft mode" if observed.zk.unregistered_s is not None else ""
 
 
 def situation_of(observed: GroupSeen) -> GroupSituation:
@@ -189,8 +213,14 @@ def _readable_registrations(observed: GroupSeen) -> Iterator[tuple[str, Registra
 
 
 def _check_all_read(observations: TwoObservations) -> Iterator[PreflightFinding]:
-    if missing := unread_parts(observations.now):
+    """K30 for what was not read. Without an earlier observation, or a log's end, nothing shows whether a group works."""
+    now, before = observations.now, observations.before
+    if missing := unread_parts(now):
         yield blocks("K30", f"not read: {', '.join(missing)}")
+    elif without_end := wanted_partitions(now) - (now.ends or {}).keys():
+        yield unknown("K30", f"not read: the end of {format_partitions(without_end)}, so whether records wait there")
+    if before is not None and (missing_before := unread_parts(before)):
+        yield unknown("K30", f"not read at the first observation: {', '.join(missing_before)}, so whether its offsets advance")
 
 
 def _check_registrations(observations: TwoObservations) -> Iterator[PreflightFinding]:

@@ -22,6 +22,8 @@ Value = TypeVar("Value")
 _VERSION = 1
 _SHOWN = 120  # characters of a note that cannot be read
 _ROW = 2  # strings of a reason
+_REASONS = 10  # that are written; a znode has 1 MiB
+_LONGEST = 2_000  # characters of each; one takes up to six bytes of JSON
 
 
 class CanaryPhase(StrEnum):
@@ -37,6 +39,8 @@ class CanaryPhase(StrEnum):
 class CutoverNote:
     """`run` began it at `began_ms`, milliseconds since the epoch; the group read `partitions` then. With a canary: when all began to stop.
 
+    `empty`: those of them that held no record then, and of which the group had no offset: it has processed nothing before offset 0 there.
+
     `copied`: both stores held the same offsets while the group had no member, and the new version was started or is about to be. `moved_ms`:
     when each partition had made progress; 0: not yet. `failed`: why it is rolled back, as rows of code and text; empty: it is not. `written_at`: in
     seconds since the epoch, by ZooKeeper's clock; 0 for a note that was not read. While `canary` and not `copied`, Kafka's offsets are the
@@ -51,6 +55,7 @@ class CutoverNote:
     failed: tuple[tuple[str, str], ...] = ()
     written_at: float = 0.0
     canary: CanaryPhase = CanaryPhase.NONE
+    empty: frozenset[TopicPartition] = frozenset()
 
     @property
     def pause_s(self) -> float:
@@ -66,14 +71,18 @@ class UnreadableNote:
 
 
 def write_cutover(note: CutoverNote) -> bytes:
-    """The note's bytes."""
+    """The note's bytes; of many or long reasons the beginning, so that a note of why a group is rolled back can always be written."""
+    failed = [(code, text[:_LONGEST]) for code, text in note.failed[:_REASONS]]
+    values = {"run": note.run, "began_ms": note.began_ms, "topics": _by_topic(note.partitions), "empty": _by_topic(note.empty)}
+    values |= {"copied": note.copied, "moved_ms": note.moved_ms, "failed": failed, "canary": note.canary}
+    return json.dumps({"version": _VERSION, **values}).encode()
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = defaultdict(list)
-    for topic_partition in sorted(note.partitions):
+    for topic_partition in sorted(partitions):
         topics[topic_partition.topic].append(topic_partition.partition)
-    values = {"run": note.run, "began_ms": note.began_ms, "topics": topics, "copied": note.copied}
-    return json.dumps(
-        {"version": _VERSION, **values, "moved_ms": note.moved_ms, "failed": note.failed, "canary": note.canary}
-    ).encode()
+    return topics
 
 
 def read_cutover(data: bytes, written_at: float = 0.0) -> CutoverNote | UnreadableNote:
@@ -90,7 +99,8 @@ def read_cutover(data: bytes, written_at: float = 0.0) -> CutoverNote | Unreadab
             _checked(values["moved_ms"], int),
             tuple(_read_row(row) for row in values["failed"]),
             written_at,
-            CanaryPhase(values.get("canary", CanaryPhase.NONE)),  # a former version writes none
+            CanaryPhase(values.get("canary", CanaryPhase.NONE)),  # former versions write none of these two
+            frozenset(_read_partitions(values.get("empty", {}))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _unreadable(data)

@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.member.registration import (
     Registration,
     Unreadable,
     consumer_of,
+    host_of_consumer,
     parse_mode,
 )
 
@@ -63,7 +64,7 @@ class ZkGroup:
     version of migration/mode, -1 if there is none; `mode_epoch` its mzxid, 0 if there is none. `partitions`: every existing
     partition that a readable registration selects. `hold`: that it was rolled back; `resets`: offsets that the operator recorded
     and that no holder has applied yet. `joined`: members have been in it since it was last cleaned up: the folder `ids` stays
-    behind.
+    behind. `cutover_partitions`: every existing partition of the topics that the cutover's note names, with or without members.
     """
 
     registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class ZkGroup:
     joined: bool = False
     cutover: CutoverNote | UnreadableNote | None = None  # how far the group's cutover is; None: none has begun
     unregistered_s: float | None = None  # seconds since a client that is not registered committed here; None: none did lately
+    cutover_partitions: frozenset[TopicPartition] = frozenset()
 
     @property
     def requested_mode(self) -> Mode:
@@ -118,6 +120,8 @@ class KafkaGroup:
 class MemberSeen:
     """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
 
+    `host`: as Kafka reports it; in ZooKeeper the host name within the consumer id; empty if neither says.
+
     `incarnation`: what it does not share with an earlier process of the same name; empty if unknown. It is Kafka's member id, or the
     time of registration. A migrating member keeps that for life, whatever its sessions do.
     """
@@ -155,7 +159,7 @@ class GroupSeen:
             MemberSeen(member.client_id, MemberKind.KAFKA, member.partitions, host=member.host, incarnation=member.member_id)
             for member in non_migrating_members(kafka.members, zk.progress.keys())
         ]
-        in_zookeeper = (_build_zookeeper_member(name, zk, frozenset(held.get(name, ()))) for name in names)
+        in_zookeeper = (_build_zookeeper_member(name, self.name, zk, frozenset(held.get(name, ()))) for name in names)
         return tuple(sorted([*in_zookeeper, *consumers], key=_member_order))
 
     @property
@@ -195,7 +199,7 @@ def _partitions_by_owner(zk: ZkGroup) -> dict[str, list[TopicPartition]]:
     return partitions
 
 
-def _build_zookeeper_member(name: str, zk: ZkGroup, holds: frozenset[TopicPartition]) -> MemberSeen:
+def _build_zookeeper_member(name: str, group: str, zk: ZkGroup, holds: frozenset[TopicPartition]) -> MemberSeen:
     entry = zk.registrations.get(name)
     return MemberSeen(
         name,
@@ -203,6 +207,7 @@ def _build_zookeeper_member(name: str, zk: ZkGroup, holds: frozenset[TopicPartit
         holds,
         entry if isinstance(entry, Unreadable) else None,
         zk.progress.get(name),
+        host_of_consumer(name, group),
         incarnation=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
     )
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -98,6 +98,7 @@ BLACK_LIST: Final = "black_list"
 WILDCARDS: Final = frozenset({WHITE_LIST, BLACK_LIST})
 
 _SHOWN: Final = 200  # characters of a znode that a message may carry
+_LONGEST = 4_000  # characters of the reason of a hold
 _INT: Final = 2**31
 _DIGITS: Final = 10  # of its largest number
 _LONG: Final = 2**63
@@ -257,6 +258,15 @@ def consumer_id(group: str, host: str, epoch_ms: int, uuid: int) -> str:
     return f"{group}_{host}-{epoch_ms}-{uuid >> 96:08x}"
 
 
+_OWN_ID: Final = re.compile(r"(?P<host>.+)-[0-9]{13}-[0-9a-f]{8}", re.DOTALL)
+
+
+def host_of_consumer(consumer: str, group: str) -> str:
+    """The host name in a consumer id that the ZooKeeper consumer formed itself (`consumer_id`); empty if the application chose the id."""
+    own_id = _OWN_ID.fullmatch(consumer.removeprefix(f"{group}_"))
+    return printable(own_id["host"]) if own_id else ""
+
+
 def thread_id(consumer: str, stream: int) -> str:
     """The name of one stream of a member, as an owner znode holds it."""
     return f"{consumer}-{stream}"
@@ -318,8 +328,8 @@ def read_hold(data: bytes) -> GroupHold:
 
 
 def write_hold(hold: GroupHold) -> bytes:
-    """The note's bytes."""
-    return json.dumps(asdict(hold)).encode()
+    """The note's bytes; of a long reason the beginning: a znode has 1 MiB."""
+    return json.dumps(asdict(replace(hold, why=hold.why[:_LONGEST]))).encode()
 
 
 def java_hash(text: str) -> int:

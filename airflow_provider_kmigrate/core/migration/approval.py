@@ -155,7 +155,7 @@ def _why_unfit(
     names = {answer.user.casefold(), answer.name.casefold()}
     cases = (
         (answer.user not in approvers.users, f"{approver} is not an approver of this cluster."),
-        (approves and approvers.reason and not answer.reason.strip(), f"{approver} gave no reason."),
+        (approves and approvers.reason and not any(map(str.isalnum, answer.reason)), f"{approver} gave no reason."),  # blanks may be invisible
         (barred and asked_by is None, "Airflow does not say who started this run, who may not approve it (not_requester)."),
         (barred and (asked_by or "").casefold() in names, f"{approver} started this run; another approver must approve it (not_requester)."),
         (any((other.user, other.option) == (answer.user, answer.option) for other in earlier),  # an answer may be changed

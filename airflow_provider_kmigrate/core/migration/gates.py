@@ -625,13 +625,20 @@ def describe_zookeeper_groups(view: ClusterView) -> str:
     return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), 10)
 
 
+def describe_early_breaks(view: ClusterView) -> str:
+    """The groups that break before the others, as text: a broker in KRaft mode refuses OffsetCommit version 0. Empty if there is none."""
+    members = view.zk.live_members if view.zk is not None else {}
+    early = sorted(group for group, found in members.items() if found.unregistered_s is not None)
+    return f"Commits of {summarize(early)} fail as soon as the first broker is in KRaft mode" if early else ""
+
+
 def warn_of_zookeeper_groups(view: ClusterView) -> str:
     """Warning shown before brokers leave ZooKeeper mode while groups still use it."""
     if not (groups := describe_zookeeper_groups(view)):
         return ""
     return (
         f" ALARM: groups use ZooKeeper: {groups}. They work until the last ZooKeeper-mode broker leaves, and that restart will be refused"
-        f" (G21). Move them now with the DAG {consumers_dag_id(view.name)}."
+        f" (G21). {f'{early}. ' if (early := describe_early_breaks(view)) else ''}Move them now with the DAG {consumers_dag_id(view.name)}."
     )
 
 

@@ -35,6 +35,7 @@ from airflow_provider_kmigrate.core.migration.plan_facts import (
     describe_approval,
     first_sentence,
     hash_inputs,
+    ready_time,
     restart_time,
 )
 from airflow_provider_kmigrate.core.migration.roll import why_postponed
@@ -132,16 +133,17 @@ def _plan_controller_start(facts: PlanFacts, task: PlannedTask, controller: int,
 
 
 def _time_of_whole_cluster(facts: PlanFacts, step: StepRow) -> Seconds:
-    """How long a step of the whole cluster takes; of one that waits for a person, nothing."""
-    if step.kind == "preflight":
-        return Seconds(facts.took, facts.took, facts.took)
+    """How long a step of the whole cluster takes; of one that waits for an approver, nothing."""
+    known_seconds = {"preflight": facts.took, "soak": _soak_seconds(facts)}
+    if step.kind in known_seconds:
+        return Seconds(*[known_seconds[step.kind]] * 3)
     if step.kind == APPROVE or migration_has_ended(facts.view):
         return Seconds()
     match step.kind:
         case "copied" if not readiness.kraft_may_hold_more(facts.view):
             return _copy_time(facts)
-        case "soak":
-            return Seconds(*[_soak_seconds(facts)] * 3)
+        case "controllers ready":
+            return ready_time(facts)
         case "finalized":
             return add_seconds((check_time(facts), Seconds(*[gates.STILL] * 3)))
         case _:

@@ -143,6 +143,14 @@ def controller_time(facts: PlanFacts, work: Work) -> Seconds:
     return Seconds(low, expected, max(expected, facts.spec.policy.start_timeout))
 
 
+def ready_time(facts: PlanFacts) -> Seconds:
+    """Until all new controllers follow one leader; only checked if all follow it already."""
+    if all(facts.view.controller(node.id).migration_flag is not None for node in facts.spec.controllers):
+        return check_time(facts)
+    low, expected = facts.measurements.estimate(Work.READY)
+    return Seconds(low, expected, max(expected, facts.spec.policy.start_timeout))
+
+
 def check_time(facts: PlanFacts) -> Seconds:
     """Of a task that finds everything as it should be: its start in Airflow and its observations."""
     low, expected = facts.measurements.estimate(Work.CHECK)

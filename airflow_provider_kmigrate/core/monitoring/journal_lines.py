@@ -65,6 +65,8 @@ class ActSpan:
     settled_ms: int | None = None
 
 
+OBSERVATIONS: Final = "observations"
+"""The run of the lines of read-only tasks (`utils.step_context.read_only_context`): they belong to the run that acted before them."""
 ASKED: Final = "asked"
 """The kind of a line that says that a task asks for an approval."""
 _ANSWERED: Final = frozenset({"approval"})
@@ -106,6 +108,10 @@ _ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write l
 _OF_PHASES = frozenset({"act", "acted", "done", "findings"})
 
 
+_LATEST_MS: Final = 253_402_300_799_000
+"""The end of the calendar."""
+
+
 def parse_lines(texts: Iterable[str]) -> JournalLines:
     """Lines of one or several journals, in the order of their times."""
     parsed = [_parse_line(text) for text in texts if text.strip()]
@@ -118,7 +124,9 @@ def _parse_line(text: str) -> JournalLine | None:
         fields = read_json(text)
         seconds = fields.get("seconds")
         run, kind, step, words = (str(fields[name]) for name in ("run", "kind", "step", "text"))
-        return JournalLine(round(1000 * fields["at"]), run, kind, step, words, None if seconds is None else float(seconds))
+        at_ms, seconds = round(1000 * fields["at"]), None if seconds is None else float(seconds)
+        is_time = 0 <= at_ms <= _LATEST_MS and (seconds is None or 0 <= seconds <= _LATEST_MS / 1000)  # a line may be of anyone
+        return JournalLine(at_ms, run, kind, step, words, seconds) if is_time else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
 
@@ -178,6 +186,7 @@ def act_times(spans: Iterable[ActSpan]) -> tuple[tuple[float, float], ...]:
 _AFTER = 60.0  # seconds in which a new leader still writes what an act caused
 _NODES = re.compile(r"\b(?:broker|controller) \d+\b")
 _BROKERS_RESTART = re.compile(r"^(?:roll back )?broker \d+ to ")
+_BAKING_RESTART = re.compile(r"^broker \d+ to (?P<mode>\w+)")
 
 
 def last_act_by_node(spans: Iterable[ActSpan]) -> dict[str, ActSpan]:
@@ -191,22 +200,44 @@ def nodes_of_act(span: ActSpan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_NODES.findall(f"{span.step}, {span.verb}")))
 
 
-def median_restart_seconds(spans: Iterable[ActSpan]) -> float | None:
-    """The median of `restart_seconds`; None if none is recorded.
+class BakeFilter:
+    """Takes the bake of a pass's first broker out of the seconds of its restart: no other restart of the pass has it.
 
-    The first broker of a pass bakes for minutes before its step ends; the median leaves it out where others followed.
+    `bake`: seconds of the policy's `canary_bake`. A restart that took no longer has not baked: a pass that another run continues does not bake again.
     """
-    took = restart_seconds(spans)
-    return median(took) if took else None
+
+    def __init__(self, bake: float) -> None:
+        self._bake = bake
+        self._begun: set[tuple[str, str]] = set()  # (run, mode) of passes
+
+    def remove_bake(self, run: str, step: str, seconds: float) -> float:
+        """The seconds without the bake. To be asked in the order of the restarts."""
+        match = _BAKING_RESTART.match(step)
+        if match is None or (pass_of_run := (run, match["mode"])) in self._begun:
+            return seconds
+        self._begun.add(pass_of_run)
+        return seconds - self._bake if seconds > self._bake else seconds
+
+
+def median_restart_seconds(spans: Iterable[ActSpan], bake: float) -> float | None:
+    """How long a restart of a broker took at the median of the newest run that restarted any, without bakes; None: none is recorded.
+
+    Of the newest run only: machines, their load and logs change between two runs, and a run's own restarts say most of the next one. `bake`: see `BakeFilter`.
+    """
+    bakes = BakeFilter(bake)
+    took = [(span.run, bakes.remove_bake(span.run, span.step, seconds)) for span, seconds in _list_restarts(spans)]
+    return median(seconds for run, seconds in took if run == took[-1][0]) if took else None
 
 
 def restart_seconds(spans: Iterable[ActSpan]) -> list[float]:
     """How long each restart of a broker took, until all was healthy again, in seconds."""
-    return [
-        (span.settled_ms - span.from_ms) / 1000
-        for span in spans
-        if span.verb == "restart" and span.settled_ms is not None and _BROKERS_RESTART.search(span.step)
-    ]
+    return [seconds for _, seconds in _list_restarts(spans)]
+
+
+def _list_restarts(spans: Iterable[ActSpan]) -> Iterator[tuple[ActSpan, float]]:
+    for span in spans:
+        if span.verb == "restart" and span.settled_ms is not None and _BROKERS_RESTART.search(span.step):
+            yield span, (span.settled_ms - span.from_ms) / 1000
 
 
 def readiness_kind(verdict: str) -> str:

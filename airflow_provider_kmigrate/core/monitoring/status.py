@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.cluster_state.model import Broker, ClusterView, Controller, Fields, Process, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.migration import waits
+from airflow_provider_kmigrate.core.migration.durations import Work
 from airflow_provider_kmigrate.core.migration.gates import dual_write_lag
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of, zookeeper_controller
@@ -68,7 +69,8 @@ class StepFacts:
     """What a step does at this moment. `seconds`: since its last act or healthy observation; `usual`, `limit`, `left` in seconds.
 
     `usual`: as this cluster's restarts took; None: not measured. `limit`: after which the step gives up. `left`: of the whole run; None:
-    not known. `fields`: what it observes; without the position of the cluster nothing is said of it.
+    not known. `fields`: what it observes; without the position of the cluster nothing is said of it. `task_seconds`: what tasks
+    took here, by journals, from which the rest is predicted.
     """
 
     name: str
@@ -80,6 +82,7 @@ class StepFacts:
     limit: float | None = None
     left: float | None = None
     fields: Fields = _NOTHING
+    task_seconds: Mapping[Work, Sequence[float]] = field(default_factory=dict)
 
 
 def describe_status(facts: StatusFacts) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def describe_step_status(spec: ClusterSpec, view: ClusterView, now: float, step:
     """The status that a step's own observation shows: it judges neither the rollback nor alarms. `now` in seconds since the epoch."""
     document = {**_describe_head(spec, now), "step": _describe_step(spec, step, now)}
     if step.fields & Fields.POSITION == Fields.POSITION:
-        plan = plan_migration(PlanFacts(spec, view, {}, None, with_files=False))
+        plan = plan_migration(PlanFacts(spec, view, {}, None, task_seconds=step.task_seconds, with_files=False))
         document |= {**_describe_view(spec, view, now), "progress": _describe_progress(plan)}
     return shorten_document(document)
 
@@ -285,7 +288,7 @@ def is_waiting_for_a_run(document: Mapping[str, Any]) -> bool:
 
 def is_well(document: Mapping[str, Any]) -> bool:
     """Whether no action is required, as far as is known: everything was read."""
-    return not document["alarms"] and not document["unread"]
+    return not document["alarms"] and not document["unread"] and not is_waiting_for_a_run(document)
 
 
 def render_status(document: Mapping[str, Any]) -> str:
@@ -378,4 +381,6 @@ def render_row(document: Mapping[str, Any]) -> str:
     """A cluster of many on one line."""
     progress, codes = document["progress"], summarize(alarm["code"] for alarm in document["alarms"])
     done = f"{progress['done']}/{progress['of']}"
-    return f"{document['cluster']:<24} {done:>7}  rollback {document['rollback']['level']:<9} {document['phase']:<40} {codes or ('not all read' if document['unread'] else 'no action required')}"
+    rest = "no run owns it" if is_waiting_for_a_run(document) else "no action required"
+    need = "not all read" if document["unread"] else rest
+    return f"{document['cluster']:<24} {done:>7}  rollback {document['rollback']['level']:<9} {document['phase']:<40} {codes or need}"

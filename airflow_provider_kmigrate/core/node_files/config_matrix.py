@@ -122,7 +122,7 @@ STAGE_SECTIONS: Mapping[str, FileStage] = {
 """The cluster file's keys of `stage_properties`, and the stage of each."""
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
-_IDLE = "metadata.max.idle.interval.ms"
+IDLE = "metadata.max.idle.interval.ms"
 _MOST_IDLE_MS = (
     1_000  # below `core.migration.gates.STILL`, so that an idle but living dual-write is never taken for a stalled one
 )
@@ -335,13 +335,18 @@ def _find_authorizer_problems(properties: Mapping[str, str], stage: FileStage) -
         yield f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
 
 
+def may_stay_idle(value: str) -> bool:
+    """Whether a migration's controllers may have this value of `IDLE`: a longer one looks like a stalled dual-write."""
+    return value.strip().isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS
+
+
 def _find_idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:
     """The record that an idle controller writes is what moves /migration (default 500 ms; 0: none)."""
-    value = read_setting(properties, _IDLE)
+    value = read_setting(properties, IDLE)
     if stage is not FileStage.CONTROLLER_MIGRATION or value is None:
         return
-    if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
-        yield f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
+    if not may_stay_idle(value):
+        yield f"{IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
 
 
 def _find_unresolved_references(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:

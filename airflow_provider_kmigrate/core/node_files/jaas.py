@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_SECTION = re.compile(r"""\s*"?([\w.$-]+)"?\s*\{((?:"(?:\\.|[^"\\])*"|'[^'\n]*'|[^}"'])*)\}\s*;""")
-_MODULE = re.compile(r"([\w.$-]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+# Each begins where a name does, and a section ends before the next brace: a file of any shape is read in linear time.
+_SECTION = re.compile(r"""(?<![\w.$-])([\w.$-]+)"?\s*\{((?:"(?:\\.|[^"\\])*"|'[^'\n]*'|[^{}"'])*)\}\s*;""")
+_MODULE = re.compile(r"(?<![\w.$-])([\w.$-]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
 #: SASL mechanism -> the last part of its login module's name: Kafka's own (`ScramLoginModule`), and those of a Java for Kerberos.
 _MODULES: Mapping[str, str] = {
     "GSSAPI": "Krb5LoginModule",

@@ -13,7 +13,7 @@ for byte. Controllers inherit what the table of `core.node_files.config_matrix` 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeS
 from airflow_provider_kmigrate.core.node_files.config_matrix import (
     AUTHORIZER,
     AUTHORIZERS,
+    IDLE,
     STAGE_SECTIONS,
     FileStage,
     Rule,
@@ -32,6 +33,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     is_forbidden,
     listener_key_prefix,
     may_be_added,
+    may_stay_idle,
     read_listener_setting,
     read_node_id,
     read_setting,
@@ -42,6 +44,13 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 _HEAD_LINES = 40
 _TOOLS = re.compile(r"(?i)\b(?:Ansible|Puppet|Chef|Salt(?:Stack)?|CFEngine|Terraform|Ambari|Cloudera Manager)\b")
+#: A part of a path -> the vendor's manager that writes Kafka's file there again at each start by it; the first also in a new directory.
+#: Ambari's stacks (hdp, odp, iop, bgtp and others) have one layout: a folder of their own, then `current` or a version with a build.
+_LAYOUTS = (
+    (re.compile(r"/cloudera-scm-agent/process/"), "Cloudera Manager"),
+    (re.compile(r"/opt/cloudera/parcels/"), "Cloudera Manager"),
+    (re.compile(r"/usr/[a-z]+/(?:current/kafka-broker|\d[\d.]*-\d+/(?:etc/)?kafka)/|/etc/kafka/\d[\d.]*-\d+/0/"), "Ambari"),
+)
 _KEEPS = re.compile(r"(?i)\b(?:managed|maintained|controlled|generated|written|created|do not (?:edit|modify|change))\b")
 
 _BLANKS = " \t\f"
@@ -109,6 +118,11 @@ def find_managing_tool(text: str) -> str | None:
     comments = (line for line in text.splitlines()[:_HEAD_LINES] if line.lstrip(_BLANKS).startswith(("#", "!")))
     matches = (_TOOLS.search(line) for line in comments if _KEEPS.search(line))
     return next((match[0] for match in matches if match), None)
+
+
+def find_layout(paths: Iterable[str]) -> tuple[str, str] | None:
+    """The vendor's manager to whose layout one of these paths belongs (CDP, HDP), with the path; None for Kafka's own and plain ones."""
+    return next(((manager, path) for path in paths for part, manager in _LAYOUTS if part.search(path)), None)
 
 
 def _build_change(key: str, before: str | None, after: str | None) -> PropertyChange:
@@ -397,11 +411,17 @@ def _own_controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: F
 
 
 def _inherited_keys(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    """What a controller inherits; also a broker's keys for the controllers' listener, which the controllers open."""
+    """What a controller inherits; also a broker's keys for the controllers' listener, which the controllers open.
+
+    Brokers in ZooKeeper mode ignore `metadata.max.idle.interval.ms`: a value that a migration cannot have comes into force after it.
+    """
     inter_broker, own = inter_broker_listener(properties), listener_key_prefix(facts.listener)
-    return {
+    inherited = {
         key: value for key, value in properties.items() if key.startswith(own) or find_rule(key, stage, inter_broker) is Rule.SAME
     }
+    if stage is FileStage.CONTROLLER_MIGRATION and not may_stay_idle(inherited.get(IDLE, "1")):
+        del inherited[IDLE]
+    return inherited
 
 
 def _render_protocol_map(properties: Mapping[str, str], facts: RenderFacts) -> str:

@@ -6,7 +6,7 @@ on machines, too: Python 3.6 and its library only.
 
 import re
 from math import inf
-from typing import Dict, Iterable, List, Mapping, Optional
+from typing import Dict, Iterable, List, Mapping, Optional, Pattern, Sequence
 
 KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)
 DROP_IN = "kmigrate.conf"
@@ -29,16 +29,15 @@ _STOPS, _PREPARES = ("ExecStop", "ExecStopPost"), ("ExecStartPre", "ExecStartPos
 # Since Kafka 3.7 two options choose a process (KIP-979); whatever else the script is given it ignores, a properties file too.
 _SCRIPT = re.compile(r"kafka-server-stop(?:\.sh)?(?![\w.-])(?!.*--(?:node-id|process-role)=)")
 _CHOOSES = re.compile(r"--(?:node-id|process-role)=|--pidfile|MAINPID|\.properties|\.pid\b|\s-[FP]\s")
-_SEARCHES = re.compile(
-    r"\b(?:pkill|killall)\b.*(?:kafka|java)"
-    r"|\bkill\b.*\b(?:pgrep|pidof|ps|jps)\b.*(?:kafka|java)"
-    r"|\b(?:pgrep|pidof|ps|jps)\b.*(?:kafka|java).*\bkill\b",
-    re.IGNORECASE,
-)
+_KILLS_BY_NAME, _KILL = re.compile(r"\b(?:pkill|killall)\b", re.IGNORECASE), re.compile(r"\bkill\b", re.IGNORECASE)
+_LISTS, _KAFKA = re.compile(r"\b(?:pgrep|pidof|ps|jps)\b", re.IGNORECASE), re.compile("kafka|java", re.IGNORECASE)
+#: Words of a command that searches for every Kafka of the machine and ends it, in their order. One pattern for all of them would take
+#: cubic time, and an agent sends the commands.
+_SEARCHES = ((_KILLS_BY_NAME, _KAFKA), (_KILL, _LISTS, _KAFKA), (_LISTS, _KAFKA, _KILL))
 _HARMLESS = re.compile(
-    r"(?:\S*/)?(?:(?:ba|da)?sh -l?c )?(?:\S*/)?(?:true|sleep|rm|touch|echo|logger|test|kill)\b[^;&|]*$|.*MAINPID"
+    r"(?:\S*/)?(?:(?:ba|da)?sh -l?c (?:\S*/)?)?(?:true|sleep|rm|touch|echo|logger|test|kill)\b[^;&|]*$|.*MAINPID"
 )
-_SIGKILL = re.compile(r"\b(?:p?kill|killall)\b.*\s-(?:s\s*)?(?:9|KILL|SIGKILL)\b")
+_SIGKILL = (re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\s-(?:s\s*)?(?:9|KILL|SIGKILL)\b"))
 _KAFKA_STOPS_ON = ("", "1", "2", "15")  # HUP, INT, TERM
 _NEEDS = ("Requires", "Requisite", "BindsTo", "PartOf", "StopPropagatedFrom")
 _NEEDED_BY = ("RequiredBy", "BoundBy", "ConsistsOf")
@@ -56,7 +55,19 @@ def systemd_seconds(text: str) -> Optional[float]:
 
 def ends_every_kafka(command: str) -> bool:
     """Whether a command ends every broker and controller of its machine, and not its own unit's alone."""
-    return bool(_SCRIPT.search(command) or (_SEARCHES.search(command) and not _CHOOSES.search(command)))
+    is_search = any(_occur_in_order(command, words) for words in _SEARCHES)
+    return bool(_SCRIPT.search(command) or (is_search and not _CHOOSES.search(command)))
+
+
+def _occur_in_order(command: str, words: Sequence[Pattern[str]]) -> bool:
+    """Whether each of these is in the command, behind the one before it."""
+    at = 0
+    for word in words:
+        found = word.search(command, at)
+        if found is None:
+            return False
+        at = found.end()
+    return True
 
 
 def list_commands(shown: Mapping[str, str], name: str) -> List[str]:
@@ -88,7 +99,7 @@ def find_kill(shown: Mapping[str, str], behind: bool = False) -> str:
         return "KillMode=mixed"
     if shown.get("KillSignal", "") not in _KAFKA_STOPS_ON:
         return "KillSignal=" + shown["KillSignal"]
-    return next(("ExecStop=" + line for line in list_commands(shown, "ExecStop") if _SIGKILL.search(line)), "")
+    return next(("ExecStop=" + line for line in list_commands(shown, "ExecStop") if _occur_in_order(line, _SIGKILL)), "")
 
 
 def find_missing_stop(shown: Mapping[str, str], behind: bool) -> str:
@@ -113,6 +124,33 @@ def is_of_cluster(unit: str) -> bool:
     return bool(
         _ZOOKEEPER.search(unit) or re.match(r"(?:confluent-)?kafka(?:-(?:server|broker|controller))?(?:@.*)?\.service$", unit)
     )
+
+
+def find_conflicts(shown: Mapping[str, str]) -> List[str]:
+    """The services that systemd stops when this unit starts, and at whose start it stops this unit."""
+    return sorted({unit for name in ("Conflicts", "ConflictedBy") for unit in _list_services(shown, name)})
+
+
+def is_of_zookeeper(unit: str) -> bool:
+    """Whether a service's name is one of ZooKeeper."""
+    return bool(_ZOOKEEPER.search(unit))
+
+
+def find_closed(shown: Mapping[str, str], folder: str) -> str:
+    """The setting by which the unit's process cannot write in a folder that others see there; empty if none is known."""
+    if shown.get("PrivateTmp") in ("yes", "connected", "disconnected") and _is_below(folder, ["/tmp", "/var/tmp"]):  # noqa: S108 # of the unit
+        return "PrivateTmp=" + shown["PrivateTmp"]
+    opened = [path.lstrip("-+") for path in shown.get("ReadWritePaths", "").split()]
+    opened += ["/var/lib/" + name.partition(":")[0] for name in shown.get("StateDirectory", "").split()] + [
+        "/dev",
+        "/proc",
+        "/sys",
+    ]
+    return "ProtectSystem=strict" if shown.get("ProtectSystem") == "strict" and not _is_below(folder, opened) else ""
+
+
+def _is_below(folder: str, paths: Iterable[str]) -> bool:
+    return any((folder.rstrip("/") + "/").startswith(path.rstrip("/") + "/") for path in paths)
 
 
 def _list_services(shown: Mapping[str, str], name: str) -> List[str]:

@@ -138,11 +138,28 @@ def _check_groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
     if begun or not unnamed:
         yield warns("G21", text)
         return
+    early = f". {early_text}" if (early_text := gates.describe_early_breaks(view)) else ""
     accepted = f"`later_groups: [{summarize(unnamed)}]` in the cluster file lets the rolls begin"
     yield blocks(
         "G21",
-        f"{text}. They move first. {accepted}: these groups work until the restart of the last broker, which waits for them",
+        f"{text}. They move first. {accepted}: these groups work until the restart of the last broker, which waits for them{early}",
     )
+
+
+def _check_storm_spouts(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """No gate waits for them: their offsets are their own, and only their topology says whether it finds brokers in ZooKeeper."""
+    tree = facts.environment.tree
+    if tree and tree.storm_spouts:
+        text = f"Storm spouts keep their offsets in this ensemble: {summarize(tree.storm_spouts)}"
+        yield warns(
+            "G21",
+            f"{text}. One that looks brokers up in ZooKeeper (`ZkHosts`) finds none after the last broker's restart into KRaft mode",
+        )
+    if tree and tree.storm_spouts is None:
+        yield unknown(
+            "G21",
+            "whether Storm spouts keep offsets in this ensemble: it has too many znodes to look at, or an answer was missing",
+        )
 
 
 def _check_stop_timeouts(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -286,7 +303,13 @@ def _nodes_beside(facts: PreflightFacts, node: NodeSpec) -> Iterator[NodeSpec]:
 
 
 def _node_ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> dict[int, str]:
-    """The ports of a node: a broker's from its file, a controller's as its file will have them."""
+    """The ports of a node: a broker's from its file, a controller's as its file will have them, and those of the gauges of its Java."""
+    unit = find_process(view, node).unit
+    ports = [int(port) for port in (unit.shown.get("Ports", "").split() if unit else ())]
+    return dict.fromkeys(ports, "JMX or a Java agent") | _listener_ports(view, facts, node)
+
+
+def _listener_ports(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> dict[int, str]:
     if node.role is NodeRole.BROKER:
         properties = _node_files(view, node).properties
         return {} if properties is None else listener_ports(properties)
@@ -355,6 +378,7 @@ CHECKS: tuple[Check, ...] = (
     _check_dynamic_settings,
     _check_policies,
     _check_groups,
+    _check_storm_spouts,
     _check_stop_timeouts,
     _check_clocks,
     _check_other_tools,

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, Final
 
-from airflow_provider_kmigrate.core.cluster_state.model import Reason, Software
-from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
+from airflow_provider_kmigrate.core.cluster_state.model import Reason, ServiceUnit, Software
+from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec, Served
 from airflow_provider_kmigrate.core.migration.gates import describe_software_changes, describe_unknown_software
+from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, read_setting, stage_of
+from airflow_provider_kmigrate.core.node_files.properties import (
+    RenderFacts,
+    parse_properties,
+    render_broker_file,
+    render_controller_file,
+)
 from airflow_provider_kmigrate.core.node_files.service_unit import (
     KAFKA_STOPS,
+    find_closed,
+    find_conflicts,
     find_kill,
     find_missing_stop,
     find_reaching_commands,
+    is_of_cluster,
+    is_of_zookeeper,
     systemd_seconds,
 )
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.preflight.units import list_hidden_keys
+from airflow_provider_kmigrate.core.shared.text import join_ids, printable, summarize
+from airflow_provider_kmigrate.exceptions import Refused
 
 LEAST_FREE = 16 * 1024 * 1024
 """Bytes that a folder must have free: a properties file, its replaced ones and the records of a job fit in."""
@@ -25,11 +40,14 @@ MOST_SKEW = 5.0
 """Seconds by which a machine's clock may differ, beyond what the question itself took."""
 
 _REINSTALL = "Run `kmigrate node install CLUSTER.yaml`."
+_ANY_VERSION: Final = "3.9"  # of a file that names none: the files are not written
+# What systemd says of a unit that it would not start; all else that it says is a warning.
+_REFUSED: Final = re.compile(r" is not executable|Failed to |Refusing|bad unit file")
 _EDIT = "Correct the cluster file, or /etc/kmigrate/node.json on that machine."
 Json = Mapping[str, Any]
 
 
-def find_machine_problems(hello: Json, version: str, nodes: Iterable[NodeSpec]) -> Iterator[Reason]:
+def find_machine_problems(hello: Json, version: str, nodes: Iterable[Served]) -> Iterator[Reason]:
     """What is wrong with the agent itself. `version`: of the agent that this kmigrate brings."""
     host, roles = hello.get("host"), {str(node.role) for node in nodes}
     if hello.get("agent") != version:
@@ -67,13 +85,53 @@ def find_node_problems(
             yield Reason("M03", text)
 
 
+def find_unit_problems(node: NodeSpec, verified: Iterable[str]) -> Iterator[Reason]:
+    """What would keep a unit from starting, by what `systemd-analyze verify` says of it: a program that is not there, a unit that it needs and is not."""
+    refused = [text for text in map(printable, verified) if _REFUSED.search(text)]
+    if refused:
+        text = f"{node.name}: its unit would not start. systemd says: {summarize(refused)}."
+        yield Reason("M03", f"{text} Correct the unit on {node.host}, then run `systemctl daemon-reload` there.")
+
+
+def find_original(node: NodeSpec, facts: Json) -> str | None:
+    """A broker's file before its first restart, from which all others are made; None: no broker, no file, or a later stage's. Raises `Refused`."""
+    text: str | None = (facts["file"] or {}).get("text") if node.role is NodeRole.BROKER else None
+    return text if text is not None and stage_of(parse_properties(text)) is FileStage.ZOOKEEPER else None
+
+
+def find_render_problems(spec: ClusterSpec, node: NodeSpec, original: str) -> tuple[Reason, ...]:
+    """Why kmigrate could not make this broker's files of later stages, and of the first broker's file those of the controllers."""
+    version = read_setting(parse_properties(original), "inter.broker.protocol.version") or _ANY_VERSION
+    facts = RenderFacts.of(spec, version)
+    try:
+        for stage in (FileStage.MIGRATION, FileStage.KRAFT):
+            render_broker_file(original, stage, facts)
+        for controller in spec.controllers if node == spec.brokers[0] else ():
+            for stage in (FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL):
+                render_controller_file(original, controller, stage, facts)
+    except Refused as refused:
+        return tuple(replace(reason, text=f"{node.name}: {reason.text}") for reason in refused.reasons)
+    return ()
+
+
 def _check_unit(node: NodeSpec, role: Json, facts: Json, neighbours: Iterable[NodeSpec]) -> Iterator[Reason]:
-    """B19, R13, W7: what preflight finds, before there is a run."""
+    """B19, R13, W7, M03: what preflight finds, before there is a run."""
     names, beside = [other.name for other in neighbours], facts.get("beside", 0)
     if (names or beside) and (commands := find_reaching_commands(facts["unit"])):
         others = join_ids(names) or f"{beside} other Kafka processes"
         text = f"{node.name}: {role.get('service')} would end {others} on {node.host}, too: {summarize(commands)}."
         yield Reason("B19", text)
+    excluded = [unit for unit in find_conflicts(facts["unit"]) if is_of_zookeeper(unit) or (names and is_of_cluster(unit))]
+    if excluded:
+        text = f"{node.name}: {role.get('service')} and {join_ids(excluded)} exclude each other (Conflicts=): systemd stops one when the other starts."
+        yield Reason("B19", text)
+    if node.role is NodeRole.CONTROLLER and (setting := find_closed(facts["unit"], node.log_dir or "/")):
+        fix = "PrivateTmp=no" if setting.startswith("PrivateTmp") else f"ReadWritePaths={node.log_dir}"
+        text = f"{node.name}: the process of {role.get('service')} could not write to {node.log_dir} ({setting})"
+        yield Reason("M03", f"{text}. Add `{fix}` to its unit on {node.host}, then run `systemctl daemon-reload` there.")
+    if keys := list_hidden_keys(node.role, ServiceUnit(facts["unit"])):
+        text = f"{node.name}: {role.get('service')} starts Kafka with --override of keys that kmigrate must write: {', '.join(keys)}."
+        yield Reason("R13", text)
     if starts := facts.get("starts"):
         text = f"{node.name}: {role.get('service')} starts Kafka with {summarize(starts)}, not with {role['properties']}."
         yield Reason("R13", text)

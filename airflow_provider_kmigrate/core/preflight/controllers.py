@@ -60,6 +60,7 @@ BUILDER = "principal.builder.class"
 _NEARLY = 0.93  # of 1: one letter of ten
 _KRAFT_SECTIONS = ("broker_kraft", "controller_migration", "controller_final")
 _STORE = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
+_OF_IDENTITY = re.compile(r"(?:^|\.)(?:ssl|sasl)\.")
 _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
@@ -384,15 +385,48 @@ def _check_key_stores(view: ClusterView, facts: PreflightFacts) -> Iterator[Pref
         yield unknown("C11", f"whether Kafka's user can read {summarize(store_paths)} on the machines of {summarize(new)}")
 
 
+def _check_own_values(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Logins and certificates that each broker has its own of: controllers would inherit those of the first broker.
+
+    Such are a Kerberos principal with the broker's host, or a key and a certificate in the file itself. Values may be secrets.
+    """
+    files, future = zookeeper_broker_files(view), render_future_keys(view, facts)
+    if future is None:
+        return
+    _, _, source = future.nodes[0]
+    stated = {*facts.spec.controller_properties, *(key for keys in facts.spec.stage_properties.values() for key in keys)}
+    own = [
+        key
+        for key in sorted(source)
+        if _OF_IDENTITY.search(key)
+        and not _STORE.search(key)  # C11 names them
+        and key in future.controllers
+        and key not in stated
+        and len({(file.get(key) or "").strip() for file in files.values()}) > 1
+    ]
+    if own:
+        first = facts.spec.brokers[0].name
+        text = f"whether the controllers may have {first}'s values of these keys, which brokers' files have of their own each"
+        yield unknown("B18", f"{text}: {summarize(own, len(own))}")
+
+
 def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Controllers inherit the first broker's ZooKeeper address; servers on its own machine get that machine's name (`address_zookeeper`).
 
     Nothing shows that a server listens there too, unless the ZooKeeper connection has that address. Of several servers the client
-    tries the next.
+    tries the next. A reference is copied as it is: each node resolves it, and only the running broker's value shows to what.
     """
     first_broker = facts.spec.brokers[0]
-    connects = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_broker_files(view).items()}
+    written = {broker: read_setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_broker_files(view).items()}
+    connects = {
+        broker: (read_setting(facts.configs.get(broker) or {}, "zookeeper.connect") or connect)
+        if find_references(connect)
+        else connect
+        for broker, connect in written.items()
+    }
     connect = connects.get(first_broker.id, "")
+    if find_references(connect):
+        yield unknown("B17", f"which ZooKeeper controllers would reach: zookeeper.connect of {first_broker.name} is a reference")
     servers = list_servers(connect)
     if not any(map(is_local_server, servers)):
         return
@@ -404,7 +438,9 @@ def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterat
     proven = {_normalize_server(server.address) for server in facts.environment.servers}
     doubtful: dict[str, list[str]] = {}
     for node in facts.spec.controllers:
-        rendered = list_servers(address_zookeeper(connect, node.host, tuple(broker.host for broker in facts.spec.brokers)))
+        hosts = tuple(broker.host for broker in facts.spec.brokers)
+        is_copied = find_references(written[first_broker.id])
+        rendered = servers if is_copied else list_servers(address_zookeeper(connect, node.host, hosts))
         unproven = [new for old, new in zip(servers, rendered, strict=True) if is_local_server(old)]
         if not _is_beside_server(node, local_machines) and not proven.issuperset(map(_normalize_server, unproven)):
             doubtful[node.name] = unproven
@@ -462,5 +498,6 @@ CHECKS: tuple[Check, ...] = (
     _check_ending_keys,
     _check_authorizer_settings,
     _check_key_stores,
+    _check_own_values,
     _check_rendered_file,
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from airflow_provider_kmigrate.core.cluster_state.znode_formats import BROKER, require_known_version
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import printable
 
@@ -56,10 +57,11 @@ class FirstFacts:
 
 
 def parse_registration(data: bytes) -> Mapping[str, object]:
-    """A broker's znode as JSON values; empty if it is no JSON object."""
+    """A broker's znode as JSON values; empty if it is no JSON object, or of a version that is not known here."""
     try:
         registration = read_json(data)
-    except ValueError:
+        require_known_version(BROKER, registration)
+    except (ValueError, TypeError, AttributeError):
         return {}
     return registration if isinstance(registration, dict) else {}
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, PartitionIds
-from airflow_provider_kmigrate.core.cluster_state.spec import is_loopback
+from airflow_provider_kmigrate.core.cluster_state.spec import is_loopback, normalize_host
 from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
@@ -61,24 +61,27 @@ def _metadata_dir(file: Mapping[str, str], log_dirs: tuple[LogDir, ...]) -> LogD
 
 
 def _check_certificates(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Brokers load a certificate when they start: one that ends before the soak does stops clients and followers in the middle."""
+    """Brokers load a certificate when they start: one that ends before the soak does stops clients and followers in the middle.
+
+    ZooKeeper's, which nodes connect to until the finalization, ends the dual-write.
+    """
     now, soak = facts.environment.now, facts.spec.policy.min_soak
     reported = {broker: facts.environment.certificate_ends.get(broker) for broker in answering_brokers(view, facts)}
     if unread := [broker for broker, end in reported.items() if end is None]:
         yield unknown("B24", f"brokers whose certificate was not read: {summarize(unread)}")
-    ends = {broker: end for broker, end in reported.items() if end is not None}
-    too_early = {broker: end for broker, end in ends.items() if end < now + soak + _DAY}
-    early = {broker: end for broker, end in ends.items() if broker not in too_early and end < now + max(soak, _USUAL_SOAK) + _DAY}
+    ends = {f"broker {broker}": end for broker, end in reported.items() if end is not None}
+    ends |= {f"ZooKeeper's server {server.address}": server.certificate_end for server in facts.environment.servers}
+    ends |= {f"kmigrate's own {what}": end for what, end in facts.connections.ends.items()}
+    too_early = {name: end for name, end in ends.items() if end < now + soak + _DAY}
+    early = {name: end for name, end in ends.items() if name not in too_early and end < now + max(soak, _USUAL_SOAK) + _DAY}
     if too_early:
-        yield blocks("B24", f"certificates that end before the soak does: {_format_ends(too_early)}")
+        yield blocks("B24", f"certificates or tokens that end before the soak does: {_format_ends(too_early)}")
     if early:
-        yield warns("B24", f"certificates that end soon: {_format_ends(early)}")
+        yield warns("B24", f"certificates or tokens that end soon: {_format_ends(early)}")
 
 
-def _format_ends(ends: Mapping[int, float]) -> str:
-    return summarize(
-        f"broker {broker} on {dt.datetime.fromtimestamp(end, dt.UTC):%Y-%m-%d %H:%M} UTC" for broker, end in ends.items()
-    )
+def _format_ends(ends: Mapping[str, float]) -> str:
+    return summarize(f"{name} on {dt.datetime.fromtimestamp(end, dt.UTC):%Y-%m-%d %H:%M} UTC" for name, end in ends.items())
 
 
 def _check_addresses(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -88,6 +91,22 @@ def _check_addresses(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefligh
     if local and not all(map(is_loopback, hosts)):
         text = f"controllers whose host is each machine's own, while other nodes are elsewhere: {summarize(local)}"
         yield blocks("B22", text)
+    if len({normalize_host(host) for host in hosts}) > 1 and not read_setting(facts.spec.controller_properties, "listeners"):
+        yield from _check_bound_addresses(facts)
+
+
+def _check_bound_addresses(facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A controller binds what its own machine knows by its host, such as 127.0.1.1 of Debian's /etc/hosts: no other machine would reach it."""
+    found = {node: facts.environment.addresses.get(node.id) for node in facts.spec.controllers if not is_loopback(node.host)}
+    if unread_nodes := [node.id for node, addresses in found.items() if addresses is None]:
+        yield unknown("B22", f"controllers whose address on their own machine was not read: {summarize(unread_nodes)}")
+    if unknown_hosts := [f"{node.id} {node.host}" for node, addresses in found.items() if addresses == ()]:
+        yield blocks("B22", f"controllers whose own machine does not know their host: {summarize(unknown_hosts)}")
+    bound = {node: addresses[0] for node, addresses in found.items() if addresses}
+    if only_there := [f"{node.id} {node.host} is {address}" for node, address in bound.items() if is_loopback(address)]:
+        yield blocks(
+            "B22", f"controllers whose own machine has their host as an address of itself alone: {summarize(only_there)}"
+        )
 
 
 def _check_clean_stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

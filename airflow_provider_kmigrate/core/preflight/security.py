@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_broker_files,
     zookeeper_configs,
 )
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 _ENCODER = "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"
@@ -95,6 +95,8 @@ def _server_addresses(connect: str) -> set[str]:
 
 def _describe_malformed(znode: Malformed) -> str:
     """What of a malformed znode may be shown: /config holds salted passwords, which it may still hold."""
+    if znode.unknown_version:
+        return f"{znode.path} has {znode.content}"
     secret = znode.path.startswith("/config/") or not znode.content
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
@@ -192,6 +194,7 @@ def _check_principal_builders(_: ClusterView, facts: PreflightFacts) -> Iterator
 
 def _check_super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
+    joined: dict[int, str] = {}
     for broker, keys in zookeeper_broker_files(view).items():
         open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
         if read_setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
@@ -202,8 +205,16 @@ def _check_super_users(view: ClusterView, _: PreflightFacts) -> Iterator[Preflig
         elif broker_name is None or listed is None:
             count = "a reference" if listed is None else len(listed)
             yield unknown("B13b", f"the name by which the others know broker {broker}; super.users has {count}")
+        elif names := [] if broker_name in listed else [name for name in listed if broker_name in _JOINED.split(name)]:
+            joined[broker] = names[0]
         elif broker_name not in listed:
             yield blocks("B13b", f"broker {broker} is known as {broker_name}, which is not among super.users")
+    if joined:
+        text = f"{summarize(dict.fromkeys(joined.values()))} in super.users of {'broker' if len(joined) == 1 else 'brokers'} {join_ids(joined)}"
+        yield blocks("B13b", f"names are parted by `;`, and a comma joins them to one that nobody has: {text}")
+
+
+_JOINED = re.compile(r",\s*(?=User:)")  # names of certificates have commas themselves
 
 
 CHECKS: tuple[Check, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ProcessState, ServiceUnit
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec, normalize_host
@@ -12,12 +13,15 @@ from airflow_provider_kmigrate.core.migration.gates import (
     describe_unknown_software,
 )
 from airflow_provider_kmigrate.core.node_files.service_unit import (
+    find_closed,
+    find_conflicts,
     find_dependents,
     find_missing_stop,
     find_reaching_commands,
     find_unclear_commands,
     find_zookeeper_needs,
     is_of_cluster,
+    is_of_zookeeper,
 )
 from airflow_provider_kmigrate.core.preflight.actors import find_process, is_one_system
 from airflow_provider_kmigrate.core.preflight.findings import Check, PreflightFacts, PreflightFinding, blocks, unknown, warns
@@ -53,6 +57,62 @@ def _check_dependents(view: ClusterView, facts: PreflightFacts) -> Iterator[Pref
         yield warns(
             "B19", f"systemd stops services at each restart of a node, and does not start them again: {summarize(others)}"
         )
+
+
+def _check_conflicts(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """`Conflicts=`: systemd stops one of the two units when the other starts, whichever of them says so."""
+    units = list(_units(view, facts))
+    exclusive = [
+        f"{_name_unit(node, unit)} and {unit_name}"
+        for node, unit in units
+        for unit_name in find_conflicts(unit.shown)
+        if is_of_zookeeper(unit_name)
+    ]
+    exclusive += [
+        f"{_name_unit(*first)} and {_name_unit(*second)}"
+        for first, second in combinations(units, 2)
+        if _exclude_each_other(*first, *second)
+    ]
+    if exclusive:
+        yield blocks("B19", f"systemd stops one of two units when the other starts (Conflicts=): {summarize(exclusive)}")
+
+
+def _exclude_each_other(node: NodeSpec, unit: ServiceUnit, other: NodeSpec, other_unit: ServiceUnit) -> bool:
+    is_one_machine = normalize_host(node.host) == normalize_host(other.host) and is_one_system(node, other)
+    return is_one_machine and other_unit.shown.get("Id") in find_conflicts(unit.shown)  # systemd shows it of both (ConflictedBy)
+
+
+def _check_folders(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """A copy of the broker's unit: it may write to the broker's folders alone, and the controller's is formatted from outside of it."""
+    closed = [
+        f"{_name_unit(node, unit)} to {node.log_dir} ({setting})"
+        for node, unit in _units(view, facts)
+        if node.role is NodeRole.CONTROLLER and (setting := find_closed(unit.shown, node.log_dir or "/"))
+    ]
+    if closed:
+        text = "Add `ReadWritePaths=` with that folder to the unit, or `PrivateTmp=no`, then run `systemctl daemon-reload` on its machine"
+        yield blocks("M03", f"units whose process could not write: {summarize(closed)}. {text}")
+
+
+def _check_overrides(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """`--override`: it wins over the file, and the controllers' unit is often a copy of the brokers'."""
+    hidden = [
+        f"{_name_unit(node, unit)} ({', '.join(keys)})"
+        for node, unit in _units(view, facts)
+        if (keys := list_hidden_keys(node.role, unit))
+    ]
+    if hidden:
+        yield blocks("R13", f"units start Kafka with --override of keys that kmigrate must write: {summarize(hidden)}")
+
+
+def list_hidden_keys(role: NodeRole, unit: ServiceUnit | None) -> list[str]:
+    """The keys of the node's file that its unit hides; of a broker's those with which a later stage would not start."""
+    keys = unit.shown.get("Overrides", "").split() if unit else []
+    return sorted({key for key in keys if role is NodeRole.CONTROLLER or key in _CHANGED})
+
+
+_CHANGED = frozenset({"listener.security.protocol.map", "authorizer.class.name", "control.plane.listener.name"})
+"""What brokers have in ZooKeeper mode and need otherwise, or not at all, later on."""
 
 
 def _check_zookeeper_needs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -139,4 +199,13 @@ def _describe_neighbours(facts: PreflightFacts, node: NodeSpec, unit: ServiceUni
     return join_ids(others) or (f"{unit.beside} other Kafka processes" if unit.beside else "")
 
 
-CHECKS: tuple[Check, ...] = (_check_stops, _check_dependents, _check_zookeeper_needs, _check_started_file, _check_software)
+CHECKS: tuple[Check, ...] = (
+    _check_stops,
+    _check_dependents,
+    _check_conflicts,
+    _check_folders,
+    _check_zookeeper_needs,
+    _check_started_file,
+    _check_overrides,
+    _check_software,
+)

@@ -30,11 +30,15 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
     zookeeper_configs,
 )
+from airflow_provider_kmigrate.core.preflight.kafka_requests import find_missing_requests, served_requests
 from airflow_provider_kmigrate.core.shared.text import summarize
 
-_CONFLUENT = re.compile(r"(?:cp-)?([5-8])\.(\d+)(?:\.\d+)?(?:-(?:ccs|ce|\d+).*)?")
+_CONFLUENT = re.compile(r"(?:cp-)?([5-8])\.(\d+)(?:[-+.].*)?")  # Kafka itself has no release 5 to 8
 _KAFKA_IN_CONFLUENT = {5: 2, 7: 3, 8: 4}  # major numbers
+_COMMUNITY = re.compile(r"(?:cp-)?[5-8]\.\d+(?:\.\d+)?(?:-\d+)?(?:-ccs)?")  # Confluent Platform with Apache's broker
 _SERVER = re.compile(r".*-ce\b.*")
+_EARLY = re.compile(r".*[-.](?:SNAPSHOT|rc\d*|alpha|beta|x)\b.*", re.IGNORECASE)
+_PLAIN = re.compile(r"\d+\.\d+(?:\.\d+|-IV\d+)?")
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.].*)?")
 
 
@@ -86,7 +90,7 @@ def parse_version(text: str) -> KafkaVersion | None:
 def parse_release(text: str) -> KafkaVersion | None:
     """A release of Kafka, or of Confluent Platform, whose numbers are its own: `7.9.2-ccs`, `cp-7.9.2` and `7.9.2-ce` have Kafka 3.9 in them.
 
-    Confluent's third number is not Kafka's: the patch level stays unknown. None for anything else.
+    Confluent's third number is not Kafka's: the patch level stays unknown, whatever follows. None for anything else.
     """
     match = _CONFLUENT.fullmatch(text.strip())
     if match is None:
@@ -105,7 +109,7 @@ DEFECTS = (
     _defect("producer ids given out twice after the takeover", "3.5.2 3.6.1", 15552),
     _defect("brokers fenced in a long copy, a copy without transaction, an empty image", "3.6.0", 15441, 14538, 15389, 15109),
     _defect("topic deletions lost, stray replicas", "3.6.1", 15605, 15799),
-    _defect("no copy begins if a controller starts after the election of the first, and controllers report no settings", "3.7.0"),
+    _defect("no copy begins if a controller starts after the election of the first", "3.7.0"),
     _defect("lag of standbys, a leader that resigns", "3.7.0", 15532, 15489),
     _defect("a copy too slow, then batches too big", "3.6.2 3.7.0", 16007, 16216),
     _defect("reassignments leave strays, controllers race", "3.6.2 3.7.0", 16120, 16180, 16171),
@@ -119,14 +123,33 @@ DEFECTS = (
 
 _TOKENS = _defect("delegation tokens that expire at once, or are renewed for another time", "3.9.0", 17315)
 
-_WORKS = {(3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
-"""Line -> from which patch on it may be migrated, and from which on without a warning."""
+_WORKS: dict[tuple[int, int], tuple[int, int | None]] = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
+"""Line -> by its defects: from which patch on it may be migrated, and from which on without a warning; None: none is without."""
+
+
+def describe_build(text: str) -> str:
+    """What is not known of a build with this name, beside its release's own defects; empty for a release of Kafka or Confluent Platform that was tested."""
+    release = parse_release(text)
+    if release is None:
+        return f"{text}, which names no release of Kafka"
+    if _SERVER.fullmatch(text):
+        return f"Confluent Server {text}: its own metadata and classes were in no test"
+    if _EARLY.fullmatch(text):
+        return f"{text}, which is no release: whether it has all fixes of Kafka {release} is not known"
+    if not _PLAIN.fullmatch(text) and not _COMMUNITY.fullmatch(text):
+        return f"{text}, a vendor's build of Kafka {release}: its own changes were in no test"
+    newest = max(
+        (parse_version(name) or release for name in served_requests() if name.startswith(f"{release.major}.{release.minor}.")),
+        default=release,
+    )
+    later = release.patch is not None and release > newest
+    return f"Kafka {release}, which is later than {newest}, the last release of its line in tests" if later else ""
 
 
 def judge_release(release: KafkaVersion) -> Severity | None:
     """How severe it is to migrate this release; None if nothing is known against it, UNKNOWN if the patch level decides."""
-    if release.line not in _WORKS:
-        return Severity.BLOCK  # too old (3.6 ends in the middle), or without any ZooKeeper code
+    if release.line not in _WORKS or find_missing_requests(release.line):
+        return Severity.BLOCK  # too old, without any ZooKeeper code, or without a request that a gate needs
     possible = {_judge_patch(release.line, patch) for patch in (range(3) if release.patch is None else (release.patch,))}
     return possible.pop() if len(possible) == 1 else Severity.UNKNOWN
 
@@ -174,7 +197,7 @@ def _check_protocol_versions(view: ClusterView, facts: PreflightFacts) -> Iterat
 
 
 def _check_releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """The bug matrix. No broker reports its patch level: the cluster file may name it."""
+    """The bug matrix. No broker reports its patch level: the cluster file may name it, and the names of its jars, which an agent reports, do."""
     releases = {broker: parse_release(text) if text else None for broker, text in sorted(facts.environment.releases.items())}
     unresponsive = [broker for broker in answering_brokers(view, facts) if releases.get(broker) is None]
     if unresponsive:
@@ -183,21 +206,43 @@ def _check_releases(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
     lines = {release.line for release in known_releases.values()}
     if len(lines) > 1:
         yield blocks("B1a", f"brokers run different releases: {format_broker_values(known_releases)}")
+    jars = {
+        broker.id: software.release
+        for broker in view.brokers.values()
+        if (software := broker.process.software) and software.release
+    }
     stated = parse_release(facts.spec.kafka_release)
-    if stated and lines - {stated.line}:
+    different = (
+        known_releases
+        if stated and lines - {stated.line}
+        else {broker: jar for broker, jar in jars.items() if _differs(stated, jar)}
+    )
+    if stated and different:
         text = f"the cluster file says kafka_release {_describe_stated(facts.spec.kafka_release, stated)}"
-        yield blocks("B1a", f"{text}, but there is {format_broker_values(known_releases)}")
-    if _SERVER.fullmatch(facts.spec.kafka_release):
-        yield unknown(
-            "B1b", f"brokers run Confluent Server {facts.spec.kafka_release}: its own metadata and classes were in no test"
-        )
-    for release in sorted(
-        {
-            stated if stated and stated.line == broker_release.line else broker_release
-            for broker_release in known_releases.values()
-        }
-    ):
+        yield blocks("B1a", f"{text}, but there is {format_broker_values(different)}")
+    judged = {
+        _find_full_release(release, facts.spec.kafka_release, jars.get(broker, "")) for broker, release in known_releases.items()
+    }
+    for release in sorted(judged, key=str):
         yield from _check_release(release)
+    builds = {text: parse_release(text) for text in sorted({facts.spec.kafka_release, *jars.values()} - {""})}
+    for text, build in builds.items():
+        if (unproven := describe_build(text)) and not (
+            build and judge_release(build) is Severity.BLOCK and not _SERVER.fullmatch(text)
+        ):
+            yield unknown("B1b", f"brokers run {unproven}")
+
+
+def _differs(stated: KafkaVersion | None, jar: str) -> bool:
+    """Whether a broker's jars are surely of another release than the cluster file says."""
+    installed = parse_release(jar)
+    return bool(stated and installed and None not in {stated.patch, installed.patch} and installed != stated)
+
+
+def _find_full_release(line: KafkaVersion, *texts: str) -> KafkaVersion:
+    """The first of these names that is a release of the line that a broker reports; else the line."""
+    found = (release for text in texts if (release := parse_release(text)) is not None and release.line == line.line)
+    return next(found, line)
 
 
 def _describe_stated(text: str, stated: KafkaVersion) -> str:
@@ -205,7 +250,8 @@ def _describe_stated(text: str, stated: KafkaVersion) -> str:
 
 
 def _check_release(release: KafkaVersion) -> Iterator[PreflightFinding]:
-    text = f"brokers run Kafka {release}: {summarize(known_defects(release)) or 'it has no ZooKeeper mode'}"
+    known = (*find_missing_requests(release.line), *known_defects(release))
+    text = f"brokers run Kafka {release}: {summarize(known) or 'it has no ZooKeeper mode'}"
     match judge_release(release):
         case Severity.BLOCK:
             yield blocks("B1b", text)
@@ -266,7 +312,7 @@ def _count_log_dirs(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | N
 def _check_jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
     versions = values_by_broker(zookeeper_configs(facts), PROTOCOL)
     levels = {broker: feature_level(versions.get(broker)) for broker in several}
-    descriptions = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
+    descriptions = {broker: f"with {count}, on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
     if old := {
         broker: descriptions[broker] for broker, protocol_level in levels.items() if protocol_level < feature_level(_JBOD)
     }:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core.cluster_state.model import DEFAULT, Broker, ClusterView, NodeFiles, Reason, Taken
+from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.node_files.config_matrix import (
     AUTHORIZER,
     FileStage,
@@ -25,7 +26,8 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     stage_of,
 )
 from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, find_strongest_name, kafka_rules
-from airflow_provider_kmigrate.core.node_files.properties import edit_properties
+from airflow_provider_kmigrate.core.node_files.properties import edit_properties, find_layout
+from airflow_provider_kmigrate.core.preflight.actors import find_process
 from airflow_provider_kmigrate.core.preflight.controllers import security_of
 from airflow_provider_kmigrate.core.preflight.findings import (
     PROTOCOL,
@@ -42,6 +44,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_broker_files,
     zookeeper_configs,
 )
+from airflow_provider_kmigrate.core.preflight.units import list_hidden_keys
 from airflow_provider_kmigrate.core.shared.text import summarize
 
 Keys = Mapping[str, str]
@@ -354,10 +357,13 @@ def _check_running_configs(view: ClusterView, facts: PreflightFacts) -> Iterator
         yield unknown("B15", f"whether brokers {summarize(unresponsive)} run with what their files say: they do not report it")
     for broker, taken in taken_by.items():
         file, changed = comparable[broker], _keys_changed_for_broker(comparable[broker], facts, broker)
+        hidden = list_hidden_keys(NodeRole.BROKER, view.brokers[broker].process.unit)  # R13 reports them
         keys = [
             key
             for key in changed
-            if taken and not _is_ignored_until_restart(key, file, taken, broker, facts.spec.controller_listener)
+            if taken
+            and key not in hidden
+            and not _is_ignored_until_restart(key, file, taken, broker, facts.spec.controller_listener)
         ]
         already_reported = {PROTOCOL} if configured_protocol(file) else set()  # by B1a
         if critical := [key for key in keys if _CRITICAL.fullmatch(key) and key not in already_reported]:
@@ -418,10 +424,18 @@ def _comparable_files(view: ClusterView, facts: PreflightFacts) -> dict[int, Map
     return {broker: keys for broker, keys in files.items() if stage_of(keys) is stage_of(facts.configs.get(broker) or {})}
 
 
-def _check_managed_files(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_managed_files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     managed_files = [f"broker {broker.id} {broker.files.kept_by}" for broker in view.brokers.values() if broker.files.kept_by]
     if managed_files:
         yield warns("W9", f"files that name the tool that writes them: {summarize(managed_files)}")
+    layouts = {
+        node.name: found
+        for node in facts.spec.brokers
+        if (found := find_layout([node.hosts.properties, *find_process(view, node).named]))
+    }
+    if in_layouts := [f"{path} of {name} ({manager})" for name, (manager, path) in layouts.items()]:
+        text = f"files that a vendor's manager writes again at each start by it: {summarize(in_layouts)}"
+        yield blocks("R13", f"{text}; brokers need a unit and a file of their own while they migrate")
 
 
 CHECKS: tuple[Check, ...] = (_check_files, _check_running_configs, _check_made_at_start, _check_managed_files)

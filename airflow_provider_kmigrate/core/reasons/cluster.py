@@ -83,7 +83,7 @@ G05 A controller runs without the migration flag
 means: The first controller elected without `zookeeper.metadata.migration.enable=true` finalizes the migration at once, without any check (KAFKA-20960).
 meanwhile: **No**, unless `finalize` is running. While it is a standby nothing has happened; any failover may elect it.
 do: Type `kmigrate flag return <cluster> N --airflow-url URL`: `controllers.provision_N` restarts it with the flag, alone. In a rollback clear `controller_failover.restore_flag_N`. Or start the rollback: it does that first.
-do: The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
+do: Good: the status shows `with the migration flag`. The run is over: start a new one of `kmigrate_zk_to_kraft__<cluster>`. It begins with the controllers.
 do: The task waits with R12: see there. By hand: install its file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), and restart only this one.
 do: It leads, and the copy is not over: nothing is finalized, and the copy goes on once the flag is back. A copy was over: the cluster **is** finalized; continue with P02.
 do: Find out what wrote its file, such as configuration management, and stop that.
@@ -93,7 +93,7 @@ source: KAFKA-20960; ActivationRecordsGenerator (3.9): only ZkMigrationState MIG
 G07 The dual-write lags or does not move
 means: ZooKeeper does not receive what KRaft writes. What is missing there is lost by a rollback. Normal for seconds after a start or a failover.
 meanwhile: Yes. KRaft serves; ZooKeeper falls behind.
-do: Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to three times.
+do: Wait two minutes. `copy`, `soak`, the roll of a broker and a rollback's `controller_failover` restart a stalled dual-write themselves, up to three times. Good: the lag falls to 0.
 do: In another task: clear `copy` or `soak` with *Downstream*.
 do: Is ZooKeeper up, with a quorum? Are there client-metrics subscriptions (G09)?
 do: Search the active controller's log. `BadVersion for /migration`: check every flag (G05), then restart that controller. `migration fault`: fix what it names. `Could not find partition state in ZK`: leave it to kmigrate; it needs write access below `/brokers/topics`.
@@ -147,6 +147,7 @@ do: In a soak or later: stop these consumers, or start them as Kafka consumers.
 do: If they must consume at once: install the `migration` file of one broker (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it with every ISR full. Move the groups. Then clear `second_roll` with *Downstream*.
 never: Delete anything under `/consumers`, or forget them until the second roll.
 source: measured
+ask: Ask each team with Storm topologies: do its Kafka spouts keep offsets in this ensemble (`zkRoot`), or look brokers up there?
 
 G22 Not every broker is in the mode that this step needs
 means: The next act would leave these brokers behind. KRaft takes over once the last broker is in migration mode, and isolates each one in ZooKeeper mode: acknowledged records were lost (measured). One that the finalization leaves behind never comes back.
@@ -337,7 +338,7 @@ do: That run waits for an answer or soaks: a rollback takes its lock by itself. 
 do: That run is queued: unpause its DAG; it begins by itself.
 do: No process is alive: continue that run. Clear its failed task ([section 5](#5-how-to-continue)).
 do: That run is over for good: mark it failed in Airflow and clear this task.
-do: Airflow does not know that run any more: free the cluster with `kmigrate unlock CLUSTER.yaml` ([section 13](#13-free-a-cluster)).
+do: Airflow does not know that run any more: free the cluster with `kmigrate unlock CLUSTER.yaml` ([section 13](#13-free-a-cluster)). It then says `is free`.
 never: Break the lock of a run that works, or delete its znode.
 
 H03 This process may not act
@@ -446,10 +447,10 @@ do: Run the steps in their order: clear the first task of the run that has not s
 never: Mark a task as success to reach a later one.
 
 P02 Brokers left behind after the finalization
-means: The cluster is finalized, and a broker runs, or would start, in a ZooKeeper mode: an older file was put back, or it missed its roll. It receives no metadata; its leaders and ISRs cannot move. It need not answer.
+means: The cluster is finalized, and a broker runs, or would start, in a ZooKeeper mode: an older file was put back, or it missed its roll. It receives no metadata; its leaders and ISRs cannot move. The broker may not answer at all.
 meanwhile: **No.** The next broker that stops makes its partitions unwritable. Other checks may all be healthy.
 do: Start a run of `kmigrate_zk_to_kraft__<cluster>`. It installs the broker's KRaft file and restarts it, whether it answers or not; no other node is touched, and no approval is asked for.
-do: ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
+do: Good: `kmigrate status CLUSTER.yaml` shows it in `kraft mode`. ZooKeeper is switched off, so no run can own the cluster: by hand. Install its `kraft` file (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))) and restart it.
 do: Stop what wrote the older file.
 never: Roll any broker back: no controller would accept it.
 
@@ -540,9 +541,9 @@ intro: Why no broker may be stopped now. kmigrate waits, and continues by itself
 S02 Partitions have too few replicas in sync
 means: Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.
 meanwhile: Yes: it serves. The next failure may hurt.
-do: Wait until every replica is in its ISR. A roll continues by itself; clear `preflight`.
-do: It stays: which broker is missing in the ISRs? Check its log, disk and network. An isolated broker: P07. No leader: G13.
-do: Every replica is in sync: fewer brokers may be stopped together.
+do: Wait until every replica is in its ISR: then `kafka-topics.sh --bootstrap-server $B --describe --under-replicated-partitions` prints nothing. A roll then continues by itself; clear a failed `preflight`.
+do: It stays: the same command shows the broker that is in `Replicas` and not in `Isr`. Check its log, disk and network. An isolated broker: P07. No leader: G13.
+do: That command prints nothing, and the text begins with `Without broker`: those brokers must not be down at the same time. Stop one of them, start it, wait until it is in every ISR, then the next.
 never: Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.
 source: safe-to-stop predicate
 

@@ -15,7 +15,7 @@ intro: 30 s in a soak, and by the watch. The sensor `CoordinatorConsistencySenso
 intro:
 intro: The DAG `kmigrate_offsets_topic__<cluster>` expands the topic without any of this; K79 to K85 are its own; K90 is that of `kmigrate_offsets_repair__<cluster>`.
 intro:
-intro: K77 is the same of transactions. K30 to K76 and K91 to K96 are of the scan (`kmigrate groups scan`; [consumers.md](consumers.md)), of moving
+intro: K77 is the same of transactions. K30 to K76 and K91 to K97 are of the scan (`kmigrate groups scan`; [consumers.md](consumers.md)), of moving
 intro: groups, and of copying their offsets.
 
 K01 A broker uses another count of __consumer_offsets
@@ -43,6 +43,7 @@ means: ZooKeeper, the brokers, a log's end or the coordinator did not answer for
 meanwhile: Yes: nothing is switched or written.
 do: Wait if an election is under way; the step retries by itself.
 do: Fix the access (U01, R01): may kmigrate's user DESCRIBE the group and its topics? Then scan or try again.
+ask: Scan again once each partition has a leader and the group's coordinator answers: with one part unread, nothing shows whether the group works.
 never: Treat a partial read as complete, or copy it by hand.
 source: architecture: unknown is not healthy
 
@@ -309,10 +310,10 @@ never: Delete it while instances of both versions run.
 
 K95 A group uses ZooKeeper without a registered member
 means: Its offsets in ZooKeeper move without any consumer below `/consumers/<group>/ids`: clients commit there by OffsetCommit version 0, or write the znodes themselves (Storm, Flume, old bindings). KRaft brokers do not take these commits.
-meanwhile: Yes, until the last broker leaves ZooKeeper mode. Then every commit fails, and a restarted client begins at its old offsets.
+meanwhile: Yes, until the first broker is in KRaft mode. From then on commits to such a broker fail (version 0), and a restarted client begins at its old offsets. What reads brokers or topics in ZooKeeper finds none after the last broker.
 do: Which application has this `group.id`? The brokers' request log (`kafka.request.logger`, OffsetCommit with version 0) has its address.
 do: Let it commit to Kafka: a newer client, or `offset.store.method` or `offsets.storage` of Kafka. Stop it, copy its offsets (`kmigrate groups copy-offsets --to kafka --group <group>`), start the new version.
-never: Finish the second roll first.
+never: Begin the second roll first.
 source: Kafka 3.9: KafkaApis.handleOffsetCommitRequest
 
 K96 A copy of its offsets may be removed before it runs again
@@ -324,6 +325,14 @@ do: If no team knows the group, leave it: its znodes harm nothing.
 never: Copy, and rely on the offsets weeks later: `auto.offset.reset` would decide where it starts.
 source: Kafka 3.9: GroupMetadata.removeExpiredOffsets (KIP-211)
 ask: Let kmigrate's user DESCRIBE_CONFIGS the cluster, or read `offsets.retention.minutes` with kafka-configs.sh.
+
+K97 The old version would get no record
+means: No broker is registered in ZooKeeper: the last one has left ZooKeeper mode, or all are down. ZooKeeper consumers find brokers there alone (measured: they starve without an error). Nothing of the group was stopped.
+meanwhile: Yes: the group goes on reading from Kafka.
+do: Brokers are down: start them. This continues by itself.
+do: The cluster has left ZooKeeper mode, and the new version is at fault: fix it, or deploy another build that reads from Kafka, with the same `group.id`. Its offsets stay.
+do: The old version is needed: roll the cluster back first (`kmigrate_rollback__<cluster>`), as long as it is not finalized, then the group.
+never: Start the old version by hand: it owns partitions and reads nothing.
 
 J users' Spark jobs
 about: users' Spark jobs: what could hurt them, and holding them

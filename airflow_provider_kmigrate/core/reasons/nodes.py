@@ -24,7 +24,7 @@ M01 A file, directory or port of another node
 means: The cluster file gives a node a file, directory, port or process that belongs to another one or is unknown. The wrong node would be stopped, its data moved away, or a node not start. kmigrate formats only empty directories and moves away only its own.
 meanwhile: Yes: nothing was formatted, written or moved.
 do: Check what is in it. Correct `host`, `properties` or `log_dir` of this node in the cluster file.
-do: A port: choose one for the controller (`port`) that no listener of that machine's brokers has.
+do: A port: choose one for the controller (`port`) that no listener of that machine's brokers has. JMX or a Java agent: another port in the controller's unit.
 do: A controller needs a `log_dir` and a file that nothing else uses, neither inside the other. Save what is needed, then empty the directory, or move an unused file of the package away. Clear the task.
 do: A process: correct the role's unit in `/etc/kmigrate/node.json`.
 never: Stop a process before you know whose it is. Use `kafka-storage.sh format --ignore-formatted`. Change `broker.id` in the file to match. Move away the file of a running process.
@@ -36,6 +36,7 @@ means: `kmigrate-node` is missing or has another version, or `/etc/kmigrate/node
 meanwhile: Yes: nothing was stopped or written.
 do: The text names what the agent found. Correct `/etc/kmigrate/node.json` on that machine: real paths, the unit, and every directory of `log.dirs`.
 do: It is missing, of another version, without its line of sudoers, or a link leads elsewhere since (an upgrade of Kafka): `kmigrate node install CLUSTER.yaml`.
+do: A unit whose process could not write (`ProtectSystem=strict`, `PrivateTmp=yes`): the directory was formatted from outside of it. `systemctl edit` that unit: below `[Service]` the line of the text.
 do: `kmigrate node check CLUSTER.yaml` tries every node. Clear the task.
 never: Let the agent act in other directories, or allow it more than `serve` by sudo.
 
@@ -78,7 +79,7 @@ when: before a file is written
 intro: Every later file of a node, and the rollback, is rendered from its original in the backup, `<folder>/backup/<cluster>_<cluster id>/`.
 
 O01 An original is missing or was altered
-means: Later stages of a node's file, and the rollback, are rendered from its original. It is not in the backup, is not the saved one, or is not an original.
+means: Later stages of a node's file, and the rollback, are rendered from its original. The original is missing in the backup, was changed after it was saved, or is not an original.
 meanwhile: Yes; the node was not stopped. Without originals there is no rollback.
 do: Put `[kmigrate] folder` on storage that all workers and the triggerer share. Copy it from the worker that ran `backup`. Clear the task.
 do: Lost, and no broker has moved: clear `backup`.
@@ -178,10 +179,10 @@ do: Check that it reaches every controller's port. Search the active controller'
 never: Delete its znode under `/brokers/ids`, or restart the others.
 
 R05 Not yet back in every ISR
-means: It catches up. Until it is back, no other broker may be stopped.
+means: The broker still copies records from its leaders. Until it is in every ISR, no other broker may stop.
 meanwhile: Yes.
 do: Wait: with much traffic or large logs it takes minutes. `still catching up` in the task's log: it is only slow.
-do: The number does not fall: look for a full disk, an offline log directory, and a throttle (B14).
+do: The number falls: good. It does not: look for a full disk, an offline log directory, and a throttle (B14).
 do: With G07 beside it, or partitions without a leader: nothing. The task repairs both.
 do: One leader for all that is left: kmigrate restarts that leader after 20 s. If it does not, the codes beside R05 say why (R01, S02, G28); fix that.
 do: After ten minutes, and the leader's log has `alter-partition-channel-manager]: Error due to`: restart that leader with your own service command.
@@ -203,7 +204,7 @@ do: Start the controllers that are down with the files that they have, those wit
 do: With a majority up: a leader with the flag that writes `/migration` proves that it is open. Clear the task.
 do: Otherwise search the log of each controller without the flag, since its start, for `Completing the ZK migration`.
 do: Found, or one without the flag leads: **finalized**. Restart the leader until one without the flag leads; clear `finalize`; see P02.
-do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its full sync fails (G07): give the flags back (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), one by one, then clear `soak`.
+do: Found in none, logs complete: open. Fix the leader's way to ZooKeeper. Its full sync fails (G07): put the flags back (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good))), one by one, then clear `soak`.
 do: A log is missing: unknown. Restart no controller.
 never: Give the flag back without those logs: a finalized controller ignores it.
 
@@ -211,6 +212,7 @@ R13 A node starts with another file than kmigrate wrote
 means: The unit names another file, or the file is another one than kmigrate installed just before the start: a container's entry point, Cloudera Manager, Ambari or configuration management makes it again. Each further try would be a restart in vain.
 meanwhile: Yes: the broker runs in its former mode.
 do: Its unit or process names another file: write that one as `properties` into the cluster file and run `kmigrate node install CLUSTER.yaml`, if nothing rewrites it. A controller's unit that starts the broker's file: `systemctl edit --full`, write the controller's own file into `ExecStart=`, then `systemctl daemon-reload`.
+do: `--override` in `ExecStart=`: take the key out of the unit, and write it into the broker's file if it is not there.
 do: Find what writes it: the unit's `ExecStartPre`, the image's entry point (`KAFKA_...` variables), the manager's agent.
 do: Give the migration's keys to that tool (`kmigrate render` ([section 12](#12-a-machine-is-dead-for-good)) prints the file), or take the file away from it.
 do: Clear the task.
@@ -281,12 +283,13 @@ never: Write an address into /etc/hosts of one worker alone: the next task may r
 source: getaddrinfo(3)
 
 U09 A login could not be made
-means: The machine that connects has no valid ticket or token, may not use its keytab, or the other side does not accept its user. The text names the mechanism and what is missing.
-meanwhile: Yes; the node may run well. A roll waits before its next act, and continues by itself after the cause is gone.
+means: The machine that connects has no valid ticket or token, or one side does not accept the other's user or certificate. The text names the mechanism and what is missing.
+meanwhile: Yes. A roll waits before its next act, and continues by itself after the cause is gone.
 do: GSSAPI, as Airflow's user there: `KRB5_TRACE=/dev/stderr kinit -k -t KEYTAB PRINCIPAL`, then `kvno kafka/HOST` (`zookeeper/HOST`) with the name in the text. Realm or KDC: krb5.conf. Clocks: NTP. An old key: a new keytab.
 do: A keytab that others may read: `chmod 600`, then a new key.
 do: OAUTHBEARER: `curl -u CLIENT -d grant_type=client_credentials ENDPOINT` there. `invalid_client`: its secret. A certificate: `https.ca.location`. A fixed token that ended: a new one.
 do: A user or password: as in the brokers' JAAS file (ZooKeeper: section `Client`). The other side's log says why.
+do: TLS: `openssl s_client -connect HOST:PORT -CAfile CA` there.
 do: If a task has failed, clear it.
 never: Put a ticket cache or keytab where every user of the machine can read it. Fall back to PLAINTEXT.
 source: RFC 4752; RFC 6749, 4.4 and 5.2; RFC 7628; MIT Kerberos, krb5_err.et

@@ -30,7 +30,7 @@ do: Otherwise upgrade every broker to Kafka 3.9.2 and raise `inter.broker.protoc
 do: It is higher already: find out what changed the tree.
 never: Upgrade, or raise the version, in the middle of a migration. Write a release that not every broker runs. Take a directory out of `log.dirs`: its replicas would be lost. Write an id by hand.
 source: bug list of KIP-866, from the release tags; KIP-858, KIP-405, KIP-584; ZkTopicMigrationClient
-ask: Search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file.
+ask: An unknown patch level: search a broker's log for "Kafka version:", and write it as kafka_release into the cluster file. A vendor's build, or one that was in no test: migrate a test cluster of that build, and roll it back, first.
 
 B2b A controller id is taken
 means: A broker has this id, or partitions name it as a replica. One id for two nodes breaks both.
@@ -75,10 +75,10 @@ never: Migrate without an authorizer for the time being, or remove the builder: 
 source: KIP-866; KAFKA-15098; KIP-590, KafkaPrincipalSerde; KAFKA-19026; KIP-1252
 ask: Put the jar of each class on the machines that the text names; ask its maker which of the keys a controller needs, and write those under quorum.properties; ask the maker of a principal builder whether it implements KafkaPrincipalSerde.
 
-B8c Znodes that the copy cannot read
-means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.
+B8c Znodes that the copy or kmigrate cannot read
+means: The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's. Of a znode with an unknown version kmigrate could not compare what the copy has made of it.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: `zookeeper-shell.sh $ZK get` the path in the text. Find out what wrote it.
+do: `zookeeper-shell.sh $ZK get` the path in the text. Find out what wrote it. A version that is unknown: a release of Kafka that kmigrate does not support, or another program.
 do: Remove it with that tool. Create it again with `kafka-acls.sh --bootstrap-server $B` or `kafka-configs.sh --bootstrap-server $B`.
 never: Delete the whole znode while it holds other rules.
 source: ZkAclMigrationClient; AclEntry.fromBytes
@@ -150,7 +150,7 @@ source: ZooKeeper administrator's guide
 ask: Check that the controllers' services have -Djute.maxbuffer as the brokers' have it (in KAFKA_OPTS), 4 MB or more.
 
 B10c Switches of Java that brokers have and controllers do not
-means: Brokers have settings in their command line (`-D`, KAFKA_OPTS) that no file has: TLS and logins towards ZooKeeper, the limit of its answers, Kerberos. A controller without them may not reach ZooKeeper. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
+means: Brokers have settings in their command line (`-D`, KAFKA_OPTS) that no file has: TLS, logins, limits, a proxy. A controller without them may not reach ZooKeeper, or log in. *block*: a controller runs without. *not known*: its service does not show them. *warn*: brokers differ.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Add the text's line to each controller's unit (`systemctl edit UNIT`, below `[Service]`), with the brokers' values for `...` and that machine's paths. Restart a controller that runs.
 do: TLS alone: write `zookeeper.ssl.client.enable`, `zookeeper.clientCnxnSocket` and the stores (`zookeeper.ssl.truststore.location`, ...) under `quorum.properties` in the cluster file instead.
@@ -230,23 +230,27 @@ means: Controllers inherit zookeeper.connect, and `localhost` leads nowhere on a
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Name the server in the ZooKeeper connection by the first broker's `host`, with the port of its file. Nothing is restarted.
 do: ZooKeeper listens only on its own machine (`clientPortAddress`): open that first. Or write names that every machine resolves into every broker's file, and restart the brokers as a change of its own.
+do: A reference (`${file:...}`) is copied as it is: write such names where it leads.
 never: Run a tunnel or a proxy on the controllers' machines for this.
 source: KIP-866; core.node_files.properties
+ask: Look up what the reference in zookeeper.connect stands for, and see that every controller's machine reaches those servers.
 
 B18 Brokers differ where one value decides for all
 means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The partition count of __consumer_offsets or __transaction_state is that of the broker which creates it; brokers that have started before compute with their own.
 meanwhile: As safe as before. Find out who began to change this. Without __consumer_offsets or __transaction_state: only until the first consumer group or transaction appears.
 do: Give every broker the same value, and restart those that had another, one by one.
 do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the counts of __consumer_offsets and __transaction_state).
+do: *Not known*: each broker's own login or certificate, such as a Kerberos principal with its host. Write the controllers' own under `quorum.properties`; see that each machine has the keytab or key.
 never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets or __transaction_state by hand.
 source: KIP-866; KIP-895; core.node_files.properties; GroupCoordinator startup
+ask: Compare the brokers' files: what names a broker's host, or is its own key, the controllers need of their own, under quorum.properties.
 
 B19 A unit's stop ends more than its own node, or less
-means: *block*: a stop leaves Kafka running, or ends another node of the machine as well (`kafka-server-stop.sh`, `pkill -f kafka`, units that systemd stops together), outside of every gate. *warn*: other services stop with it. *not known*: a script does not show whom it ends.
+means: *block*: a stop leaves Kafka running, or ends another node of the machine as well (`kafka-server-stop.sh`, `pkill -f kafka`, units that systemd stops together, or one at the other's start), outside of every gate. *warn*: other services stop with it. *not known*: a script does not show whom it ends.
 meanwhile: Yes, until a node of that machine is stopped for any reason.
 do: `kmigrate node install CLUSTER.yaml --drop-in write` shows, asks, and writes an empty `ExecStop=`: systemd's own SIGTERM stops Kafka as well. Kafka is not restarted.
 do: By hand: `systemctl edit kafka.service`: `[Service]`, below it `ExecStop=` (or the setting of the text) and the lines that must stay; then `systemctl daemon-reload`.
-do: A unit is stopped with it: no drop-in takes that back. `systemctl edit --full` of **that** unit: `Wants=` in place of `Requires=`, `BindsTo=` or `PartOf=`; `systemctl daemon-reload`.
+do: A unit is stopped with it: no drop-in takes that back. `systemctl edit --full` of **that** unit: `Wants=` in place of `Requires=`, `BindsTo=` or `PartOf=`, no name in `Conflicts=`; `systemctl daemon-reload`.
 do: A script: read it. If it ends its own process alone, continue.
 never: Run `kafka-server-stop.sh` on such a machine by hand.
 source: KIP-979; systemd.unit(5); measured on machines: the neighbour ends with it
@@ -269,11 +273,12 @@ never: Begin the first roll, and find out at the first gate.
 source: measured: No provider for SASL mechanism GSSAPI, confluent-kafka 2.16.1; librdkafka, INTRODUCTION.md
 
 B22 Controllers with an address of their own machine only
-means: `host` of a controller is localhost or 127.x, and other nodes are on other machines. Each would look for the controllers on itself: the quorum has no leader, and no broker registers.
+means: `host` of a controller is localhost or 127.x, there or as its own machine resolves it, and other nodes are on other machines. It would listen where no other machine reaches it, or each node would look for it on itself: the quorum has no leader, and no broker registers.
 meanwhile: Yes, as safe as before. Nothing was changed.
-do: Write into the cluster file, under `quorum`, the name by which every node reaches the controller. On each node: `getent hosts NAME` must not give 127.0.1.1 (Debian's /etc/hosts has the machine's own name there).
+do: Write into the cluster file, under `quorum`, the name by which every node reaches the controller. On each node: `getent hosts NAME` must not give 127.0.1.1 (Debian's /etc/hosts has the machine's own name there): write its address in place of it, or remove the line.
 never: Format controllers with it: their addresses are in every file.
-source: KIP-595, controller.quorum.voters
+source: KIP-595, controller.quorum.voters; getaddrinfo(3); Kafka's SocketServer binds the first address
+ask: On the controller's machine: `getent ahosts NAME`. Its first line must be an address that the other machines reach. An agent before 1.10 is not asked.
 
 B23 Little room for the metadata log
 means: A broker in KRaft mode keeps the metadata log and its snapshots in `metadata.log.dir`, by default the first of `log.dirs`, and halts if that disk is full. *block*: below 256 MiB. *warn*: below 2 GiB, which the log takes with Kafka's defaults.
@@ -282,13 +287,13 @@ do: Make room: a larger disk, shorter retention, or replicas moved away. Or writ
 never: Delete files in a log directory by hand.
 source: KIP-630; KIP-827; metadata.log.segment.bytes, metadata.max.retention.bytes
 
-B24 Certificates that end before the migration does
-means: The text says when. *block*: a certificate ends before the shortest soak is over: afterwards clients, followers and kmigrate are refused, in the middle of the migration. *warn*: within two weeks, the usual soak.
+B24 Certificates or tokens that end before the migration does
+means: The text says when. *block*: a certificate, or what kmigrate logs in with, ends before the shortest soak is over: afterwards clients, followers and kmigrate are refused, in the middle of the migration. *warn*: within two weeks, the usual soak.
 meanwhile: Yes, until that time.
-do: Renew them first, and restart the broker: it loads its store when it starts.
-do: The certificates of the controllers' listener and of ZooKeeper, too: `openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate`.
+do: Renew them first, and restart the broker or ZooKeeper's server: it loads its store when it starts. An authority in between may end first: renew that. kmigrate's own: exchange the file, or the token in the connection.
+do: The certificates of the controllers' listener, too: `openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate`.
 never: Switch verification off to gain time.
-source: RFC 5280; read from each broker's TLS handshake
+source: RFC 5280; read from the TLS handshake of each broker and of each server of ZooKeeper
 ask: Read the end of each broker's certificate: openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -enddate.
 
 B25 Partitions on disk that are not those of the metadata
@@ -417,7 +422,7 @@ means: Who owns the cluster, what was approved, and the notes of the rolls, are 
 meanwhile: Yes, as safe as ZooKeeper was before.
 do: Let only brokers, controllers and kmigrate reach ZooKeeper's port until the finalization.
 do: Or give the ZooKeeper connection the brokers' identity (login, SASL or a TLS certificate): what kmigrate creates then belongs to it.
-do: Approvals alone: set `approvers.signing_conn_id` in the cluster file. They are signed then, wherever they are.
+do: Approvals alone: set `approvers.signing_conn_id` in the cluster file. They are signed then, wherever they are stored.
 do: `/_kmigrate` was made before the connection had an identity: as that user, in `zookeeper-shell.sh`, `setAcl -R /_kmigrate auth::cdrwa`. Until then no record of an approval is believed (H13).
 never: Give kmigrate an identity of its own on a cluster whose brokers have one: it could not write their znodes.
 source: ZooKeeper: CREATOR_ALL_ACL needs an authenticated client
@@ -448,10 +453,11 @@ do: `log.message.format.version`, `offsets.commit.required.acks`, `auto.include.
 never: Replace them while the migration runs.
 source: ConfigDef of KafkaConfig, Kafka 3.9 and 4.1; KIP-896, KIP-724
 
-W28 A soak of almost no time
-means: `policy.min_soak` is how long the cluster must be healthy in dual-write before the approval. After the finalization there is no rollback, so what shows itself only later is found too late.
+W28 A soak of almost no time, or a time far longer than usual
+means: `policy.min_soak` is how long the cluster must be healthy in dual-write before the approval. After the finalization there is no rollback, so what shows itself only later is found too late. A time of more than 300 times the usual one is most likely meant in milliseconds: a broker that does not start would be noticed days later.
 meanwhile: Yes. Nothing was changed.
 do: Write `min_soak: 24h` into `policy`, or longer: one whole cycle of the cluster's load.
+do: Write a time with its unit: `start_timeout: 10m`, `stop_timeout: 330s`, `sample_interval: 200ms`.
 never: Shorten it because the window of a change ends: the run waits in dual-write, and a rollback stays possible.
 source: kmigrate's own default; KIP-866
 

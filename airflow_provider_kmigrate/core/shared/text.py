@@ -21,6 +21,7 @@ def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str
     )
 
 
+_LONGEST_SPAN = 1e15  # ms: 30,000 years
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
@@ -88,7 +89,9 @@ def format_number(value: float) -> str:
 
 
 def format_duration(ms: float) -> str:
-    """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`."""
+    """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`. What others wrote may be no span: it ends no page."""
+    if not -_LONGEST_SPAN < ms < _LONGEST_SPAN:  # nor is NaN
+        return "not known"
     if ms < 999.5:
         return f"{ms:.0f} ms"
     if ms < 59_950:

@@ -72,6 +72,11 @@ class LocalCluster:
         """Where the node keeps its logs, as this process reads them."""
         return folder_of(node) / "data"
 
+    def log_dirs_of(self, node: NodeSpec) -> tuple[Path, ...]:
+        """All directories of the node's logs, as this process reads them."""
+        data = self.data_of(node)
+        return (data, *(data.with_name(path.name) for path in plan.log_dirs_of(self.plan, node)[1:]))
+
     def up(self, shape: Shape | None = None, timeout: float = 120.0) -> Plan:
         """Start whatever does not run and wait, at most `timeout` seconds, until it serves; write the files for kmigrate.
 

@@ -14,8 +14,8 @@ from airflow_provider_kmigrate.clients.commands import program_environment
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
-from tests.kit.localcluster import clocks, jars
-from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of
+from tests.kit.localcluster import clocks, jaas, jars
+from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan, agents_of, folder_of, log_dirs_of
 from tests.kit.localcluster.runtime import Runtime
 from tests.kit.processes import Launch, NodeProcess
 
@@ -65,7 +65,7 @@ def _write_zookeeper(plan: Plan, number: int, folder: Path, runtime: Runtime) ->
     if release := plan.shape.zookeeper_release:
         runtime = replace(runtime, class_path=":".join(str(path) for path in jars.zookeeper_jars(release)))
     start = runtime.command(ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
-    NodeProcess(folder).define(Launch(start, env=runtime.env))
+    NodeProcess(folder).define(Launch(_with_switches(start, jaas.server_switches(plan, folder)), env=runtime.env))
 
 
 def zookeeper_properties(plan: Plan, folder: Path) -> dict[str, str]:
@@ -82,6 +82,7 @@ def zookeeper_properties(plan: Plan, folder: Path) -> dict[str, str]:
         "preAllocSize": "1024",
         "forceSync": "no",  # survives kill -9, not a power cut
         **(_ensemble(plan) if plan.shape.zookeepers > 1 else {}),
+        **(jaas.SASL_ONLY if plan.shape.zookeeper_login else {}),
     }
 
 
@@ -97,7 +98,12 @@ def _kafka_launch(plan: Plan, node: NodeSpec, runtime: Runtime) -> Launch:
     folder = folder_of(node)
     heap = "256m" if node.role is NodeRole.BROKER else "192m"
     start = runtime.command("kafka.Kafka", [node.hosts.properties], kind=node.role, heap=heap, folder=folder)
+    start = _with_switches(start, jaas.client_switches(plan))
     return Launch(start, env={**runtime.env, **clocks.env(folder), **_jmx(plan.ports.get(f"{folder.name} jmx"))})
+
+
+def _with_switches(start: tuple[str, ...], switches: tuple[str, ...]) -> tuple[str, ...]:
+    return (start[0], *switches, *start[1:])
 
 
 def _jmx(port: int | None) -> dict[str, str]:
@@ -136,7 +142,8 @@ def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
         "inter.broker.listener.name": "PLAINTEXT",
         "inter.broker.protocol.version": jars.release_line(plan.shape.kafka_release),
         "zookeeper.connect": f"{plan.zookeeper}{plan.shape.chroot}",
-        "log.dirs": f"{folder_of(node)}/data",
+        **({"zookeeper.set.acl": "true"} if plan.shape.zookeeper_login else {}),  # closed to all but the user
+        "log.dirs": ",".join(str(path) for path in log_dirs_of(plan, node)),
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),

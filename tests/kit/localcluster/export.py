@@ -9,6 +9,7 @@ import yaml
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec
+from tests.kit.localcluster import jaas
 from tests.kit.localcluster.plan import Plan
 
 
@@ -51,8 +52,9 @@ def _node(node: NodeSpec) -> dict[str, Any]:
 
 def connections(plan: Plan) -> dict[str, dict[str, Any]]:
     """Airflow's form: connection id -> its fields."""
-    name = plan.shape.name
+    name, login = plan.shape.name, jaas.connection(plan)
+    extra = {"chroot": plan.shape.chroot, **login.get("extra", {})}
     return {
-        f"{name}_zookeeper": {"conn_type": "kmigrate_zookeeper", "host": plan.zookeeper, "extra": {"chroot": plan.shape.chroot}},
+        f"{name}_zookeeper": {"conn_type": "kmigrate_zookeeper", "host": plan.zookeeper, **login, "extra": extra},
         f"{name}_kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": plan.bootstrap}},
     }

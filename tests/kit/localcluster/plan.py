@@ -37,7 +37,7 @@ ENSEMBLE_PORTS = ("quorum", "election")  # what the servers of an ensemble tell 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble. `jmx`: nodes offer it.
-    A release is one as Maven names it.
+    A release is one as Maven names it. `log_dirs`: of each broker. `zookeeper_login`: ZooKeeper lets clients in by SASL DIGEST-MD5 only.
     """
 
     name: str = "demo"
@@ -49,6 +49,8 @@ class Shape:
     jmx: bool = False
     kafka_release: str = ""  # empty: the kit's own
     zookeeper_release: str = ""
+    log_dirs: int = 1
+    zookeeper_login: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -57,6 +59,8 @@ class Shape:
             raise Refused(f"a cluster has at least one broker, one controller and 0 to {len(ascii_lowercase)} racks: {self}")
         if self.zookeepers not in _ENSEMBLES:
             raise Refused(f"a cluster has one ZooKeeper server or an ensemble of three: {self}")
+        if self.log_dirs < 1:
+            raise Refused(f"a broker has at least one log directory: {self}")
         if self.chroot and (not self.chroot.startswith("/") or self.chroot.endswith("/")):
             raise Refused(f"a chroot starts with a slash and does not end with one: {self.chroot!r}")
 
@@ -169,6 +173,13 @@ def agents_of(folder: Path) -> Path:
 def folder_of(node: NodeSpec) -> Path:
     """The folder with all that belongs to a node: its file, its data, its log, its process and what the agent keeps of it."""
     return Path(node.hosts.properties).parent
+
+
+def log_dirs_of(plan: Plan, node: NodeSpec) -> tuple[Path, ...]:
+    """Where the node keeps its logs; of a broker, each of its directories."""
+    data = folder_of(node) / "data"
+    count = plan.shape.log_dirs if node.role is NodeRole.BROKER else 1
+    return (data, *(data.with_name(f"{data.name}-{number}") for number in range(2, count + 1)))
 
 
 def exists(folder: Path) -> bool:

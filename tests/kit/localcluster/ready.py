@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import ProcessState
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-from tests.kit.localcluster import members
+from tests.kit.localcluster import jaas, members
 from tests.kit.localcluster.plan import HOST, Plan, folder_of
 from tests.kit.processes import NodeProcess
 
@@ -106,4 +105,4 @@ def knows_all(plan: Plan, node: NodeSpec) -> bool:
 
 def registry(plan: Plan) -> ZooKeeper:
     """The cluster's part of ZooKeeper, over one session."""
-    return ZooKeeper(ZooKeeperSettings(plan.zookeeper, plan.shape.chroot))
+    return ZooKeeper(jaas.settings(plan, plan.shape.chroot))

@@ -15,7 +15,10 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.Function;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.message.ApiMessageType;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.server.common.MetadataVersion;
 
 /**
  * What a release of Kafka knows of its servers' keys. `describe` prints it as one JSON object. `validate` reads a JSON object of keys and
@@ -55,6 +58,8 @@ public final class KafkaRules {
         rules.put("topics", describeTopics());
         rules.put("readers", describeReaders());
         rules.put("prefixes", describePrefixes());
+        rules.put("requests", describeRequests());
+        rules.put("metadata_versions", describeMetadataVersions());
         return rules;
     }
 
@@ -164,6 +169,34 @@ public final class KafkaRules {
             prefixes.add(prefix.endsWith(".") ? prefix : prefix + ".");
         }
         return prefixes;
+    }
+
+    /** Requests that are served: key, lowest and highest stable version, and the kinds of nodes that serve them. */
+    private static Map<String, Object> describeRequests() throws Exception {
+        final Map<String, Object> requests = new TreeMap<>();
+        for (final ApiKeys request : ApiKeys.values()) {
+            final Set<String> listeners = new TreeSet<>();
+            for (final ApiMessageType.ListenerType listener : request.messageType.listeners()) {
+                listeners.add(listener.name().toLowerCase());
+            }
+            final int lowest = request.oldestVersion();
+            final int highest = request.latestVersion(false);
+            if (lowest <= highest && !listeners.isEmpty()) {
+                requests.put(request.name, Map.of("key", (int) request.id, "listeners", listeners, "versions", List.of(lowest, highest)));
+            }
+        }
+        return requests;
+    }
+
+    /** Name to feature level, of those that KRaft has. */
+    private static Map<String, Object> describeMetadataVersions() {
+        final Map<String, Object> levels = new TreeMap<>();
+        for (final MetadataVersion version : MetadataVersion.VERSIONS) {
+            if (version.featureLevel() > 0) {
+                levels.put(version.version(), (int) version.featureLevel());
+            }
+        }
+        return levels;
     }
 
     private static void validate() throws Exception {

@@ -1,7 +1,8 @@
-"""Releases of Kafka asked for their own rules: which keys a server's file may have, and which files `KafkaConfig` takes.
+"""Releases of Kafka asked for their own rules: keys of a server's file, files that `KafkaConfig` takes, requests that are served, versions of znodes.
 
-`python -m tests.kit.releases` writes the package's data again (`core/node_files/kafka_keys.json`). For another release: add it below,
-run that, and read the difference.
+`python -m tests.kit.releases` writes the package's data again (`core/node_files/kafka_keys.json`, `core/preflight/kafka_requests.json`), and
+`znode_formats.json` beside this file, by which tests judge `core/cluster_state/znode_formats.py`. For another release: add it below, run that, and read
+the difference.
 """
 
 from __future__ import annotations
@@ -11,33 +12,38 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.audit.connector import cache_folder, resolve_pom
 from airflow_provider_kmigrate.core.node_files import kafka_keys
+from airflow_provider_kmigrate.core.preflight import kafka_requests
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.jars import java
 
 WITH_ZOOKEEPER = ("3.6.2", "3.7.2", "3.8.1", "3.9.1", "3.9.2")
 LATER = ("4.0.2", "4.1.2")
 DATA = Path(kafka_keys.__file__).with_name("kafka_keys.json")
+REQUESTS = Path(kafka_requests.__file__).with_name("kafka_requests.json")
 
 _HERE = Path(__file__).parent
+ZNODES = _HERE / "znode_formats.json"
 _TIMEOUT = 300.0
 _FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-Xmx256m")
 
 
+@cache
 def describe(release: str) -> dict[str, Any]:
     """What `KafkaRules describe` says of a release."""
-    rules: dict[str, Any] = json.loads(_run(release, "describe"))
+    rules: dict[str, Any] = json.loads(_run(release, "KafkaRules", "describe"))
     return rules
 
 
 def refusals(release: str, files: Iterable[Mapping[str, str]]) -> list[str]:
     """Why this release's KafkaConfig refuses each of these files; an empty text if it takes it."""
     lines = "".join(json.dumps(dict(keys)) + "\n" for keys in files)
-    return [json.loads(line) for line in _run(release, "validate", lines).splitlines()]
+    return [json.loads(line) for line in _run(release, "KafkaRules", "validate", lines=lines).splitlines()]
 
 
 def generate() -> str:
@@ -52,9 +58,27 @@ def generate() -> str:
         "topics": _merge(rules["topics"] for rules in releases.values()),
         "prefixes": sorted({prefix for rules in releases.values() for prefix in rules["prefixes"]}),
     }
-    lines = [f'"{name}":{json.dumps(value, sort_keys=True, separators=(",", ":"))}' for name, value in head.items()]
-    rows = ",\n".join(f'"{name}":{json.dumps(value, sort_keys=True, separators=(",", ":"))}' for name, value in keys.items())
-    return "{\n" + ",\n".join(lines) + ',\n"keys":{\n' + rows + "\n}}\n"
+    return "{\n" + _list_lines(head) + ',\n"keys":{\n' + _list_lines(keys) + "\n}}\n"
+
+
+def generate_requests() -> str:
+    """The requests that nodes of each release with ZooKeeper serve: one line a request, with each different set of facts."""
+    by_release = {release: describe(release)["requests"] for release in WITH_ZOOKEEPER}
+    names = sorted({name for requests in by_release.values() for name in requests})
+    requests = {name: _list_variants({release: found.get(name) for release, found in by_release.items()}) for name in names}
+    return "{\n" + _list_lines({"releases": WITH_ZOOKEEPER}) + ',\n"requests":{\n' + _list_lines(requests) + "\n}}\n"
+
+
+def generate_znodes() -> str:
+    """Versions that each release with ZooKeeper writes into its znodes, and those that its readers take (null: a znode without one): one line a kind."""
+    by_release = {release: json.loads(_run(release, "ZnodeFormats")) for release in WITH_ZOOKEEPER}
+    kinds = sorted({kind for formats in by_release.values() for kind in formats})
+    formats = {kind: _list_variants({release: found.get(kind) for release, found in by_release.items()}) for kind in kinds}
+    return "{\n" + _list_lines({"releases": WITH_ZOOKEEPER}) + ',\n"znodes":{\n' + _list_lines(formats) + "\n}}\n"
+
+
+def _list_lines(values: Mapping[str, Any]) -> str:
+    return ",\n".join(f'"{name}":{json.dumps(value, sort_keys=True, separators=(",", ":"))}' for name, value in values.items())
 
 
 def _keys_of_readers(readers: Mapping[str, list[str]]) -> dict[str, dict[str, Any]]:
@@ -78,7 +102,9 @@ def _list_variants(by_release: Mapping[str, Mapping[str, Any] | None]) -> list[d
 
 def _is_usual(name: str, value: Any) -> bool:
     """Facts that are left out: no default, read-only, no secret, no other name."""
-    return value in (None, False) or (name == "mode" and value == "read-only") or (name == "synonyms" and len(value) == 1)
+    return (
+        value is None or value is False or (name == "mode" and value == "read-only") or (name == "synonyms" and len(value) == 1)
+    )
 
 
 def _merge(parts: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
@@ -90,9 +116,9 @@ def _merge(parts: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
     return merged
 
 
-def _run(release: str, act: str, lines: str = "") -> str:
+def _run(release: str, *program: str, lines: str = "") -> str:
     jars = jars_of(release)
-    argv = [java(), *_FLAGS, "-cp", f"{_program(jars)}:{jars}/*", "KafkaRules", act]
+    argv = [java(), *_FLAGS, "-cp", f"{_program(jars)}:{jars}/*", *program]
     done = subprocess.run(argv, input=lines, capture_output=True, check=False, encoding="utf-8", timeout=_TIMEOUT)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -108,15 +134,17 @@ def jars_of(release: str) -> Path:
 
 
 def _program(jars: Path) -> Path:
-    """The folder of the compiled program, once for each state of its source; it fits every release."""
-    source = _HERE / "KafkaRules.java"
-    folder = cache_folder() / f"kafka-rules-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    """The folder of the compiled programs, once for each state of their sources; they fit every release."""
+    sources = sorted(_HERE.glob("*.java"))
+    folder = (
+        cache_folder() / f"kafka-rules-{hashlib.sha256(b''.join(source.read_bytes() for source in sources)).hexdigest()[:12]}"
+    )
     if not folder.is_dir():
         known = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
         compiler = [java(), *_FLAGS, "-cp", f"{jars}/*", "org.eclipse.jdt.internal.compiler.batch.Main", "-11", "-nowarn"]
         with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
             target = Path(scratch) / "classes"
-            subprocess.run([*compiler, "-cp", known, "-d", str(target), str(source)], check=True, timeout=_TIMEOUT)
+            subprocess.run([*compiler, "-cp", known, "-d", str(target), *map(str, sources)], check=True, timeout=_TIMEOUT)
             try:
                 target.rename(folder)
             except OSError:  # another process was quicker

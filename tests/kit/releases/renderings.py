@@ -48,11 +48,16 @@ class Judgement:
     refused: Mapping[Rendering, str]
 
 
-def judge(release: str, originals: Mapping[str, str], by_stage: Mapping[str, Mapping[str, str]] | None = None) -> Judgement:
+def judge(
+    release: str,
+    originals: Mapping[str, str],
+    by_stage: Mapping[str, Mapping[str, str]] | None = None,
+    sections: Mapping[FileStage, Mapping[str, str]] | None = None,
+) -> Judgement:
     """Render every stage of each original (name -> text) that this release takes, and ask it what it refuses.
 
     `by_stage`: the original's name -> keys that its cluster file sets below `stage_properties`, the same for every stage; the release must
-    take the original with them.
+    take the original with them. `sections`: those of all cluster files, each stage with its own.
     """
     readable = {name: parse_properties(text) | dict((by_stage or {}).get(name, {})) for name, text in originals.items()}
     answers = dict(zip(readable, refusals(release, readable.values()), strict=True))
@@ -60,7 +65,8 @@ def judge(release: str, originals: Mapping[str, str], by_stage: Mapping[str, Map
     rendered, unrendered = list[Rendering](), dict[str, str]()
     for name in taken:
         try:
-            rendered += _render(name, originals[name], release, (by_stage or {}).get(name, {}))
+            stage_keys = sections or dict.fromkeys(STAGE_SECTIONS.values(), (by_stage or {}).get(name, {}))
+            rendered += _render(name, originals[name], release, stage_keys)
         except Refused as error:
             unrendered[name] = str(error)
     said = refusals(release, (parse_properties(rendering.text) for rendering in rendered))
@@ -68,12 +74,11 @@ def judge(release: str, originals: Mapping[str, str], by_stage: Mapping[str, Map
     return Judgement(release, tuple(taken), tuple(rendered), unrendered, refused)
 
 
-def _render(name: str, original: str, release: str, stage_keys: Mapping[str, str]) -> Iterator[Rendering]:
+def _render(name: str, original: str, release: str, by_stage: Mapping[FileStage, Mapping[str, str]]) -> Iterator[Rendering]:
     properties = parse_properties(original)
     version = read_setting(properties, "inter.broker.protocol.version") or METADATA_VERSIONS[release.rpartition(".")[0]]
     securities = sorted({"PLAINTEXT", security_of(properties, inter_broker_listener(properties))})
     for security in securities:
-        by_stage = dict.fromkeys(STAGE_SECTIONS.values(), stage_keys)
         facts = RenderFacts("3000@ctl0:9093", version, controller_security=security, stage_properties=by_stage)
         for stage in FileStage:
             text = (
