@@ -128,6 +128,12 @@ def test_the_classes_that_end_with_kafka_4_are_those_that_its_jar_lacks() -> Non
     }
 
 
+def test_the_settings_of_topics_that_end_with_kafka_4_are_those_that_it_does_not_define() -> None:
+    before, after = (set(describe(release)["topics"]) for release in (WITH_ZOOKEEPER[-1], LATER[-1]))
+    assert "message.format.version" in before - after
+    assert kafka_keys.find_ending_topic_settings(before | after) == sorted(before - after)
+
+
 def handlers_of(release: str) -> set[str]:
     (jar,) = jars_of(release).glob("kafka-clients-*.jar")
     with zipfile.ZipFile(jar) as archive:

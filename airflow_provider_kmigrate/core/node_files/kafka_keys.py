@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -128,6 +128,14 @@ def find_ending_keys(properties: Mapping[str, str]) -> list[str]:
     newest = kafka_rules().later[-1]
     definitions = {key: find_key(key) for key in properties}
     return sorted(key for key, definition in definitions.items() if definition is not None and newest not in definition.releases)
+
+
+def find_ending_topic_settings(names: Iterable[str]) -> list[str]:
+    """The settings of a topic that releases with ZooKeeper have and the newest release has no more, sorted."""
+    rules = kafka_rules()
+    newest = rules.later[-1]
+    defaults = {name: [rules.keys[key] for key, _ in rules.topics.get(name, ())] for name in names}
+    return sorted(name for name, keys in defaults.items() if keys and all(newest not in key.releases for key in keys))
 
 
 def find_ending_classes(properties: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView
+from airflow_provider_kmigrate.core.cluster_state.model import DEFAULT, ClusterView
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeSpec, is_loopback, normalize_host
 from airflow_provider_kmigrate.core.node_files.config_matrix import (
     AUTHORIZER,
@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.node_files.kafka_keys import (
     HIDDEN,
     find_ending_classes,
     find_ending_keys,
+    find_ending_topic_settings,
     find_unknown_keys,
     kafka_rules,
     list_foreign_classes,
@@ -49,6 +50,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     PreflightFinding,
     blocks,
     file_findings,
+    topics_in_zookeeper,
     unknown,
     warns,
     zookeeper_broker_files,
@@ -340,6 +342,24 @@ def _check_ending_keys(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
         )
 
 
+def _check_ending_settings(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
+    """Settings in ZooKeeper, which are copied and stay: a controller of Kafka 4 refuses every change of a topic that has such a one (measured)."""
+    newest, topics = kafka_rules().later[-1], dict[str, list[str]]()
+    for name, topic in sorted(topics_in_zookeeper(view).items()):
+        for setting in find_ending_topic_settings(topic.configs):
+            topics.setdefault(setting, []).append(name)
+    if topics:
+        listed = [f"{setting} ({summarize(names)})" for setting, names in sorted(topics.items())]
+        yield warns("W25", f"settings of topics that Kafka {newest} has no more: {summarize(listed)}")
+    dynamic = {entity: find_ending_keys(dict.fromkeys(names, "")) for entity, names in sorted(facts.broker_settings.items())}
+    if listed := [
+        f"{', '.join(keys)} of {'all brokers' if entity == DEFAULT else f'broker {entity}'}"
+        for entity, keys in dynamic.items()
+        if keys
+    ]:
+        yield warns("W25", f"dynamic settings that Kafka {newest} has no more: {summarize(listed)}")
+
+
 def _check_authorizer_settings(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Settings of an authorizer that is not Kafka's with which a KRaft node would read its rules from ZooKeeper."""
     future = render_future_keys(view, facts)
@@ -496,6 +516,7 @@ CHECKS: tuple[Check, ...] = (
     _check_classes,
     _check_unknown_keys,
     _check_ending_keys,
+    _check_ending_settings,
     _check_authorizer_settings,
     _check_key_stores,
     _check_own_values,

@@ -182,6 +182,7 @@ ROWS: Final[Mapping[str, CheckRow]] = {
     "classes": CheckRow("classes that nodes load", _K, _saw_files),
     "unknown_keys": CheckRow("keys that no release reads", _K, _saw_files),
     "ending_keys": CheckRow("keys and classes that end with Kafka 4", _K, _saw_files),
+    "ending_settings": CheckRow("settings of topics and dynamic ones that end with Kafka 4", _K, _saw_zookeeper),
     "authorizer_settings": CheckRow("an authorizer's settings", _S, _saw_files),
     "key_stores": CheckRow("key and trust stores", _S, _saw_files),
     "own_values": CheckRow("logins and certificates that are one broker's own", _S, _saw_files),

@@ -445,10 +445,11 @@ never: Correct a key while the migration runs: the restart would bring another v
 source: ConfigDef of KafkaConfig, Kafka 3.6 to 4.1; core.node_files.kafka_keys
 
 W25 Keys that end with Kafka 4
-means: KRaft nodes keep these keys, and Kafka 3.9 reads them. Kafka 4 ignores them without a word: a default comes into force with that upgrade.
+means: KRaft nodes keep these keys, and Kafka 3.9 reads them. Kafka 4 ignores them without a word: a default comes into force with that upgrade. A topic's settings are copied: a controller of 4.1.2 refuses every other change of a topic that still has such a one (measured).
 meanwhile: Yes, and after the migration too, until the upgrade to Kafka 4.
 do: Nothing for the migration. Before the upgrade replace each one: `delegation.token.master.key` by `delegation.token.secret.key`, `log.message.timestamp.difference.max.ms` by `log.message.timestamp.before.max.ms` and `log.message.timestamp.after.max.ms`.
 do: A class: write its successor, which 3.9 has too: `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler`, without `secured`. A node of Kafka 4 does not start with the old one.
+do: A topic's setting: `kafka-configs.sh --bootstrap-server $B --alter --entity-type topics --entity-name orders --delete-config message.format.version`. Old records stay readable: brokers since 3.0 write the new format only.
 do: `log.message.format.version`, `offsets.commit.required.acks`, `auto.include.jmx.reporter` and ids that are generated have no successor: remove them.
 never: Replace them while the migration runs.
 source: ConfigDef of KafkaConfig, Kafka 3.9 and 4.1; KIP-896, KIP-724
