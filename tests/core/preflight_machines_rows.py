@@ -8,7 +8,7 @@ from math import inf
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ConnectionFacts, LogDir, PartitionIds, ZooKeeperServer
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
-from tests.core.preflight_around import Row, environment, everywhere
+from tests.core.preflight_around import Row, environment, everywhere, tree
 from tests.core.preflight_views import NOW, Case, Change, both, known, spec
 
 DAY, GIB = 86_400.0, 1 << 30
@@ -53,6 +53,10 @@ def addresses(*found: str) -> Change:
     return environment(addresses={3000: ("10.0.0.6",), 3001: found, 3002: ("10.0.0.8",)})
 
 
+def dynamic(entity: str, key: str) -> Change:
+    return tree(broker_settings={entity: (key,)})
+
+
 def everything_at(host: str) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         brokers, controllers = (
@@ -64,6 +68,27 @@ def everything_at(host: str) -> Change:
 
 
 TWO = everywhere(log_dirs="/a,/b", inter_broker_protocol_version="3.9")
+NODES = "node0:100,node1:100,node2:100"
+LIMITS: list[Row] = [
+    ("limits of connections that all fit in", everywhere(max_connections="27", max_connections_per_ip="5", max_connection_creation_rate="3"), []),
+    ("one connection less than the nodes may have", everywhere(max_connections="26"), ["B26"]),
+    ("one connection less at the controllers' listener", everywhere(listener_name_controller_max_connections="26"), ["B26"]),
+    ("the controllers' listener has more than the others", everywhere(max_connections="26", listener_name_controller_max_connections="1000"), ["B26"]),
+    ("connections that are made slowly", everywhere(max_connection_creation_rate="2"), ["B26"]),
+    ("no connection of any machine", everywhere(max_connections_per_ip="0"), ["B26"]),
+    ("no connection but of the nodes", everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides=f"{NODES},node3000:100,node3001:100,NODE3002.:100"), []),
+    ("no connection but of the brokers", everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides=NODES), ["B26"]),
+    ("no connection but of the brokers and of the controllers' address", everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides=f"{NODES},10.0.0.7:100"), []),
+    ("no connection but of addresses that may be the nodes", everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides="10.0.0.0:100"), ["B26"]),
+    ("a node that has fewer than others", everywhere(max_connections_per_ip_overrides="node1:4"), ["B26"]),
+    ("a limit of an IPv6 address", everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides=f"{NODES},fd00::1:100"), ["B26"]),
+    ("a limit that controllers do not get", both(everywhere(max_connections_per_ip="0"), spec(controller_properties={"max.connections.per.ip": "2147483647"})), []),
+    ("a limit that all brokers have dynamically", both(everywhere(max_connections_per_ip="0"), both(spec(controller_properties={"max.connections.per.ip": "1000"}), dynamic("<default>", "max.connections.per.ip"))), ["B26", "W13"]),
+    ("a limit that one broker has dynamically", dynamic("1", "max.connections.per.ip"), ["W13"]),
+    ("a dynamic limit that no broker reports", dynamic("<default>", "max.connections"), ["B26", "W13"]),
+    ("overrides by reference", everywhere(config_providers="env", max_connections_per_ip="0", max_connections_per_ip_overrides="${env:NODES}"), ["B26"]),
+    ("a limit by reference", everywhere(config_providers="env", max_connections="${env:MOST}"), ["B26"]),
+]  # fmt: skip
 ROWS: list[Row] = [
     ("room enough", room(2 * GIB), []),
     ("room not reported", room(None), []),
@@ -106,4 +131,5 @@ ROWS: list[Row] = [
     ("a controller with listeners of its own", both(spec(controller_properties={"listeners": "CONTROLLER://0.0.0.0:9093"}), addresses("127.0.1.1")), []),
     ("stops like crashes", everywhere(controlled_shutdown_enable="false"), ["W29"]),
     ("stops as they should be", everywhere(controlled_shutdown_enable="true"), []),
+    *LIMITS,
 ]  # fmt: skip

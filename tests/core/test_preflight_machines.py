@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from tests.core.preflight_around import environment
+from tests.core.preflight_around import environment, everywhere
 from tests.core.preflight_machines_rows import GIB, ROWS, addresses, certificate, controller_at, everything_at, on_disk, room
 from tests.core.preflight_views import Change, both, codes, healthy
 
@@ -44,8 +44,18 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
         (on_disk(put_away=1), Severity.WARN, "*-stray, which Kafka serves no more and never deletes: broker 1 1 (3 MiB)"),
         (on_disk(deleted=1), Severity.WARN, "*-delete, which Kafka deletes a minute after it has started: broker 1 1 (3 MiB)"),
         (on_disk(permission=1), Severity.UNKNOWN, "not read (permission): broker 1 1"),
+        (everywhere(max_connections="26"), Severity.BLOCK, "max.connections=26 (the controllers' file), and a controller may have 27 connections"),
+        (everywhere(max_connection_creation_rate="2"), Severity.WARN, "27 connections to a new active controller take more than 9 s"),
+        (everywhere(max_connections_per_ip_overrides="node1:4"), Severity.BLOCK, "would refuse nodes at the controllers' listener: node1 (up to 5 connections)"),
+        (everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides="10.0.0.0:100"), Severity.UNKNOWN, "by other names: node0 (up to 5 connections)"),
+        (
+            everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides="${env:NODES}", config_providers="env"),
+            Severity.UNKNOWN,
+            "the value at the controllers of max.connections.per.ip.overrides",
+        ),
+        (everywhere(max_connections="${env:MOST}", config_providers="env"), Severity.UNKNOWN, "the value at the controllers of max.connections"),
     ],
-)
+)  # fmt: skip
 def test_what_stops_a_migration_in_its_middle_blocks(change: Change, severity: Severity, text: str) -> None:
     (found,) = run_checks(*change(*healthy()))
     assert found.severity is severity

@@ -146,6 +146,17 @@ def other_place(view: base.ClusterView, facts: base.PreflightFacts) -> Case:
     return spec(controllers=moved)(view, facts)
 
 
+def dynamic_overrides(hosts: str) -> Change:
+    """All brokers have it dynamically that nobody but these machines may connect."""
+    keys = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": hosts}
+
+    def change(view: base.ClusterView, facts: base.PreflightFacts) -> Case:
+        configs = {broker: {**(config or {}), **keys} for broker, config in facts.configs.items()}
+        return tree(broker_settings={"<default>": tuple(keys)})(view, replace(facts, configs=configs))
+
+    return change
+
+
 #: (finding, what is wrong, what its entry in the runbook says to do)
 STEPS: list[tuple[str, Change, Change]] = [
     ("B9e", everywhere(**PREPARED), SASL_CONTROLLERS),
@@ -169,6 +180,9 @@ STEPS: list[tuple[str, Change, Change]] = [
     ("B16", both(KEYSTORE, both(everywhere(ssl_keystore_location="/2023"), running_1(ssl_keystore_location="/2023", listener_name_tls_ssl_keystore_location="/2026"))), file_1(listener_name_tls_ssl_keystore_location="/2026")),
     ("B17", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), every_file(True, zookeeper_connect="zk:2181/kafka")),
     ("B17", both(remote(600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), environment(servers=(ZooKeeperServer("node0:2181", "3.8.4"),))),
+    ("B26", everywhere(max_connections="26"), cluster_file(max_connections="2147483647")),
+    ("B26", both(everywhere(max_connections_per_ip="0", max_connections_per_ip_overrides="node0:9"), cluster_file(max_connections_per_ip_overrides="")), cluster_file(max_connections_per_ip="2147483647")),
+    ("B26", dynamic_overrides("node0:9"), dynamic_overrides(",".join(f"node{number}:9" for number in (0, 1, 2, 3000, 3001, 3002)))),
     ("C04", known(chroot="/other"), known(chroot="/kafka")),
     ("C04", everywhere(listeners="A://:9092,CONTROLLER://:9094", inter_broker_listener_name="A", listener_security_protocol_map="A:PLAINTEXT,CONTROLLER:PLAINTEXT"), spec(controller_listener="QUORUM")),
     ("C04", cluster_file(metadata_max_idle_interval_ms="0"), spec(controller_properties={})),

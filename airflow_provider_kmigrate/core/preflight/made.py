@@ -219,6 +219,7 @@ ROWS: Final[Mapping[str, CheckRow]] = {
     "room": CheckRow("room for the metadata log", _M, _saw_log_dirs),
     "certificates": CheckRow("until when certificates are valid", _S, _saw_certificates),
     "addresses": CheckRow("addresses of nodes", _F, _saw_nodes),
+    "connection_limits": CheckRow("limits of connections at the controllers", _K, _saw_files),
     "clean_stops": CheckRow("that brokers move their leaders before they stop", _K, _saw_configs),
     "coordinators": CheckRow("partition counts of coordinators' topics", _K, _saw_partitions),
     "replication": CheckRow("replicas of partitions", _K, _saw_partitions),

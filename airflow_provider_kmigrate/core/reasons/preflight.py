@@ -308,6 +308,15 @@ never: Write an id by hand: two topics would mix.
 source: KIP-516; LogManager.findStrayReplicas, isStrayKraftReplica (3.7 to 3.9)
 ask: Compare each TOPIC-N/partition.metadata with kafka-topics.sh --describe. An older agent: kmigrate node install CLUSTER.yaml.
 
+B26 Limits of connections that lock nodes out
+means: Controllers have the brokers' limits (`max.connections` and its like), from the file or dynamically, and every node is their client. Kafka counts addresses before anybody logs in. *block*: a node would be refused: no leader, no registration, or a fenced broker. *warn*: connections are made so slowly that brokers are fenced after each election.
+meanwhile: Yes, as safe as before. Nothing was changed.
+do: From the file: other values for controllers in the cluster file, under `quorum.properties`: `max.connections.per.ip: 2147483647`, `max.connections.per.ip.overrides: ""`, `max.connections: 2147483647`, `max.connection.creation.rate: 2147483647`.
+do: Dynamic, which wins over every file: add the addresses of all brokers, controllers and of kmigrate to the overrides: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-default --add-config 'max.connections.per.ip.overrides=[10.0.0.6:1000,10.0.0.7:1000]'`. Or raise the limit.
+never: Format controllers first and look then: a quorum without leader answers nobody.
+source: measured with 3.9.2: above `max.connections` a controller answers nobody and does not stop when it is asked to; a dynamic `max.connections.per.ip` resets at once; KIP-402, KIP-612
+ask: `getent ahosts NAME` for each name: the overrides must have the address from which that machine connects.
+
 C Properties files
 about: properties files of nodes
 when: preflight, and before a file is written
