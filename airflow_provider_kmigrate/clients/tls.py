@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_kmigrate.clients.key_stores import load_key_store
 from airflow_provider_kmigrate.clients.settings import WireSecurity, ZooKeeperSettings
-from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.cluster_state.model import Certificate, Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unreachable
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 #: Reasons in OpenSSL's words that blame our certificate and not the connection: alerts of the other side.
 _REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
@@ -18,6 +22,9 @@ _REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAI
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _PEM: Final = {"certificate": b"CERTIFICATE-----", "key": b"PRIVATE KEY-----"}  # TRUSTED CERTIFICATE and RSA PRIVATE KEY, too
 _SEQUENCE: Final = b"\x30"  # with which a PKCS#12 file begins
+#: Parts of a subject that RFC 2253 has a word for; Java writes the others as numbers and bytes. Values without anything to escape.
+_KEYWORDS: Final = frozenset({"CN", "L", "ST", "O", "OU", "C", "STREET", "DC", "UID"})
+_PLAIN: Final = re.compile(r"[\w.@*:/()'-](?:[\w.@*:/()' -]*[\w.@*:/()'-])?", re.ASCII)
 _OTHER_NAME: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
@@ -73,6 +80,25 @@ def find_chain_end(connection: ssl.SSLSocket) -> float:
     # Python's own name for it is not public before 3.13. Java does not ask whether the last one, the anchor, has ended.
     chain = [entry.get_info() for entry in connection._sslobj.get_verified_chain()]  # type: ignore[attr-defined]  # noqa: SLF001
     return min(float(ssl.cert_time_to_seconds(str(entry["notAfter"]))) for entry in chain[:-1] or chain)
+
+
+def read_certificate(connection: ssl.SSLSocket) -> Certificate:
+    """The other side's certificate, with the end of its chain."""
+    from cryptography import x509  # noqa: PLC0415 - only a connection with TLS needs it
+
+    shown = connection.getpeercert(binary_form=True)
+    subject = x509.load_der_x509_certificate(shown).subject if shown else None
+    return Certificate(find_chain_end(connection), name_subject(subject) if subject else None)
+
+
+def name_subject(subject: x509.Name) -> str | None:
+    """A subject as Java's X500Principal writes it (RFC 2253); None for what it writes as bytes, or with escapes."""
+    is_plain = all(
+        len(part) == 1 and attribute.rfc4514_attribute_name in _KEYWORDS and _PLAIN.fullmatch(str(attribute.value))
+        for part in subject.rdns
+        for attribute in part
+    )
+    return subject.rfc4514_string() if is_plain else None
 
 
 def refuse_to_ask() -> str:

@@ -15,7 +15,6 @@ import base64
 import contextlib
 import io
 import itertools
-import math
 import re
 import socket
 import ssl
@@ -56,10 +55,11 @@ from airflow_provider_kmigrate.clients.admin import (
 from airflow_provider_kmigrate.clients.deadline import Deadline
 from airflow_provider_kmigrate.clients.sasl import forget_token, make_mechanism
 from airflow_provider_kmigrate.clients.settings import WireSecurity
-from airflow_provider_kmigrate.clients.tls import explain_failure, find_chain_end, tls_context
+from airflow_provider_kmigrate.clients.tls import explain_failure, read_certificate, tls_context
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
+    Certificate,
     LogDir,
     Partition,
     PartitionMetadata,
@@ -183,9 +183,9 @@ class WireConnection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def certificate_end(self) -> float:
-        """As `Wire.certificate_end`."""
-        return find_chain_end(self._socket) if isinstance(self._socket, ssl.SSLSocket) else math.inf
+    def certificate(self) -> Certificate:
+        """As `Wire.certificate`."""
+        return read_certificate(self._socket) if isinstance(self._socket, ssl.SSLSocket) else Certificate()
 
     def call(self, request: Any, deadline: Deadline) -> Any:
         """Send one request and return its decoded answer; the caller handles error codes in it."""
@@ -589,10 +589,10 @@ class Wire:
         )
 
     @map_malformed_answers
-    def certificate_end(self) -> float:
-        """When the node's certificate, or one of an authority between it and the trusted one, ends: seconds since the epoch; infinite without TLS."""
-        end: float = self._exchange(lambda connection, _: connection.certificate_end())
-        return end
+    def certificate(self) -> Certificate:
+        """What the node shows of itself at the handshake."""
+        found: Certificate = self._exchange(lambda connection, _: connection.certificate())
+        return found
 
     def serves(self, request: Any) -> bool:
         """True if this node serves the request in any version."""

@@ -426,7 +426,7 @@ def read_environment(
 
     dirs = ask_each("log directories", lambda broker, _: wire.describe_log_dirs(broker))
     taken = ask_each("configuration", wire.read_startup_config)
-    ends = ask_each("certificate", lambda broker, _: broker.certificate_end())
+    certificates = ask_each("certificate", lambda broker, _: broker.certificate())
     topics = () if view.topics is None else tuple(view.topics[0].values())
     compared = [] if view.topics is None else alive  # all partitions would seem to be strays
     ids = {node.id: ask(node.name, "topic ids on disk", long, _compare_topic_ids, tools, node, topics) for node in compared}
@@ -445,7 +445,7 @@ def read_environment(
         tree=questions.wait_for_answer(tree),
         servers=ensemble,
         one_machine=one_machine(spec, ensemble),
-        certificate_ends=_collect_by_broker(questions, ends, spec),
+        certificates=_collect_by_broker(questions, certificates, spec),
         partition_ids=_collect_by_broker(questions, ids, spec),
         addresses={controller: questions.wait_for_answer(question) for controller, question in addresses.items()},
         unread=tuple(reason.text for reason in questions.unknowns),  # of all answers above

@@ -13,6 +13,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, NotLeader, PartitionLeader
 from airflow_provider_kmigrate.core.cluster_state.model import (
+    Certificate,
     ClusterView,
     Fields,
     NodeFiles,
@@ -58,10 +59,11 @@ class FakeWire:
     listed: Any = ()
     asked: list[str] = field(default_factory=list)
     admin: Any = None
-    certificate: Any = float("inf")
+    shown: Any = field(default_factory=Certificate)
 
-    def certificate_end(self) -> float:
-        return self._say("certificate_end", self.certificate)
+    def certificate(self) -> Certificate:
+        found: Certificate = self._say("certificate", self.shown)
+        return found
 
     def topics(self) -> dict[str, TopicMetadata]:
         self._say("topics", None)

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.clients.settings import KafkaSettings, ZooKeeperS
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, NodeMetadata, Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Certificate
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.preflight.kafka_requests import NEEDS, Listener, RequestNeed, served_requests
 from airflow_provider_kmigrate.exceptions import Unavailable
@@ -160,8 +160,8 @@ class Recorder(Wire):
         self._note(MetadataRequest)
         return NodeMetadata(CLUSTER, 1, frozenset({1, 2, 3}))
 
-    def certificate_end(self) -> float:
-        return float("inf")
+    def certificate(self) -> Certificate:
+        return Certificate()
 
     def _note(self, request: Any) -> None:
         self._sent.add((self._listener, int(request.API_KEY)))

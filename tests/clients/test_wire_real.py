@@ -158,7 +158,7 @@ class TestSecureListener:
         with Wire("127.0.0.1", port, self.security(authority, mechanism, password)) as wire:
             assert wire.metadata().cluster_id == small.plan.cluster_id
             assert wire.api_versions().keys
-            assert abs(wire.certificate_end() - time.time() - 86_400 * VALID_DAYS) < 600
+            assert abs(wire.certificate().end - time.time() - 86_400 * VALID_DAYS) < 600
 
     @pytest.mark.parametrize("mechanism", [mechanism for mechanism, _ in PASSWORDS])
     def test_a_wrong_password(self, port: int, authority: Authority, mechanism: str) -> None:

@@ -23,6 +23,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from airflow_provider_kmigrate.clients.identity import security_from_kafka
 from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster_state.model import Certificate
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unreachable
 
 HANDSHAKE, AUTHENTICATE, METADATA = 17, 36, 3
@@ -63,10 +64,11 @@ class TestTls:
             FakeNode({}, authority.server()) as node,
             Wire("127.0.0.1", node.port, WireSecurity("SSL", ca_file=authority.ca)) as wire,
         ):
-            end = wire.certificate_end()
-        assert abs(end - time.time() - 86_400 * VALID_DAYS) < 600
+            shown = wire.certificate()
+        assert abs(shown.end - time.time() - 86_400 * VALID_DAYS) < 600
+        assert shown.name == "CN=server"
         with FakeNode({}) as node, Wire("127.0.0.1", node.port) as wire:
-            assert wire.certificate_end() == math.inf
+            assert wire.certificate() == Certificate(math.inf, None)
 
     def test_a_chain_ends_with_the_first_of_its_certificates_that_ends(self, authority: Authority) -> None:
         """Clients refuse the node on that day, although its own certificate is valid."""
@@ -76,7 +78,7 @@ class TestTls:
                 FakeNode({}, authority.server(files=files)) as node,
                 Wire("127.0.0.1", node.port, WireSecurity("SSL", ca_file=authority.ca)) as wire,
             ):
-                end = wire.certificate_end()
+                end = wire.certificate().end
             assert abs(end - time.time() - 86_400 * min(days, VALID_DAYS)) < 600
 
     def test_an_unknown_authority_is_refused(self, authority: Authority) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, ConnectionFacts, LogDir, PartitionIds, ZooKeeperServer
+from airflow_provider_kmigrate.core.cluster_state.model import (
+    Certificate,
+    ClusterView,
+    ConnectionFacts,
+    LogDir,
+    PartitionIds,
+    ZooKeeperServer,
+)
 from airflow_provider_kmigrate.core.cluster_state.spec import Policy
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts
 from tests.core.preflight_around import Row, environment, everywhere, tree
@@ -28,7 +35,13 @@ def two_disks(first: int, second: int) -> Change:
 
 def certificate(days: float | None) -> Change:
     """Broker 1's certificate ends in so many days; None: it was not read."""
-    return environment(certificate_ends={0: NOW + 400 * DAY, 1: None if days is None else NOW + days * DAY, 2: inf})
+    return environment(
+        certificates={
+            0: Certificate(NOW + 400 * DAY),
+            1: None if days is None else Certificate(NOW + days * DAY),
+            2: Certificate(),
+        }
+    )
 
 
 def on_disk(**kinds: int) -> Change:

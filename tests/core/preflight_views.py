@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     BrokerMode,
     BrokerRegistration,
     Cause,
+    Certificate,
     ClusterEnvironment,
     ClusterView,
     Controller,
@@ -109,7 +110,7 @@ def environment(size: int = 3) -> ClusterEnvironment:
     taken = {i: Taken(config(i)) for i in ids}
     read: dict[str, Any] = {
         "taken": taken,
-        "certificate_ends": dict.fromkeys(ids, inf),
+        "certificates": dict.fromkeys(ids, Certificate()),
         "partition_ids": dict.fromkeys(ids, PartitionIds(52)),
         "addresses": dict.fromkeys((*range(2_000), 3000, 3001, 3002), ("10.0.0.7",)),  # whatever id a test gives a controller
     }

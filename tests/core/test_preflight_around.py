@@ -48,7 +48,7 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("R13", made(-9.0)),
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),
-    ("B24", environment(certificate_ends={})),
+    ("B24", environment(certificates={})),
     ("B22", environment(addresses={})),
     ("B25", environment(partition_ids={})),
     ("B25", on_disk(link=1)),

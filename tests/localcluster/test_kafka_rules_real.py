@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import zipfile
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from airflow_provider_kmigrate.clients import tls
 from airflow_provider_kmigrate.core.cluster_state.model import level_of, version_of
 from airflow_provider_kmigrate.core.node_files import config_matrix, kafka_keys
 from airflow_provider_kmigrate.core.node_files.config_matrix import AUTHORIZER, STAGE_SECTIONS, FileStage
 from airflow_provider_kmigrate.core.node_files.properties import edit_properties, parse_properties
+from tests.core import tls_name_rows
 from tests.core.door_files import FILES
 from tests.kit.releases import (
     DATA,
@@ -23,6 +29,7 @@ from tests.kit.releases import (
     generate_requests,
     generate_znodes,
     jars_of,
+    principal_names,
 )
 from tests.kit.releases.renderings import BASE, judge, one_key_by_stage, one_key_each
 
@@ -132,6 +139,47 @@ def test_the_settings_of_topics_that_end_with_kafka_4_are_those_that_it_does_not
     before, after = (set(describe(release)["topics"]) for release in (WITH_ZOOKEEPER[-1], LATER[-1]))
     assert "message.format.version" in before - after
     assert kafka_keys.find_ending_topic_settings(before | after) == sorted(before - after)
+
+
+@pytest.mark.parametrize("release", [WITH_ZOOKEEPER[0], WITH_ZOOKEEPER[-1]])
+def test_names_of_certificates_are_those_that_kafka_makes(release: str) -> None:
+    clients = [{"subject": subject, "rules": rules or "DEFAULT"} for subject, rules, _ in tls_name_rows.ROWS]
+    assert principal_names(release, clients) == [name for _, _, name in tls_name_rows.ROWS]
+
+
+def test_subjects_are_read_as_java_writes_them_or_not_at_all() -> None:
+    subjects = [x509.Name([x509.NameAttribute(*part) for part in parts]) for parts in SUBJECTS]
+    pems = [certificate_of(subject).public_bytes(serialization.Encoding.PEM).decode() for subject in subjects]
+    by_kafka = principal_names(WITH_ZOOKEEPER[-1], [{"pem": pem, "rules": "DEFAULT"} for pem in pems])
+    read = [tls.name_subject(subject) for subject in subjects]
+    assert read[:3] == by_kafka[:3]
+    assert all(name in {None, expected} for name, expected in zip(read, by_kafka, strict=True))
+
+
+ID = x509.NameOID
+#: The first three are written in one way only.
+SUBJECTS = (
+    [
+        (ID.COUNTRY_NAME, "GB"),
+        (ID.LOCALITY_NAME, "London"),
+        (ID.ORGANIZATION_NAME, "Acme Inc."),
+        (ID.COMMON_NAME, "*.example.com"),
+    ],
+    [(ID.DOMAIN_COMPONENT, "com"), (ID.DOMAIN_COMPONENT, "example"), (ID.USER_ID, "kafka-1"), (ID.COMMON_NAME, "a/b")],
+    [(ID.COMMON_NAME, "only"), (ID.STREET_ADDRESS, "1 Road"), (ID.STATE_OR_PROVINCE_NAME, "ST")],
+    [(ID.EMAIL_ADDRESS, "a@example.com"), (ID.COMMON_NAME, "a")],
+    [(ID.ORGANIZATION_NAME, "Acme, Inc."), (ID.COMMON_NAME, "a")],
+    [(ID.COMMON_NAME, " a")],
+    [(ID.COMMON_NAME, "#a+b=c")],
+    [(ID.COMMON_NAME, "M\u00fcller")],
+    [(ID.SERIAL_NUMBER, "7"), (ID.COMMON_NAME, "a")],
+)
+
+
+def certificate_of(subject: x509.Name) -> x509.Certificate:
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    ends = now + dt.timedelta(days=1)
+    return x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, ends).sign(key, hashes.SHA256())
 
 
 def handlers_of(release: str) -> set[str]:

@@ -6,7 +6,6 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -21,6 +20,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
     Broker,
     BrokerMode,
     BrokerRegistration,
+    Certificate,
     ClusterEnvironment,
     ClusterView,
     ConnectionFacts,
@@ -392,7 +392,7 @@ class SimCluster:
             now=10.0,
             one_machine=True,
             taken=taken,
-            certificate_ends=dict.fromkeys(ids, math.inf),
+            certificates=dict.fromkeys(ids, Certificate()),
             partition_ids=dict.fromkeys(ids, PartitionIds()),
             addresses={node.id: ("10.0.0.1",) for node in self.spec.controllers},
         )

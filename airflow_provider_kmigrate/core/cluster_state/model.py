@@ -860,6 +860,18 @@ class ZooKeeperTree:
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a node shows of itself at a TLS handshake. `end`: when the first of its chain ends, in seconds since the epoch; infinite without TLS.
+
+    `name`: its subject as Java writes it (RFC 2253), which is its name as a client of others; None without TLS, or if a part of it can be
+    written in several ways.
+    """
+
+    end: float = inf
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterEnvironment:
     """All of it; maps have an entry for each broker that was asked. `now`: this machine's clock when it was read."""
 
@@ -872,9 +884,7 @@ class ClusterEnvironment:
     now: float = 0.0
     taken: Mapping[int, Taken | None] = field(default_factory=dict)
     one_machine: bool = False  # every node and ZooKeeper run on this machine: there is one clock
-    certificate_ends: Mapping[int, float | None] = field(
-        default_factory=dict
-    )  # seconds since the epoch; infinite without TLS; None: not read
+    certificates: Mapping[int, Certificate | None] = field(default_factory=dict)  # of each broker's listener; None: not read
     partition_ids: Mapping[int, PartitionIds | None] = field(default_factory=dict)  # of each broker's disks
     addresses: Mapping[int, tuple[str, ...] | None] = field(default_factory=dict)  # of each controller's host, on its own machine
 

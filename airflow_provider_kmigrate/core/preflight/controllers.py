@@ -56,6 +56,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_broker_files,
 )
 from airflow_provider_kmigrate.core.preflight.jaas import describe_missing_login
+from airflow_provider_kmigrate.core.preflight.tls_names import find_subject, map_subject
 from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 BUILDER = "principal.builder.class"
@@ -67,22 +68,29 @@ _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
-def principal(client: Mapping[str, str], server: Mapping[str, str], listener: str, mechanism: str) -> str | None:
+def principal(
+    client: Mapping[str, str], server: Mapping[str, str], listener: str, mechanism: str, subject: str | None = None
+) -> str | None:
     """The name, such as `User:broker`, of a client with the keys `client` on a `listener` of `server`; None if they do not show it.
 
-    `mechanism` counts for SASL only.
+    `mechanism` counts for SASL only, `subject`, that of the client's certificate, for TLS.
     """
     if read_setting(server, BUILDER):
         return None
     security = security_of(server, listener)
     if security == "PLAINTEXT" or (security == "SSL" and _accepts_anonymous(server, listener)):
         return "User:ANONYMOUS"
+    if security == "SSL" and subject is not None:
+        name = map_subject(subject, read_listener_setting(server, listener, "ssl.principal.mapping.rules"))
+        return f"User:{name}" if name else None
     return _sasl_user(client, listener, mechanism) if security.startswith("SASL") else None
 
 
-def name_between_brokers(keys: Mapping[str, str]) -> str | None:
-    """The name by which the other brokers know the broker with this file; None if the file does not show it."""
-    return principal(keys, keys, inter_broker_listener(keys), mechanism_between_brokers(keys))
+def name_between_brokers(facts: PreflightFacts, broker: int, keys: Mapping[str, str]) -> str | None:
+    """The name by which the other brokers know this broker, with this file; None if neither that nor its certificate shows it."""
+    listener, node = inter_broker_listener(keys), next((node for node in facts.spec.brokers if node.id == broker), None)
+    subject = find_subject(facts, node, keys, keys, listener) if node else None
+    return principal(keys, keys, listener, mechanism_between_brokers(keys), subject)
 
 
 def mechanism_between_brokers(keys: Mapping[str, str]) -> str:
@@ -163,7 +171,9 @@ def _check_known_names(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
         return
     allowed_names = super_users(future.controllers)
     names = {
-        node_name: name for node_name, name, is_reported in _names_at_controllers(future) if not (is_reported and not open_to_all)
+        node_name: name
+        for node_name, name, is_reported in _names_at_controllers(future, view, facts)
+        if not (is_reported and not open_to_all)
     }
     refused = [
         f"{node_name} as {name}"
@@ -182,11 +192,15 @@ def _check_known_names(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
         )
 
 
-def _names_at_controllers(future: Rendered) -> Iterator[tuple[str, str | None, bool]]:
-    """Each node with its name at the controllers, and whether B13b reports it already."""
-    for node_name, keys, file in future.nodes:
-        name = principal(keys, future.controllers, future.listener, read_setting(keys, MECHANISM) or "GSSAPI")
-        own, listed = name_between_brokers(file), super_users(file)
+def _names_at_controllers(future: Rendered, view: ClusterView, facts: PreflightFacts) -> Iterator[tuple[str, str | None, bool]]:
+    """Each node with its name at the controllers, and whether B13b reports it already. Nobody has seen the controllers' certificates yet."""
+    nodes = {node.id: node for node in facts.spec.brokers}
+    brokers = [facts.spec.brokers[0].id, *zookeeper_broker_files(view)]
+    for place, (broker, (node_name, keys, file)) in enumerate(zip(brokers, future.nodes, strict=True)):
+        node = nodes.get(broker) if place else None
+        subject = find_subject(facts, node, file, keys, future.listener) if node else None
+        name = principal(keys, future.controllers, future.listener, read_setting(keys, MECHANISM) or "GSSAPI", subject)
+        own, listed = name_between_brokers(facts, broker, file), super_users(file)
         yield node_name, name, name == own and (name is None or listed is None or name not in listed)
 
 

@@ -66,10 +66,10 @@ def _check_certificates(view: ClusterView, facts: PreflightFacts) -> Iterator[Pr
     ZooKeeper's, which nodes connect to until the finalization, ends the dual-write.
     """
     now, soak = facts.environment.now, facts.spec.policy.min_soak
-    reported = {broker: facts.environment.certificate_ends.get(broker) for broker in answering_brokers(view, facts)}
-    if unread := [broker for broker, end in reported.items() if end is None]:
+    reported = {broker: facts.environment.certificates.get(broker) for broker in answering_brokers(view, facts)}
+    if unread := [broker for broker, certificate in reported.items() if certificate is None]:
         yield unknown("B24", f"brokers whose certificate was not read: {summarize(unread)}")
-    ends = {f"broker {broker}": end for broker, end in reported.items() if end is not None}
+    ends = {f"broker {broker}": certificate.end for broker, certificate in reported.items() if certificate is not None}
     ends |= {f"ZooKeeper's server {server.address}": server.certificate_end for server in facts.environment.servers}
     ends |= {f"kmigrate's own {what}": end for what, end in facts.connections.ends.items()}
     too_early = {name: end for name, end in ends.items() if end < now + soak + _DAY}

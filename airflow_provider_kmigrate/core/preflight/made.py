@@ -125,7 +125,7 @@ def _saw_machines(view: ClusterView, facts: PreflightFacts) -> str:
 
 
 def _saw_certificates(_: ClusterView, facts: PreflightFacts) -> str:
-    ends = [end for end in facts.environment.certificate_ends.values() if end is not None]
+    ends = [certificate.end for certificate in facts.environment.certificates.values() if certificate is not None]
     return f"{_count(len(ends), 'listener')}, {sum(end != float('inf') for end in ends)} with a certificate"
 
 

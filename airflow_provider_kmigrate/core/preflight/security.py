@@ -192,14 +192,14 @@ def _check_principal_builders(_: ClusterView, facts: PreflightFacts) -> Iterator
         yield unknown("B8a", f"brokers build principals with {summarize(custom)}")
 
 
-def _check_super_users(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
+def _check_super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only if one of Kafka's authorizers will run on the controllers, and asks."""
     joined: dict[int, str] = {}
     for broker, keys in zookeeper_broker_files(view).items():
         open_to_all = is_true(keys, "allow.everyone.if.no.acl.found")
         if read_setting(keys, AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or open_to_all:
             continue
-        listed, broker_name = super_users(keys), name_between_brokers(keys)
+        listed, broker_name = super_users(keys), name_between_brokers(facts, broker, keys)
         if listed == set():
             yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
         elif broker_name is None or listed is None:

@@ -195,7 +195,7 @@ do: Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth
 do: Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.
 never: Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.
 source: measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis, CLUSTER_ACTION
-ask: Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers.
+ask: Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers. Brokers' own are read at the handshake; nobody has seen the controllers' yet.
 
 B14 Replication is throttled
 means: A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.

@@ -46,6 +46,12 @@ def refusals(release: str, files: Iterable[Mapping[str, str]]) -> list[str]:
     return [json.loads(line) for line in _run(release, "KafkaRules", "validate", lines=lines).splitlines()]
 
 
+def principal_names(release: str, clients: Iterable[Mapping[str, str]]) -> list[str | None]:
+    """The name that this release gives each TLS client, by its subject or certificate and the rules; None where it refuses one."""
+    lines = "".join(json.dumps(dict(client)) + "\n" for client in clients)
+    return [json.loads(line) for line in _run(release, "PrincipalNames", lines=lines).splitlines()]
+
+
 def generate() -> str:
     """The package's data: one line a key, with each different set of facts, and the releases of one that not all have."""
     releases = {release: describe(release) for release in (*WITH_ZOOKEEPER, *LATER)}
