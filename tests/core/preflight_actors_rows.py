@@ -50,6 +50,8 @@ ROWS: list[Row] = [
     ("unclean elections", topics(unclean_leader_election_enable="true"), ["W13"]),
     ("policy", everywhere(alter_config_policy_class_name="com.example.Policy"), ["B8a", "B8a"]),
     ("Cruise Control", named("__CruiseControlMetrics"), ["W9"]),
+    ("Confluent Server's own balancer", everywhere(confluent_balancer_enable="true"), ["W24", "W9"]),
+    ("a balancer that is off", everywhere(confluent_balancer_enable="false"), ["W24"]),
     ("CMAK", tree(cmak=True), ["W9"]),
     ("CMAK not reported", tree(cmak=None), ["W9"]),
     ("settings changed now", tree(changed=(("settings of topics/orders", NOW - 60),)), ["W9"]),

@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.migration import gates
 from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.node_files.config_matrix import (
     describe_foreign_file,
+    is_true,
     listener_ports,
     read_setting,
     version_1_directories,
@@ -39,6 +40,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     unknown,
     values_by_broker,
     warns,
+    zookeeper_broker_files,
     zookeeper_configs,
 )
 from airflow_provider_kmigrate.core.preflight.unread import (
@@ -46,7 +48,7 @@ from airflow_provider_kmigrate.core.preflight.unread import (
     is_zookeeper_reported_unread,
     unread_hosts,
 )
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
 
 _RECENT = 900.0  # seconds that Kafka keeps notifications of changed settings
 _SKEW = 5.0  # seconds; a registration takes its own time, up to a second or two
@@ -57,6 +59,7 @@ _RATES = (
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
 _CRUISE_CONTROL = ("__CruiseControlMetrics", "__KafkaCruiseControl")
+_BALANCER = "confluent.balancer.enable"
 _POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 
 
@@ -111,6 +114,8 @@ def _check_other_tools(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
     tree = facts.environment.tree
     if tree and tree.cmak:
         signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
+    if balanced := [broker for broker, keys in zookeeper_broker_files(view).items() if is_true(keys, _BALANCER)]:
+        signs.append(f"Confluent Server's own balancer ({_BALANCER} of brokers {join_ids(balanced)})")
     signs += _recent_foreign_changes(tree, facts) if tree else []
     if signs:
         yield warns("W9", f"other tools act on this cluster: {summarize(signs)}")

@@ -390,7 +390,7 @@ W9 Another tool acts on the cluster or its files
 means: A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Find the owner.
-do: Pause it until the migration is finalized: Cruise Control's self-healing and executor, CMAK, scripts, configuration management with its agents and timers.
+do: Pause it until the migration is finalized: Cruise Control's self-healing and executor, Confluent Server's balancer (`confluent.balancer.enable`), CMAK, scripts, configuration management with its agents and timers.
 do: Afterwards give configuration management the new files.
 never: Let two tools change the cluster at once, or trust a check mode that may restart the service.
 source: peers: interlocks against other actors
