@@ -25,10 +25,11 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
     describe_approvers,
     describe_spread,
     format_bytes,
+    format_seconds,
     list_common_lines,
     list_lines,
 )
-from airflow_provider_kmigrate.core.shared.text import escape_html, format_date, format_duration
+from airflow_provider_kmigrate.core.shared.text import escape_html, format_date
 from airflow_provider_kmigrate.exceptions import Failed
 
 _HTML, _JSON, _OF_FINGERPRINT = "plan.html", "plan.json", "plan-{}.json"
@@ -125,13 +126,13 @@ def _render_figures(document: Mapping[str, Any]) -> str:
     soak, seconds, each = document["soak_seconds"], document["seconds"], document["restart_seconds"]
     brokers, controllers = count_restarts(document)
     figures = {
-        "Work": _span(seconds["expected"] - soak),
-        "on a good day": _span(seconds["low"] - soak),
-        "until steps give up": _span(seconds["high"] - soak),
-        "Soak": _span(soak),
+        "Work": format_seconds(seconds["expected"] - soak),
+        "on a good day": format_seconds(seconds["low"] - soak),
+        "until steps give up": format_seconds(seconds["high"] - soak),
+        "Soak": format_seconds(soak),
         "Restarts of brokers": str(brokers),
         "Starts of controllers": str(controllers),
-        f"A restart ({_describe_basis(each)})": _span(each["expected"]),
+        f"A restart ({_describe_basis(each)})": format_seconds(each["expected"]),
     }
     terms = "".join(f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>" for name, value in figures.items())
     has_spread = brokers and document["of"] == PlanOf.MIGRATION
@@ -183,10 +184,10 @@ def _render_time(stage: Mapping[str, Any], longest: float, *, goes_back: bool) -
     restarts = sum(bool(task["node"]) and not task["is_done"] for task in stage["tasks"]) or ""
     width = round(_BAR * min(1.0, expected / longest))
     bar = f'<svg class="plot" viewBox="0 0 {_BAR} 12" height="12" preserveAspectRatio="none" aria-hidden="true"><rect class="{"settling" if stage["stage"] == "soak" else "phase"}" width="{width}" height="12"/></svg>'
-    text = '<span class="mark fail">not possible</span>' if back is None else escape_html(_span(back))
+    text = '<span class="mark fail">not possible</span>' if back is None else escape_html(format_seconds(back))
     rollback = f'<td class="right keep">{text}</td>' if goes_back else ""
     return (
-        f'<tr><td class="keep">{escape_html(stage["stage"])}</td><td class="right">{restarts}</td><td class="right keep">{_span(expected)}</td>'
+        f'<tr><td class="keep">{escape_html(stage["stage"])}</td><td class="right">{restarts}</td><td class="right keep">{format_seconds(expected)}</td>'
         f'<td class="sparse" style="width:45%">{bar}</td>{rollback}</tr>'
     )
 
@@ -217,7 +218,3 @@ def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
 
 def _render_lines(lines: Sequence[str]) -> str:
     return f"<p>{'<br>'.join(f'<code>{escape_html(line)}</code>' for line in lines)}</p>" if lines else ""
-
-
-def _span(seconds: float) -> str:
-    return format_duration(1000 * seconds) if seconds else "0 s"

@@ -6,8 +6,9 @@ They leave out what cannot be computed (`_list_uncounted`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.cluster_state.model import Broker, BrokerMode
@@ -15,9 +16,8 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeR
 from airflow_provider_kmigrate.core.migration import gates, readiness
 from airflow_provider_kmigrate.core.migration.durations import Span, Work
 from airflow_provider_kmigrate.core.migration.phase import migration_has_ended
-from airflow_provider_kmigrate.core.migration.plan import APPROVE, MIGRATION, StepRow, list_step_tasks, split_into_stages
+from airflow_provider_kmigrate.core.migration.plan import APPROVE, MIGRATION, StepRow, split_into_stages
 from airflow_provider_kmigrate.core.migration.plan_document import (
-    PlannedStage,
     PlannedTask,
     PlanOf,
     PlanParts,
@@ -29,12 +29,14 @@ from airflow_provider_kmigrate.core.migration.plan_facts import (
     QUICK_ACT,
     PlanFacts,
     add_file,
+    add_restart,
     build_plan,
     check_time,
     controller_time,
     describe_approval,
-    first_sentence,
     hash_inputs,
+    list_restart_stalls,
+    plan_stages,
     ready_time,
     restart_time,
 )
@@ -64,7 +66,10 @@ _CONTROLLER_TASKS: Final[Mapping[str, tuple[FileStage, Work, FileStage | dict[st
 
 def plan_migration(facts: PlanFacts) -> dict[str, Any]:
     """The plan as JSON values. What could not be read is in it as such; nothing is guessed."""
-    stages = tuple(_plan_stage(facts, name, steps) for name, steps in split_into_stages(MIGRATION))
+    stages = tuple(
+        replace(stage, rollback_seconds=forecast_rollback_seconds(facts, stage.name))
+        for stage in plan_stages(facts, MIGRATION, partial(_plan_task, facts))
+    )
     parts = PlanParts(
         PlanOf.MIGRATION,
         stages,
@@ -81,18 +86,7 @@ def plan_migration(facts: PlanFacts) -> dict[str, Any]:
     return build_plan(facts, parts)
 
 
-def _plan_stage(facts: PlanFacts, name: str, steps: Sequence[StepRow]) -> PlannedStage:
-    tasks = tuple(
-        _plan_task(facts, step, node)
-        for step in steps
-        for _, _, node in list_step_tasks(facts.spec, step)
-        if node is not None or step.each is None  # the task behind those of the nodes restarts one that is planned in its place
-    )
-    return PlannedStage(name, tasks, forecast_rollback_seconds(facts, name))
-
-
-def _plan_task(facts: PlanFacts, step: StepRow, node: int | None) -> PlannedTask:
-    task = PlannedTask(step.full_id(node), first_sentence(step.doc))
+def _plan_task(facts: PlanFacts, task: PlannedTask, step: StepRow, node: int | None) -> PlannedTask:
     if node is None or step.each is None:
         return replace(task, seconds=_time_of_whole_cluster(facts, step))
     task = replace(task, node=facts.spec.node(step.each, node).name)
@@ -106,13 +100,10 @@ def _plan_broker_restart(facts: PlanFacts, task: PlannedTask, broker: int, targe
     if migration_has_ended(view) or _has_reached(view.broker(broker), target):
         return replace(task, is_done=True)
     bakes = facts.spec.policy.canary_bake if broker == order[0] and not view.in_mode(target) else 0.0
-    return replace(
-        add_file(facts, task, facts.spec.node(NodeRole.BROKER, broker), *_BROKER_FILES[target]),
-        last_because=why_postponed(view, broker, order, target) if target is BrokerMode.MIGRATION else "",
-        leaders=None if facts.leaders is None else facts.leaders[broker],
-        alone=None if facts.alone is None else facts.alone[broker],
-        seconds=add_seconds((restart_time(facts), Seconds(bakes, bakes, bakes))),
-    )
+    last_because = why_postponed(view, broker, order, target) if target is BrokerMode.MIGRATION else ""
+    task = add_file(facts, task, facts.spec.node(NodeRole.BROKER, broker), *_BROKER_FILES[target])
+    task = add_restart(facts, task, broker, last_because)
+    return replace(task, seconds=add_seconds((task.seconds, Seconds(bakes, bakes, bakes))))
 
 
 def _has_reached(broker: Broker, target: BrokerMode) -> bool:
@@ -191,11 +182,7 @@ def _list_uncounted(spec: ClusterSpec) -> Iterator[str]:
 
 def _list_stalls(facts: PlanFacts) -> Iterator[str]:
     """What clients may notice; what this cluster's own clients will see is not known before."""
-    yield "at each restart of a broker its leaders move to other replicas before it stops, and back after it"
-    if facts.alone is None:
-        yield "not known whether partitions have no other replica: the partitions were not read"
-    elif alone := facts.alone.total():
-        yield f"{alone} partitions have no other replica and are unavailable while their broker restarts"
+    yield from list_restart_stalls(facts)
     yield "at each election of a controller no leader moves, and no topic is made or changed, for some seconds"
     yield "not known: how long this cluster's producers and consumers wait meanwhile; the probe and the audit measure it"
 

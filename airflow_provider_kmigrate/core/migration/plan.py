@@ -135,6 +135,11 @@ class StepRow:
         """The task's id in the DAG."""
         return f"{self.group}.{self.task_id(node)}" if self.group else self.task_id(node)
 
+    @property
+    def summary(self) -> str:
+        """The first sentence of its page."""
+        return f"{self.doc.partition('. ')[0].removesuffix('.')}."
+
     def nodes(self, spec: ClusterSpec) -> tuple[NodeSpec, ...]:
         """The nodes that have a task each, in order; none for a step of the whole cluster."""
         return tuple(node for node in spec.nodes() if node.role is self.each)

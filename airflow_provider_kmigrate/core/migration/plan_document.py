@@ -293,10 +293,12 @@ def _render_durations(document: Mapping[str, Any]) -> str:
     brokers, controllers = count_restarts(document)
     each, soak = document["restart_seconds"], document["soak_seconds"]
     work, quick, longest = (document["seconds"][name] - soak for name in ("expected", "low", "high"))
-    takes = f"**About {_span(work)} of work** ({_span(quick)} on a good day; steps give up after {_span(longest)} in all)"
-    soaks = f" **and {_span(soak)} of soak**" if soak else ""
+    takes = f"**About {format_seconds(work)} of work** ({format_seconds(quick)} on a good day; steps give up after {format_seconds(longest)} in all)"
+    soaks = f" **and {format_seconds(soak)} of soak**" if soak else ""
     restarts = f"{brokers} restarts of brokers and {controllers} starts of controllers, one at a time"
-    basis = f" A restart of a broker takes {_span(each['expected'])} ({describe_restart_basis(each)})." if brokers else ""
+    basis = (
+        f" A restart of a broker takes {format_seconds(each['expected'])} ({describe_restart_basis(each)})." if brokers else ""
+    )
     if not document["seconds"]["high"]:
         return "How long it takes is not predicted."
     spread = f" {describe_spread(document)}" if brokers and document["of"] == PlanOf.MIGRATION else ""
@@ -313,7 +315,7 @@ def describe_spread(document: Mapping[str, Any]) -> str:
     brokers = (task for stage in document["stages"] for task in stage["tasks"] if task["node"].startswith(NodeRole.BROKER))
     bakes = sum(max(0.0, task["seconds"]["expected"] - each) for task in brokers)
     work = document["seconds"]["expected"] - document["soak_seconds"] - bakes
-    shortest, longest = (_span(bakes + times * work) for times in SPREAD)
+    shortest, longest = (format_seconds(bakes + times * work) for times in SPREAD)
     return (
         f"Nine of ten measured migrations took {SPREAD[0]:g} to {SPREAD[1]:g} times what was expected without bakes, here {shortest} to {longest}: the load of "
         "machines changes. From its first restart on, the status of a run goes by its own restarts."
@@ -393,8 +395,10 @@ def _render_table(document: Mapping[str, Any]) -> str:
     rows = []
     for stage in document["stages"]:
         left = [task for task in stage["tasks"] if task["node"] and not task["is_done"]]
-        back = "**not possible**" if stage["rollback_seconds"] is None else _span(stage["rollback_seconds"])
-        rows.append([stage["stage"], str(len(left) or ""), _span(stage["seconds"]["expected"]), *([back] if goes_back else [])])
+        back = "**not possible**" if stage["rollback_seconds"] is None else format_seconds(stage["rollback_seconds"])
+        rows.append(
+            [stage["stage"], str(len(left) or ""), format_seconds(stage["seconds"]["expected"]), *([back] if goes_back else [])]
+        )
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
@@ -427,5 +431,6 @@ def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
     return f"* {code_span(task['id'])}{': ' if facts or own else ''}{' '.join((*facts, ', '.join(own)))}".rstrip()
 
 
-def _span(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
+    """As `format_duration`; no time is `0 s`."""
     return format_duration(1000 * seconds) if seconds else "0 s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -13,10 +13,12 @@ from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeR
 from airflow_provider_kmigrate.core.migration import readiness
 from airflow_provider_kmigrate.core.migration.durations import Measurements, Span, Work
 from airflow_provider_kmigrate.core.migration.phase import position_of
+from airflow_provider_kmigrate.core.migration.plan import StepRow, list_step_tasks, split_into_stages
 from airflow_provider_kmigrate.core.migration.plan_document import (
     DOCUMENT_KIND,
     NOT_READ,
     VERSION,
+    PlannedStage,
     PlannedTask,
     PlanParts,
     Seconds,
@@ -131,6 +133,45 @@ def build_plan(facts: PlanFacts, parts: PlanParts) -> dict[str, Any]:
     return seal(document)
 
 
+def plan_stages(
+    facts: PlanFacts, rows: Iterable[StepRow], plan_task: Callable[[PlannedTask, StepRow, int | None], PlannedTask]
+) -> tuple[PlannedStage, ...]:
+    """Each stage of a plan with its tasks. `plan_task` is given a task with its sentence, its row, and its node or None."""
+    return tuple(
+        PlannedStage(
+            name,
+            tuple(
+                plan_task(PlannedTask(row.full_id(node), row.summary), row, node)
+                for row in rows_of_stage
+                for _, _, node in list_step_tasks(facts.spec, row)
+                if node is not None
+                or row.each is None  # the task behind those of the nodes restarts one that is planned in its place
+            ),
+        )
+        for name, rows_of_stage in split_into_stages(rows)
+    )
+
+
+def add_restart(facts: PlanFacts, task: PlannedTask, broker: int, last_because: str) -> PlannedTask:
+    """The task with what a broker's restart moves, interrupts and takes. `last_because`: why it goes after the others, empty if it does not."""
+    return replace(
+        task,
+        last_because=last_because,
+        leaders=None if facts.leaders is None else facts.leaders[broker],
+        alone=None if facts.alone is None else facts.alone[broker],
+        seconds=restart_time(facts),
+    )
+
+
+def list_restart_stalls(facts: PlanFacts) -> Iterator[str]:
+    """What clients may notice of the restarts of brokers."""
+    yield "at each restart of a broker its leaders move to other replicas before it stops, and back after it"
+    if facts.alone is None:
+        yield "not known whether partitions have no other replica: the partitions were not read"
+    elif alone := facts.alone.total():
+        yield f"{alone} partitions have no other replica and are unavailable while their broker restarts"
+
+
 def restart_time(facts: PlanFacts) -> Seconds:
     """Of one broker's restart, until it is back in every ISR and its groups commit; without a measurement assumed from the replicas of a broker."""
     span = facts.measurements.estimate(Work.RESTART, Span(_QUICK_RESTART, facts.assumed_restart_seconds))
@@ -236,8 +277,3 @@ def describe_approval(spec: ClusterSpec, most: int = 1) -> dict[str, Any]:
         "users": list(spec.approvers.users) if spec.approvers else None,
         "required": min(most, spec.approvers.required if spec.approvers else 1),
     }
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence of a task's page."""
-    return f"{text.partition('. ')[0].removesuffix('.')}."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Controller
@@ -15,10 +16,9 @@ from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration import equivalence, readiness, rollback
 from airflow_provider_kmigrate.core.migration.gates import leaders_can_move
 from airflow_provider_kmigrate.core.migration.phase import kraft_owns
-from airflow_provider_kmigrate.core.migration.plan import ROLLBACK, StepRow, list_step_tasks, split_into_stages
+from airflow_provider_kmigrate.core.migration.plan import ROLLBACK, StepRow
 from airflow_provider_kmigrate.core.migration.plan_document import (
     ACCEPTS,
-    PlannedStage,
     PlannedTask,
     PlanOf,
     PlanParts,
@@ -29,11 +29,12 @@ from airflow_provider_kmigrate.core.migration.plan_facts import (
     QUICK_ACT,
     PlanFacts,
     add_file,
+    add_restart,
     build_plan,
     describe_approval,
-    first_sentence,
     hash_inputs,
-    restart_time,
+    list_restart_stalls,
+    plan_stages,
 )
 from airflow_provider_kmigrate.core.migration.roll import why_postponed
 from airflow_provider_kmigrate.core.migration.rollback import SAFE, RollbackTerms
@@ -55,7 +56,7 @@ def plan_rollback(
     )
     parts = PlanParts(
         PlanOf.ROLLBACK,
-        tuple(_plan_stage(facts, name, rows, terms) for name, rows in split_into_stages(ROLLBACK)),
+        plan_stages(facts, ROLLBACK, partial(_plan_task, facts, terms)),
         {**hash_inputs(facts), ACCEPTS: _describe_terms(terms)},
         describe_approval(spec),
         way_back,
@@ -86,18 +87,8 @@ def _describe_terms(terms: RollbackTerms) -> str:
     return ", ".join(text for text, is_accepted in accepted.items() if is_accepted) or "nothing"
 
 
-def _plan_stage(facts: PlanFacts, name: str, rows: Sequence[StepRow], terms: RollbackTerms) -> PlannedStage:
-    tasks = [
-        _plan_task(facts, row, node, terms)
-        for row in rows
-        for _, _, node in list_step_tasks(facts.spec, row)
-        if node is not None or row.each is None  # the task behind those of the nodes restarts one that is planned in its place
-    ]
-    return PlannedStage(name, tuple(tasks))
-
-
-def _plan_task(facts: PlanFacts, row: StepRow, node: int | None, terms: RollbackTerms) -> PlannedTask:
-    view, task = facts.view, PlannedTask(row.full_id(node), first_sentence(row.doc))
+def _plan_task(facts: PlanFacts, terms: RollbackTerms, task: PlannedTask, row: StepRow, node: int | None) -> PlannedTask:
+    view = facts.view
     match row.kind:
         case "roll back broker" if node is not None and row.target:
             return _plan_broker(facts, task, node, row.target)
@@ -137,13 +128,8 @@ def _plan_broker(facts: PlanFacts, task: PlannedTask, number: int, target: Broke
     present = broker.files.properties or stage_on_disk(broker.files) or FileStage.KRAFT
     before = present if is_to_migration or not passes_migration else FileStage.MIGRATION
     stage = FileStage.MIGRATION if is_to_migration else FileStage.ZOOKEEPER
-    return replace(
-        add_file(facts, task, node, stage, before),
-        last_because="" if is_to_migration else why_postponed(view, number, order, target),
-        leaders=None if facts.leaders is None else facts.leaders[number],
-        alone=None if facts.alone is None else facts.alone[number],
-        seconds=restart_time(facts),
-    )
+    last_because = "" if is_to_migration else why_postponed(view, number, order, target)
+    return add_restart(facts, add_file(facts, task, node, stage, before), number, last_because)
 
 
 def _plan_flag(facts: PlanFacts, task: PlannedTask, controller: Controller, *, is_skipped: bool) -> PlannedTask:
@@ -168,11 +154,7 @@ def _list_uncounted(facts: PlanFacts) -> Iterator[str]:
 
 def _list_stalls(facts: PlanFacts) -> Iterator[str]:
     """What clients may notice."""
-    yield "at each restart of a broker its leaders move to other replicas before it stops, and back after it"
-    if facts.alone is None:
-        yield "not known whether partitions have no other replica: the partitions were not read"
-    elif alone := facts.alone.total():
-        yield f"{alone} partitions have no other replica and are unavailable while their broker restarts"
+    yield from list_restart_stalls(facts)
     if kraft_owns(facts.view):
         yield f"no controller runs for about {rollback.WITHOUT_CONTROLLER:.0f} s in the handover: no leader moves and no topic is made; clients continue"
 

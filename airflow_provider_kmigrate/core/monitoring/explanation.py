@@ -95,8 +95,7 @@ def _is_before(row: StepRow, next_row: StepRow | None) -> bool:
 
 def _place_of(row: StepRow, node: int | None, task_id: str) -> StepPlace:
     arguments = {name: value for name, value in (("node", node), ("target", row.target)) if value is not None}
-    first_sentence = f"{row.doc.partition('. ')[0].removesuffix('.')}."
-    return StepPlace(task_id, first_sentence, row.kind, arguments, row.each is NodeRole.BROKER, row.kind == "soak")
+    return StepPlace(task_id, row.summary, row.kind, arguments, row.each is NodeRole.BROKER, row.kind == "soak")
 
 
 def explain_hold(status: Mapping[str, Any], step: NextStep | None, *, has_begun: bool) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import Expansion, PropertyChange
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration import readiness
 from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS
-from airflow_provider_kmigrate.core.migration.plan import EXPANSION, StepRow, list_step_tasks, split_into_stages
+from airflow_provider_kmigrate.core.migration.plan import EXPANSION, StepRow
 from airflow_provider_kmigrate.core.migration.plan_document import (
     PARTITIONS,
-    PlannedStage,
     PlannedTask,
     PlanOf,
     PlanParts,
@@ -21,11 +21,11 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
 from airflow_provider_kmigrate.core.migration.plan_facts import (
     BROKERS_VERSION,
     PlanFacts,
+    add_restart,
     build_plan,
     describe_approval,
-    first_sentence,
     hash_inputs,
-    restart_time,
+    plan_stages,
 )
 from airflow_provider_kmigrate.core.migration.roll import why_broker_restarts_last
 from airflow_provider_kmigrate.core.offsets_topic.expansion import describe_expansion
@@ -37,7 +37,7 @@ def plan_expansion(facts: PlanFacts, expansion: Expansion, *, undo: bool) -> dic
     files = {node.name: facts.view.broker(node.id).files for node in facts.spec.brokers}
     parts = PlanParts(
         PlanOf.EXPANSION,
-        tuple(_plan_stage(facts, name, rows, expansion, undo=undo) for name, rows in split_into_stages(EXPANSION)),
+        plan_stages(facts, EXPANSION, partial(_plan_task, facts, expansion, undo)),
         {**hash_expansion_inputs(facts), PARTITIONS: f"{expansion.new}{', undone' * undo}"},
         describe_approval(facts.spec),
         "Until the first broker restarts it can be undone (`undo`). From the first restart on it can only be completed.",
@@ -78,18 +78,10 @@ def hash_expansion_inputs(facts: PlanFacts) -> dict[str, str]:
     return inputs
 
 
-def _plan_stage(facts: PlanFacts, name: str, rows: tuple[StepRow, ...], expansion: Expansion, *, undo: bool) -> PlannedStage:
-    tasks = [
-        _plan_task(facts, row, node, expansion, undo=undo)
-        for row in rows
-        for _, _, node in list_step_tasks(facts.spec, row)
-        if node is not None or row.each is None
-    ]
-    return PlannedStage(name, tuple(tasks))
-
-
-def _plan_task(facts: PlanFacts, row: StepRow, node: int | None, expansion: Expansion, *, undo: bool) -> PlannedTask:
-    task = PlannedTask(row.full_id(node), first_sentence(row.doc), is_done=undo and row.skip_if == "undo")
+def _plan_task(  # noqa: PLR0917 - what a plan binds, then what `plan_stages` gives
+    facts: PlanFacts, expansion: Expansion, undo: bool, task: PlannedTask, row: StepRow, node: int | None
+) -> PlannedTask:
+    task = replace(task, is_done=undo and row.skip_if == "undo")
     if node is None:
         return task
     task = replace(task, node=facts.spec.node(NodeRole.BROKER, node).name)
@@ -97,11 +89,5 @@ def _plan_task(facts: PlanFacts, row: StepRow, node: int | None, expansion: Expa
     before, after = None if keys is None else keys.get(OFFSETS.setting), str(expansion.new)
     if task.is_done or (keys is not None and before == after):
         return task
-    return replace(
-        task,
-        file=(PropertyChange(OFFSETS.setting, before, after),),
-        last_because=why_broker_restarts_last(facts.view, node),
-        leaders=None if facts.leaders is None else facts.leaders[node],
-        alone=None if facts.alone is None else facts.alone[node],
-        seconds=restart_time(facts),
-    )
+    task = replace(task, file=(PropertyChange(OFFSETS.setting, before, after),))
+    return add_restart(facts, task, node, why_broker_restarts_last(facts.view, node))
