@@ -262,12 +262,11 @@ def switch_modes(
     observe: Callable[[Collection[str] | None], Mapping[str, GroupSeen]],
     options: argparse.Namespace,
     clock: Clock = Clock(),  # noqa: B008 - it has no state
-    now: Callable[[], float] = time.time,
 ) -> int:
     """Set the mode of every group that is ready, wave by wave; a wave that does not settle is set back, and ends it. Returns the exit code."""
     mode = Mode(options.mode)
     groups = observe(None if options.all else options.group)
-    plan = plan_mode_switch(groups, mode, now=now(), stable_for=options.stable_for, wave_size=options.wave)
+    plan = plan_mode_switch(groups, mode, now=time.time(), stable_for=options.stable_for, wave_size=options.wave)
     for line in describe_mode_plan(plan, mode):
         _say(line)
     if not options.dry_run and plan.waves:

@@ -150,17 +150,19 @@ class EventStore:
     def __init__(self, folder: Path, report: Callable[[str], None] = print) -> None:
         self._folder, self._report = folder, report
 
-    def ingest(self, paths: Iterable[str], *, has_other_logs: bool = False) -> list[Data]:
+    def ingest(self, paths: Iterable[str]) -> list[Data]:
         """Take in what is new in files, and in the `*.jsonl` of folders; returns all rows of `EVENTS` that there are.
 
         Raises `Failed` for a path that does not exist, or a folder that cannot be written. Other content of a folder (subfolders, rotated
         files: `x.jsonl.1`, `x.jsonl.gz`) is reported as refused, since it may be evidence; so is what is no plain file, or a link.
-        `has_other_logs`: there is evidence elsewhere, too, and changes of ownership there have no place in these logs.
         """
-        return _list_data(self.read(paths, has_other_logs=has_other_logs))
+        return _list_data(self.read(paths))
 
     def read(self, paths: Iterable[str], *, has_other_logs: bool = False) -> StoredEvidence:
-        """As `ingest`, with what is settled of it."""
+        """As `ingest`, with what is settled of it.
+
+        `has_other_logs`: there is evidence elsewhere, too, and changes of ownership there have no place in these logs.
+        """
         files, unread = _list_files([Path(path) for path in paths])
         refused = [build_refused_row("", printable(str(path)), why) for path, why in unread.items()]
         with atomic.locked(self._folder, _LOCK_TIMEOUT), _without_cycle_search():

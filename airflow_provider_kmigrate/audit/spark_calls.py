@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -34,16 +34,14 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def report_progress(
-    session: SparkSession, what: str, say: Callable[[str], None] = print, every: float = _EVERY_S
-) -> Iterator[None]:
-    """Say every few seconds how far Spark's stages are, until the block ends. `every`: seconds. A short answer says nothing."""
+def report_progress(session: SparkSession, what: str) -> Iterator[None]:
+    """Print every few seconds how far Spark's stages are, until the block ends. A short answer prints nothing."""
     done, began = threading.Event(), time.monotonic()
 
     def report_stages() -> None:
-        while not done.wait(every):
+        while not done.wait(_EVERY_S):
             if stages := _list_running_stages(session.sparkContext.statusTracker()):
-                say(progress_line(what, time.monotonic() - began, stages))
+                print(progress_line(what, time.monotonic() - began, stages))  # noqa: T201  # a program's own words
 
     reporter = threading.Thread(target=report_stages, name="kmigrate-progress", daemon=True)
     reporter.start()
@@ -51,7 +49,7 @@ def report_progress(
         yield
     finally:
         done.set()
-        reporter.join(every)
+        reporter.join(_EVERY_S)
 
 
 def _list_running_stages(tracker: Any) -> list[StageProgress]:

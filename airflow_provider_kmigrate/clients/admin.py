@@ -227,13 +227,13 @@ def log_ends_at(
     return {topic_partition: offset for topic_partition, offset in answered.items() if offset >= 0}  # -1: all records are older
 
 
-def _collect_answers(what: str, futures: Mapping[Any, Future[Any]], timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
+def _collect_answers(what: str, futures: Mapping[Any, Future[Any]]) -> dict[str, Any]:
     """The answer for each topic by name, without topics that do not exist."""
     answers = {}
     for key, future in futures.items():
         name = key.name if isinstance(key, ConfigResource) else key
         with _ignore_deleted():
-            answers[name] = wait_for_answer(f"{what} of {name}", future, timeout)
+            answers[name] = wait_for_answer(f"{what} of {name}", future, REQUEST_TIMEOUT)
     return answers
 
 

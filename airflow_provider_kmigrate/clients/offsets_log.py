@@ -39,6 +39,7 @@ from airflow_provider_kmigrate.core.shared.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
 
 _POLL_S: Final = 1.0
+_PROOF_S: Final = 30.0  # for one record
 _FEW: Final = 500  # records of one poll
 _TRANSACTIONS_S: Final = 120.0  # for open transactions to end: twice what producers give theirs by default
 #: Without the reset, librdkafka begins at the end of a log whose start has moved on meanwhile: the partition would look empty.
@@ -74,9 +75,9 @@ class OffsetsLog:
         """
         return collect_group_logs(_records(self._properties, timeout), None if groups is None else set(groups))
 
-    def prove_readable(self, timeout: float = 30.0) -> None:
+    def prove_readable(self) -> None:
         """Read one record of the topic, if it has any. Raises as `read`."""
-        next(_records(self._properties, timeout, wait=False), None)
+        next(_records(self._properties, _PROOF_S, wait=False), None)
 
     def remove(self, strays: Iterable[StrayRecord], holding: Holding, timeout: float = 60.0) -> None:
         """Write each record's key again, without a value, into its partition: no broker loads the copy then.

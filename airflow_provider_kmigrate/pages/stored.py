@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_provider_kmigrate.core.migration.phase import Phase
 from airflow_provider_kmigrate.core.monitoring.status import AT_REST, DOCUMENT_KIND, MOST_BYTES, VERSION
-from airflow_provider_kmigrate.core.shared.text import format_duration, printable
+from airflow_provider_kmigrate.core.shared.text import format_duration, format_minutes, printable
 
 STALE_MS: Final = 3_600_000
 """Milliseconds after which a status says nothing of now."""
@@ -381,11 +381,6 @@ def describe_row(status: ClusterStatus) -> Mapping[str, str]:
         "waits": _describe_wait_cell(status, step),
         "age": status.describe_age(status.newest) if status.newest else "no status yet",
     }
-
-
-def format_minutes(seconds: float) -> str:
-    """Whole minutes, as `describe_readiness` has them; seconds below a minute and a half."""
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def describe_rollback_cell(judged: StatusDocument | None) -> str:

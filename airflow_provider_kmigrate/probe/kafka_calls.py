@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.ledger import book
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 _POLL_S = 0.1
+_LIST_TOPICS_S = 10.0
 _EVERY_S = 2.0  # between two lists of partitions
 
 
@@ -54,12 +55,10 @@ def matches_any(patterns: Sequence[str], topic: str) -> bool:
     return any(book.subscription_matches(pattern, topic) for pattern in patterns)
 
 
-def partitions_of(
-    client: Producer | AdminClient, patterns: Sequence[str], timeout: float = 10.0
-) -> tuple[events.TopicPartition, ...]:
+def partitions_of(client: Producer | AdminClient, patterns: Sequence[str]) -> tuple[events.TopicPartition, ...]:
     """Every partition of the topics, in order. Raises ours."""
     with kafka_calls("listing topics"):
-        topics = client.list_topics(timeout=timeout).topics
+        topics = client.list_topics(timeout=_LIST_TOPICS_S).topics
     names = sorted(name for name, topic in topics.items() if matches_any(patterns, name) and topic.error is None)
     return tuple(events.TopicPartition(name, index) for name in names for index in sorted(topics[name].partitions))
 

@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.core.migration.gates import (
     Standing,
     find_barrier,
     is_identified,
+    map_files,
     unidentified_reasons,
     wait_after_outage,
     without_left_brokers,
@@ -494,7 +495,11 @@ def with_backup(context: StepContext, fields: Fields, view: ClusterView) -> Clus
     For a process that does not judge the backup nothing is lost, and no file was edited.
     """
     if fields & Fields.FILES:
-        view = compare_files(context.spec, context.backup, view) if context.judges_backup else _without_edits(view)
+        view = (
+            compare_files(context.spec, context.backup, view)
+            if context.judges_backup
+            else map_files(view, lambda files: replace(files, edited=()))
+        )
     if not fields & Fields.BACKUP:
         return view
     return replace(view, backup=read_backup_facts(context.spec, context.backup) if context.judges_backup else BackupFacts())
@@ -504,14 +509,6 @@ def observe_files(context: StepContext, fields: Fields, nodes: Sequence[NodeSpec
     """One observation of these fields and of the files of `nodes`, all without it, compared with what kmigrate installed."""
     fields |= Fields.FILES
     return with_backup(context, fields, context.observer.observe(fields, nodes))
-
-
-def _without_edits(view: ClusterView) -> ClusterView:
-    brokers = {node: replace(broker, files=replace(broker.files, edited=())) for node, broker in view.brokers.items()}
-    controllers = {
-        node: replace(controller, files=replace(controller.files, edited=())) for node, controller in view.controllers.items()
-    }
-    return replace(view, brokers=brokers, controllers=controllers)
 
 
 @dataclass(slots=True)

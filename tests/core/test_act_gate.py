@@ -53,10 +53,6 @@ def test_an_age_that_is_no_number_of_the_past_is_too_old(age: float) -> None:
     assert find_barrier(replace(FREE, age=age)) is Barrier.AGE
 
 
-def test_only_barriers_that_a_new_observation_may_remove_are_temporary() -> None:
-    assert {one for one in Barrier if one.is_temporary} == {Barrier.AGE, Barrier.UNIDENTIFIED}
-
-
 @pytest.mark.parametrize("verb", Verb)
 def test_after_a_moment_without_zookeeper_nothing_but_a_start_comes_at_once(verb: Verb) -> None:
     """A broker was stopped in the second after, and its partitions were left with one replica."""

@@ -76,11 +76,6 @@ class LagTrack:
     points: tuple[tuple[int, int], ...]
     ends_ms: int | None = None
 
-    @property
-    def largest_lag(self) -> int:
-        """The largest lag in records; 0 without any point."""
-        return max((records for _, records in self.points), default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class Stall:

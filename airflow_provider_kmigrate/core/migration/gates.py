@@ -6,7 +6,7 @@ could not be read answers "not yet". Right before every act, of every kind, `fin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from math import isfinite
@@ -360,12 +360,16 @@ def _file_unedited(name: str, node: Broker | Controller) -> Gate:
 
 def with_decisive_edits(view: ClusterView) -> ClusterView:
     """The view without edits of keys that do not decide whether a node comes back as it was: after the end they are its administrator's."""
-    brokers = {number: replace(broker, files=_keep_decisive_edits(broker.files)) for number, broker in view.brokers.items()}
-    controllers = {
-        number: replace(controller, files=_keep_decisive_edits(controller.files))
-        for number, controller in view.controllers.items()
-    }
-    return replace(view, brokers=brokers, controllers=controllers)
+    return map_files(view, _keep_decisive_edits)
+
+
+def map_files(view: ClusterView, change: Callable[[NodeFiles], NodeFiles]) -> ClusterView:
+    """The view with the files of every node changed."""
+    return replace(
+        view,
+        brokers={number: replace(broker, files=change(broker.files)) for number, broker in view.brokers.items()},
+        controllers={number: replace(node, files=change(node.files)) for number, node in view.controllers.items()},
+    )
 
 
 def _keep_decisive_edits(files: NodeFiles) -> NodeFiles:
@@ -751,11 +755,6 @@ class Barrier(Enum):
     STRANGER = auto()  # a source of it named another cluster
     FENCED = auto()  # another process has taken the fence since
     STOPPED = auto()  # the kill switch is on
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether a new observation may show otherwise."""
-        return self in {Barrier.AGE, Barrier.UNIDENTIFIED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
 )
 from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import defuse_markup, join_ids, summarize, table_cell
+from airflow_provider_kmigrate.core.shared.text import defuse_markup, format_minutes, join_ids, summarize, table_cell
 
 
 class RollbackPart(StrEnum):
@@ -338,7 +338,7 @@ def describe_readiness(readiness: Readiness, now: float) -> str:
         case ReadinessLevel.READY:
             return f"A rollback is possible now. {_describe_forecast(readiness.forecast)}"
         case ReadinessLevel.DEGRADED:
-            head = f"A rollback is not assured, since {_format_seconds(now - readiness.since)}: {_join_part_names(readiness)}."
+            head = f"A rollback is not assured, since {format_minutes(now - readiness.since)}: {_join_part_names(readiness)}."
             return f"{head} {_describe_forecast(readiness.forecast)}"
         case ReadinessLevel.LOST if any(part_reason.reason.cause is Cause.FINALIZED for part_reason in readiness.reasons):
             return "No rollback is possible: the migration is finalized. Nothing brings it back."
@@ -390,12 +390,8 @@ def _describe_forecast(forecast: RollbackForecast) -> str:
     if not forecast.seconds:
         return "There is nothing to roll back."
     how = "as measured in this migration" if forecast.measured else "assumed, none was measured yet"
-    takes = f"It would take about {_format_seconds(forecast.seconds)}: {forecast.restarts} restarts of {forecast.restart_seconds:.0f} s each ({how})."
+    takes = f"It would take about {format_minutes(forecast.seconds)}: {forecast.restarts} restarts of {forecast.restart_seconds:.0f} s each ({how})."
     return f"{takes} It would lose: {' '.join(forecast.loses) or 'nothing that ZooKeeper should hold.'}"
-
-
-def _format_seconds(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
 
 
 # The parts.

@@ -103,6 +103,11 @@ def format_duration(ms: float) -> str:
     return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
 
 
+def format_minutes(seconds: float) -> str:
+    """Whole minutes; seconds below a minute and a half. A time that is over is `0 s`."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
+
+
 def format_time(ms: int | None, millis: bool = True) -> str:
     """The time of day in UTC; empty for an unknown one."""
     if ms is None:
