@@ -17,10 +17,11 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate import __version__
+from airflow_provider_kmigrate.exceptions import KMigrateError
 
 
 class Command(NamedTuple):
-    """`module` has `main(argv) -> exit code`."""
+    """`module` has `main(argv) -> exit code`, which may raise `KMigrateError`: its text is printed, and the code is 2."""
 
     module: str
     about: str
@@ -78,6 +79,9 @@ def _run_command(name: str, words: Sequence[str]) -> int:
     try:
         code: int = import_module(f"airflow_provider_kmigrate.{COMMANDS[name].module}").main(words)
         sys.stdout.flush()
+    except KMigrateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     except (KeyboardInterrupt, EOFError):  # also the end of the input in place of an answer
         sys.stderr.write(f"\nInterrupted. What kmigrate {name} had begun may be done in part: run it again.\n")
         return 130

@@ -14,7 +14,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.commands.arguments import add_folder_argument, add_format_argument
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
 from airflow_provider_kmigrate.core.monitoring.run_history import describe_history, render_history
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,16 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from airflow_provider_kmigrate.spec import load  # noqa: PLC0415  # its help must not wait for them
     from airflow_provider_kmigrate.steps.journal import read_journal_lines  # noqa: PLC0415
 
+    spec = load(options.cluster)
+    folder = (options.folder or _find_airflow_folder()) / "journal" / spec.name
     try:
-        spec = load(options.cluster)
-        folder = (options.folder or _find_airflow_folder()) / "journal" / spec.name
-        try:
-            journals = parse_lines(read_journal_lines(folder))
-        except OSError as error:
-            raise Failed(f"The journals in {folder} cannot be read: {error.strerror}.") from error
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+        journals = parse_lines(read_journal_lines(folder))
+    except OSError as error:
+        raise Failed(f"The journals in {folder} cannot be read: {error.strerror}.") from error
     history = describe_history(spec.name, spec.cluster_id, journals)
     sys.stdout.write(f"{json.dumps(history, ensure_ascii=False)}\n" if options.output == "json" else render_history(history))
     if not history["runs"]:

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from airflow_provider_kmigrate.commands.arguments import add_format_argument
-from airflow_provider_kmigrate.exceptions import KMigrateError
 
 _ALSO = """\
 # Beside Kafka's ACLs:
@@ -38,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from airflow_provider_kmigrate.core.preflight.permissions import list_permissions, render_commands  # noqa: PLC0415
     from airflow_provider_kmigrate.spec import load  # noqa: PLC0415  # its help must not wait for them
 
-    try:
-        spec = load(options.cluster)
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    spec = load(options.cluster)
     permissions = list_permissions(spec, expansion=options.expansion)
     if options.output == "json":
         sys.stdout.write(f"{json.dumps([asdict(permission) for permission in permissions])}\n")

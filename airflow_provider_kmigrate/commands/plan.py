@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.commands.arguments import add_connection_argument
 from airflow_provider_kmigrate.commands.reading import open_context, say_on_stderr
 from airflow_provider_kmigrate.core.migration.plan_document import PlanOf, describe_drift, render_document
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps import clean_up, expansion, groups, prepare, rollback
 from airflow_provider_kmigrate.steps.run import StepContext
 
@@ -51,19 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if (options.of == PlanOf.EXPANSION) != (options.partitions is not None) or (options.undo and options.partitions is None):
         parser.error("--of expansion needs --partitions; no other plan takes --partitions or --undo")
-    try:
-        with open_context(options.cluster, options.connections, options.folder) as context:
-            try:
-                plan = _MAKERS[options.of](context, options)
-            except Refused as refused:
-                sys.stderr.write(f"{refused}\n")
-                return 1
-        drift = _compare(options.compare, plan) if options.compare else ()
-        if options.save:
-            atomic.replace(options.save, (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode())
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    with open_context(options.cluster, options.connections, options.folder) as context:
+        try:
+            plan = _MAKERS[options.of](context, options)
+        except Refused as refused:
+            sys.stderr.write(f"{refused}\n")
+            return 1
+    drift = _compare(options.compare, plan) if options.compare else ()
+    if options.save:
+        atomic.replace(options.save, (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode())
     if options.compare:
         sys.stdout.write(
             json.dumps({"drift": drift}) + "\n" if options.output == "json" else _format_drift(options.compare, drift)

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_kmigrate.commands.arguments import add_connection_arguments
+from airflow_provider_kmigrate.commands.arguments import add_connection_arguments, add_format_argument
 from airflow_provider_kmigrate.commands.reading import open_context, say_on_stderr
 from airflow_provider_kmigrate.core.preflight.checks import list_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.preflight.made import Owner
-from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.preflight.page import PreflightOutcome, as_document, judge_outcome, write_report
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 
@@ -28,16 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
     add_connection_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="sentences, or one JSON object")
+    add_format_argument(parser)
     options = parser.parse_args(argv)
-    try:
-        with open_context(options.cluster, options.connections, options.folder) as context:
-            result = observe_preflight(replace(context, say=say_on_stderr))
-        if options.out:
-            write_report(result, options.out)
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    with open_context(options.cluster, options.connections, options.folder) as context:
+        result = observe_preflight(replace(context, say=say_on_stderr))
+    if options.out:
+        write_report(result, options.out)
     sys.stdout.write(json.dumps(as_document(result), indent=1) + "\n" if options.output == "json" else _format_text(result))
     return 1 if judge_outcome(result.found) is PreflightOutcome.BLOCKED else 0
 

@@ -24,17 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from airflow_provider_kmigrate.clients.fence import Fence  # noqa: PLC0415  # help comes at once
     from airflow_provider_kmigrate.commands.reading import open_context  # noqa: PLC0415
-    from airflow_provider_kmigrate.exceptions import KMigrateError  # noqa: PLC0415
 
-    try:
-        with open_context(options.cluster, options.connections, options.folder) as context:
-            fence = Fence(context.tools.zk, context.spec.cluster_id, "kmigrate unlock")
-            owner = fence.holder()
-            if owner is not None and owner.owner == options.run:
-                owner = fence.break_lock(options.run)
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    with open_context(options.cluster, options.connections, options.folder) as context:
+        fence = Fence(context.tools.zk, context.spec.cluster_id, "kmigrate unlock")
+        owner = fence.holder()
+        if owner is not None and owner.owner == options.run:
+            owner = fence.break_lock(options.run)
     name = context.spec.name
     if owner is None:
         sys.stdout.write(f"No run owns {name}.\n")

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_kmigrate.commands.arguments import add_connection_arguments, add_format_argument
-from airflow_provider_kmigrate.exceptions import KMigrateError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,11 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from airflow_provider_kmigrate.commands.explaining import explain_cluster  # noqa: PLC0415  # its help must not wait for it
     from airflow_provider_kmigrate.core.monitoring.explanation import HoldState, render_explanation  # noqa: PLC0415
 
-    try:
-        explanation = explain_cluster(options.cluster, options.connections, options.folder)
-    except KMigrateError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    explanation = explain_cluster(options.cluster, options.connections, options.folder)
     sys.stdout.write(
         f"{json.dumps(explanation, ensure_ascii=False)}\n" if options.output == "json" else render_explanation(explanation)
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate import cli
 from airflow_provider_kmigrate.commands import plan as plan_command
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole, Policy
@@ -37,7 +38,7 @@ class Command:
         yield replace(context, journals=self.journals) if self.journals else context
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        code = plan_command.main(["cluster.yaml", "--connections", "c.json", *words])
+        code = cli.main(["plan", "cluster.yaml", "--connections", "c.json", *words])
         return (code, *self._capsys.readouterr())
 
 

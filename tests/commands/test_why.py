@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.commands import explaining, history, why
+from airflow_provider_kmigrate import cli
+from airflow_provider_kmigrate.commands import explaining
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -32,7 +33,7 @@ class Command:
         yield self.cluster.context(self.folder)
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        code = why.main(["c.yaml", "--connections", "c.json", *words])
+        code = cli.main(["why", "c.yaml", "--connections", "c.json", *words])
         return (code, *self._capsys.readouterr())
 
 
@@ -83,11 +84,11 @@ def test_history_reads_the_journals_of_the_folder(tmp_path: Path, capsys: pytest
         "hosts: {driver: agent, properties: /etc/kafka/server.properties, ssh_conn_id: s}\n"
         "brokers: [{id: 0, host: a, port: 9092}]\ncontrollers: [{id: 3000, host: b, port: 9093, log_dir: /var/lib/kraft}]\n"
     )
-    assert history.main([str(file), "--folder", str(tmp_path)]) == 1
+    assert cli.main(["history", str(file), "--folder", str(tmp_path)]) == 1
     assert "no journal" in capsys.readouterr().err
     journal = tmp_path / "journal" / "sim" / "run.jsonl"
     journal.parent.mkdir(parents=True)
     journal.write_text('{"at": 1.0, "run": "r", "kind": "began", "step": "run", "text": "x"}\n')
-    assert history.main([str(file), "--folder", str(tmp_path), "-o", "json"]) == 0
+    assert cli.main(["history", str(file), "--folder", str(tmp_path), "-o", "json"]) == 0
     assert [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["r"]
-    assert history.main(["/none.yaml"]) == 2
+    assert cli.main(["history", "/none.yaml"]) == 2

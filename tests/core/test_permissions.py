@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.commands import permissions as command
+from airflow_provider_kmigrate import cli
 from airflow_provider_kmigrate.core.cluster_state.spec import AuditSpec
 from airflow_provider_kmigrate.core.preflight.permissions import list_permissions, render_commands
 from tests.core.preflight_views import healthy
@@ -60,12 +60,12 @@ def test_a_command_is_one_of_kafkas_tool_whatever_the_names(principal: str) -> N
 def test_the_command_grants_nothing_and_reads_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prod.yaml"
     file.write_text(FILE)
-    assert command.main([str(file)]) == 0
+    assert cli.main(["permissions", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "--operation DescribeConfigs" in shown
     assert "super.users" in shown
-    assert command.main([str(file), "-o", "json"]) == 0
+    assert cli.main(["permissions", str(file), "-o", "json"]) == 0
     assert {row["resource"] for row in json.loads(capsys.readouterr().out)} == {
         "cluster", "topic", "group", "delegation token", "transactional id",
     }  # fmt: skip
-    assert command.main([str(tmp_path / "none.yaml")]) == 2
+    assert cli.main(["permissions", str(tmp_path / "none.yaml")]) == 2
