@@ -1,6 +1,8 @@
 """The console script `kmigrate`."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +12,7 @@ import pytest
 
 from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.cli import COMMANDS, main
+from tests.trees import ROOT
 
 
 def test_the_help_of_kmigrate_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +49,8 @@ def test_an_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["runbook", "G05", "G43"]) == 42
 
 
+QUICK_START = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
+(CLUSTER,) = re.findall(r"```yaml\n(.*?)```", QUICK_START, re.DOTALL)
 KMIGRATE = "import sys; from airflow_provider_kmigrate.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -189,3 +194,37 @@ print(*(command.name for command in list_commands()[0].subcommands))
     assert "H01 Another run owns the cluster" in done.stdout
     assert [line for line in done.stdout.splitlines() if line.startswith("code")] == ["code 0", "code 0", "code 2"]
     assert done.stdout.splitlines()[-1].split() == list(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["history", "--folder", "folder"], ["why"], ["plan"], ["status"]], ids=lambda words: words[0])
+def test_json_is_json_whatever_the_terminals_encoding_is(words: list[str], tmp_path: Path) -> None:
+    """A character that the terminal does not have is written as JSON's own escape: another one would end its reader."""
+    shown = {
+        "kind": words[0],
+        "cluster": "prod",
+        "run": "dag/r\u00fcn \u2192 \u2713",
+        "alarms": [],
+        "unread": [],
+        "state": "nothing",
+    }
+    patches = {
+        "history": "from airflow_provider_kmigrate.commands import history as m; m.describe_history = lambda *_: shown | {'runs': [1]}",
+        "why": "from airflow_provider_kmigrate.commands import explaining as m; m.explain_cluster = lambda *_: shown",
+        "status": "from airflow_provider_kmigrate.commands import status as m; m._observe = lambda *_, **__: shown; m.is_well = bool",
+        "plan": "from contextlib import nullcontext; from airflow_provider_kmigrate.commands import plan as m;"
+        "m.open_context = lambda *_: nullcontext(); m._MAKERS = {'migration': lambda *_: shown}; m.is_blocked = lambda _: False",
+    }
+    (tmp_path / "prod.yaml").write_text(CLUSTER)
+    program = (
+        f"import json, sys; shown = json.loads({json.dumps(shown)!r}); {patches[words[0]]}; sys.argv[0] = 'kmigrate'; {KMIGRATE}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, words[0], "prod.yaml", *words[1:], "-o", "json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "LC_ALL": "C"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["run"] == shown["run"]

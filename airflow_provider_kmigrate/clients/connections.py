@@ -556,10 +556,19 @@ def read_connections(path: str | Path) -> Mapping[str, Connection]:
     try:
         connections = read_json(Path(path).read_bytes())
     except (OSError, ValueError) as error:
-        raise _bad_connections_file(f"{path} cannot be read as JSON: {type(error).__name__}") from error
+        raise _bad_connections_file(f"{path} cannot be read as JSON: {_describe_json_fault(error)}") from error
     if not isinstance(connections, dict) or not all(isinstance(connection, dict) for connection in connections.values()):
         raise _bad_connections_file(f"{path} is not a JSON object of connections")
     return connections
+
+
+def _describe_json_fault(error: OSError | ValueError) -> str:
+    """What is wrong and where, without a character of the file: it may hold passwords."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.partition(':')[0]}, in line {error.lineno} at character {error.colno}"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
 
 
 def _bad_connections_file(text: str) -> Refused:

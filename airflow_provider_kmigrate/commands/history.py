@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         raise Failed(f"The journals in {folder} cannot be read: {error.strerror}.") from error
     history = describe_history(spec.name, spec.cluster_id, journals)
-    sys.stdout.write(f"{json.dumps(history, ensure_ascii=False)}\n" if options.output == "json" else render_history(history))
+    sys.stdout.write(f"{json.dumps(history)}\n" if options.output == "json" else render_history(history))
     if not history["runs"]:
         sys.stderr.write(f"There is no journal in {folder}.\n")
         return 1

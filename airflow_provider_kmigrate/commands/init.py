@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from airflow_provider_kmigrate.commands.arguments import parse_cluster_name
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kmigrate init", description=" ".join((__doc__ or "").split("\n\n")[:2]))
-    parser.add_argument("name", metavar="NAME", help="what the cluster will be called: letters, digits, `-`, `_` and `.`")
+    parser.add_argument(
+        "name", type=parse_cluster_name, metavar="NAME", help="what the cluster will be called: letters, digits, `-`, `_` and `.`"
+    )
     parser.add_argument("--zookeeper", required=True, metavar="CONN_ID", help="the Airflow connection to ZooKeeper")
     parser.add_argument("--kafka", required=True, metavar="CONN_ID", help="the Airflow connection to Kafka")
     parser.add_argument(

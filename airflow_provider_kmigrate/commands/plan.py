@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             json.dumps({"drift": drift}) + "\n" if options.output == "json" else _format_drift(options.compare, drift)
         )
         return 3 if drift else 0
-    sys.stdout.write(json.dumps(plan, ensure_ascii=False, indent=1) + "\n" if options.output == "json" else render_document(plan))
+    sys.stdout.write(json.dumps(plan, indent=1) + "\n" if options.output == "json" else render_document(plan))
     return 1 if is_blocked(plan) else 0
 
 

@@ -75,9 +75,9 @@ def _show(options: argparse.Namespace) -> int:
     )
     for path, outcome in zip(options.clusters, outcomes, strict=True):
         if isinstance(outcome, KMigrateError):
-            sys.stderr.write(f"{path}: {outcome}\n")
+            sys.stderr.write(f"{outcome}\n" if str(outcome).startswith(f"{path}: ") else f"{path}: {outcome}\n")
         else:
-            sys.stdout.write(f"{json.dumps(outcome, ensure_ascii=False)}\n" if options.output == "json" else render(outcome))
+            sys.stdout.write(f"{json.dumps(outcome)}\n" if options.output == "json" else render(outcome))
     sys.stdout.flush()
     if any(isinstance(outcome, KMigrateError) for outcome in outcomes):
         return 2
@@ -95,7 +95,7 @@ def _show_stored(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     if options.output == "json":
-        sys.stdout.write("".join(f"{json.dumps(to_json(status), ensure_ascii=False)}\n" for status in answer.clusters))
+        sys.stdout.write("".join(f"{json.dumps(to_json(status))}\n" for status in answer.clusters))
     else:
         alone = len(answer.clusters) == 1 and not options.all
         sys.stdout.write(render_cluster(answer.clusters[0]) if alone else render_table(answer.clusters))

@@ -27,7 +27,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     from airflow_provider_kmigrate.core.monitoring.explanation import HoldState, render_explanation  # noqa: PLC0415
 
     explanation = explain_cluster(options.cluster, options.connections, options.folder)
-    sys.stdout.write(
-        f"{json.dumps(explanation, ensure_ascii=False)}\n" if options.output == "json" else render_explanation(explanation)
-    )
+    sys.stdout.write(f"{json.dumps(explanation)}\n" if options.output == "json" else render_explanation(explanation))
     return 1 if HoldState(explanation["state"]).is_alarm else 0

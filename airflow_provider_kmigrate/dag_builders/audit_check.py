@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fault = str(error)
             break
     if options.output == "json":
-        sys.stdout.write(f"{json.dumps({'cluster': spec.name, 'done': done, 'fault': fault}, ensure_ascii=False)}\n")
+        sys.stdout.write(f"{json.dumps({'cluster': spec.name, 'done': done, 'fault': fault})}\n")
     else:
         sys.stdout.write("".join(f"{text}\n" for text in (*done, fault) if text))
     return 1 if fault else 0

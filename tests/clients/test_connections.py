@@ -516,6 +516,38 @@ class TestCluster:
         with pytest.raises(Refused, match="N03"):
             connections.read_connections(tmp_path / "connections.json")
 
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (
+                b'\n\n{\n  "prod_zk": {"password": "s3cret"\n  "host": "zk1"}\n}',
+                "Expecting ',' delimiter, in line 5 at character 3.",
+            ),
+            (b'{"prod_zk": {"password": "s3cret\n"}}', "Invalid control character at, in line 1 at character 33."),
+            (b'{"prod_zk": {"password": "s3\\cret"}}', "Invalid \\escape, in line 1 at character 29."),
+            (b'{"prod_zk": {"password": \'s3cret\'}}', "Expecting value, in line 1 at character 26."),
+            (
+                b'{"prod_zk": {"password": "s3cret",}}',
+                "Expecting property name enclosed in double quotes, in line 1 at character 35.",
+            ),
+            (b'{"prod_zk": {}} "s3cret"', "more text follows the first value, which ends at character 15."),
+            (b'{"prod_zk": {"port": NaN, "password": "s3cret"}}', "NaN is no number of JSON."),
+            (b'{"prod_zk": {"password": "s3cret\xfc"}}', "it is not UTF-8."),
+            (b'{"prod_zk": {"password": "s3cret\\ud800"}}', "it is not UTF-8."),
+            (b"\xef\xbb\xbf{}", "Expecting value, in line 1 at character 1."),
+            (b"", "Expecting value, in line 1 at character 1."),
+            (None, "No such file or directory."),
+        ],
+    )
+    def test_a_mistake_is_named_by_its_line_and_no_value_is_shown(self, tmp_path: Path, text: bytes | None, said: str) -> None:
+        path = tmp_path / "connections.json"
+        if text is not None:
+            path.write_bytes(text)
+        with pytest.raises(Refused) as refused:
+            connections.read_connections(path)
+        assert f"{path} cannot be read as JSON: {said}" in str(refused.value)
+        assert "s3" not in str(refused.value).replace(str(path), "")
+
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n"
 

@@ -163,3 +163,15 @@ class TestAgents:
         data = yaml.safe_load(render_first_file(FirstFacts("prod", ID, "zk", "kafka", [broker], "prod_ssh")))
         assert (data["name"], data["hosts"]["properties"]) == ("prod", "/a\nname: other")
         assert data["kafka_release"].startswith(MARK)
+
+
+@pytest.mark.parametrize("name", ["bad/name", "", "pr\u00f6d", "a b", "prod\n", "../prod", "x" * 201])
+def test_a_name_that_no_cluster_file_has_is_refused_before_anything_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(first_reading, "read_first_facts", lambda _: pytest.fail("it was read"))
+    with pytest.raises(SystemExit, match="2"):
+        init.main([name, "--zookeeper", "prod_zk", "--kafka", "prod_kafka", "--connections", "c.json"])
+    assert "is no name of a cluster, such as prod" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,7 @@ def test_a_restart_without_an_end_is_not_told_as_healthy() -> None:
     shown = render_history(describe_history("prod", "id", parse_lines(LINES)))
     assert "broker 1 to kraft: restart, all healthy after 10.0 s" in shown
     assert "broker 2 to kraft: restart, its end was not recorded" in shown
-    assert "1 lines could not be read" in shown
+    assert "Lines that could not be read, and are left out: 1." in shown
 
 
 def test_hostile_lines_are_one_line_each() -> None:

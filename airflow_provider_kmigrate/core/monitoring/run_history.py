@@ -72,8 +72,8 @@ def _describe_run(run: str, lines: Sequence[JournalLine]) -> dict[str, Any]:
 
 def render_history(document: Mapping[str, Any]) -> str:
     """The history in words for a terminal, the newest run last."""
-    lines = [f"{printable(document['cluster'])} ({document['cluster_id']}): {len(document['runs'])} runs in the journals"]
-    lines += [f"{document['unreadable']} lines could not be read and are left out."] if document["unreadable"] else []
+    lines = [f"{printable(document['cluster'])} ({document['cluster_id']}), runs in the journals: {len(document['runs'])}"]
+    lines += [f"Lines that could not be read, and are left out: {document['unreadable']}."] if document["unreadable"] else []
     for run in document["runs"]:
         lines += [
             "",

@@ -29,11 +29,13 @@ def read_json(text: bytes | str, largest: int = INT64, *, rest: bool = False, mo
     """
     if isinstance(text, bytes):
         text = text.decode()
-    text = text.strip(_BLANKS)
+    text = text.rstrip(_BLANKS)
     if most and sum(map(text.count, ",[{")) > most:
         raise ValueError(f"it has more than {most} values")
     try:
-        value, end = _build_decoder(largest).raw_decode(text)
+        value, end = _build_decoder(largest).raw_decode(
+            text, len(text) - len(text.lstrip(_BLANKS))
+        )  # not cut off: a fault is named by its line
     except RecursionError:
         raise ValueError("its values are nested too deep") from None
     if end < len(text) and not rest:
