@@ -153,6 +153,27 @@ class TestTheDocument:
         assert "No action is required." not in shown
         assert "no action required" not in render_row(status)
 
+    def test_an_alarm_stands_above_what_was_not_read(self, tmp_path: Path) -> None:
+        """A broker that is down is an alarm, and answers none of the questions that were asked."""
+        alarm = {"code": "R01", "text": "Broker 1 is down.", "means": "m", "do": "Start it.", "is_certain": False}
+        status = describe_status(facts_of(SimCluster(), tmp_path))
+        shown = render_status(status | {"alarms": [alarm], "unread": ["Broker 1 did not report its consumer groups."]})
+        assert shown.index("[R01] ") < shown.index("If it does not pass: ") < shown.index("Not known: Broker 1 did not report")
+        assert "Whether an operator must act is not known" not in shown
+
+    def test_what_may_pass_is_not_said_again_beside_a_certain_alarm_with_the_same_next_step(self, tmp_path: Path) -> None:
+        """A broker left behind is seen as a fact of the cluster and as a broker that does not answer."""
+        alarm = {"code": "P02", "text": "Left behind: broker 1.", "means": "m", "do": "Start a run.", "is_certain": True}
+        other = {**alarm, "text": "Broker 1 does not answer.", "is_certain": False}
+        elsewhere = {**other, "code": "R01", "do": "Start it."}
+        shown = render_status(
+            describe_status(facts_of(SimCluster(), tmp_path)) | {"alarms": [alarm, other, elsewhere], "unread": []}
+        )
+        assert shown.count("Start a run.") == 1
+        assert "[P02] Broker 1 does not answer." in shown
+        assert "If it does not pass: Start it." in shown
+        assert shown.count("It may pass by itself.") == 1
+
     def test_a_status_of_thirty_brokers_is_small(self, tmp_path: Path) -> None:
         facts = facts_of(SimCluster(), tmp_path)
         brokers = tuple(replace(facts.spec.brokers[0], id=number) for number in range(30))

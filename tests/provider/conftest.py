@@ -22,15 +22,17 @@ os.environ |= {
 }
 
 import pytest
-from airflow.sdk import DAG, Variable
+from airflow.sdk import DAG, Variable, task
 from airflow.sdk.execution_time.comms import GetHITLDetailResponse
 from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
 from fastapi.testclient import TestClient
-from sqlalchemy import event, select
+from sqlalchemy import delete, event, select, update
 from sqlalchemy.engine import Engine
 
 from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.pages import database
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.utils.status_xcom import STATUS
 from airflow_provider_kmigrate.utils.step_context import opener
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
@@ -243,3 +245,49 @@ def begun(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> Callable[..., t
         return sim, folder.dags_of(sim.path.parent)["kmigrate_rollback__sim"]
 
     return make
+
+
+@pytest.fixture
+def nothing_stored(airflow_db: None) -> None:
+    """No status, no request and no DAG of another file's tests, whose runs are of a cluster with the same name, or of others."""
+    from airflow.models.dag import DagModel
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.execute(delete(XComModel))
+        session.execute(delete(HITLDetail))
+        session.execute(update(DagModel).values(is_stale=True))
+    database.kept.clear()
+
+
+@pytest.fixture
+def store(run_dag: Callable[..., Any]) -> Iterator[Callable[..., None]]:
+    """A task of this DAG stores this XCom now, in place of what the earlier tests stored there."""
+
+    def put(value: Any, dag_id: str = "kmigrate_watch__sim", key: str = STATUS) -> None:
+        with DAG(dag_id, schedule=None) as dag:
+
+            @task
+            def watch(ti: Any = None) -> None:
+                ti.xcom_push(key=key, value=value | {"at_ms": round(1000 * time.time())} if "at_ms" in value else value)
+
+            watch()
+        run_dag(dag)
+        database.kept.clear()
+
+    yield put
+    database.kept.clear()
+
+
+@pytest.fixture
+def pages(api: TestClient) -> TestClient:
+    """The pages where Airflow mounts them; `api` has started Airflow's authentication."""
+    from fastapi import FastAPI
+
+    from airflow_provider_kmigrate.pages.plugin import serve_pages
+
+    parent = FastAPI()
+    parent.mount("/kmigrate", serve_pages)
+    return TestClient(parent)

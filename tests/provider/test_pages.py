@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from airflow.models.dag import DagModel
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
-from airflow.models.xcom import XComModel
-from airflow.sdk import DAG, task
 from airflow.utils.session import create_session
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.migration.plan_document import TITLES, PlanOf, seal
@@ -30,18 +24,20 @@ from airflow_provider_kmigrate.core.monitoring.explanation import render_explana
 from airflow_provider_kmigrate.core.monitoring.status import Doing, StepFacts, describe_task_end
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.pages import database
-from airflow_provider_kmigrate.pages.plugin import KMigratePlugin, serve_pages
+from airflow_provider_kmigrate.pages.plugin import KMigratePlugin
 from airflow_provider_kmigrate.pages.text import render_cluster
 from airflow_provider_kmigrate.steps.prepare import observe_preflight, plan_from_here
-from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, STATUS, plan_key
+from airflow_provider_kmigrate.utils.status_xcom import PLAN_DOCUMENT, plan_key
 from tests.commands.situations import SITUATIONS, observe
 from tests.core.next_moves import NEXT, WORDS, count_words_to_next_move
 from tests.pages.rules import Tags
 from tests.pages.statuses import make_document
+from tests.provider.stored_pages import log_in, read, show_plainly
 from tests.steps import phases
 from tests.steps.sim import SimCluster
 from tests.trees import ROOT
 
+pytestmark = pytest.mark.usefixtures("nothing_stored")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }}"
 VIEWER = SimpleAuthManagerUser(username="user-viewer", role="viewer")
 ROUTES = ("fleet", "cluster/sim", "dag/kmigrate_watch__sim", "plan/sim", "runbook/G05")
@@ -58,54 +54,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     context = cluster.context(tmp_path_factory.mktemp("plan"))
     phases.untouched(cluster, context)
     return plan_from_here(context, observe_preflight(context))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_stored(airflow_db: None) -> None:
-    """No status, no request and no DAG of another file's tests, whose runs are of a cluster with the same name, or of others."""
-    with create_session() as session:
-        session.execute(delete(XComModel))
-        session.execute(delete(HITLDetail))
-        session.execute(update(DagModel).values(is_stale=True))
-    database.kept.clear()
-
-
-@pytest.fixture
-def store(run_dag: Callable[..., Any]) -> Iterator[Callable[..., None]]:
-    """A task of this DAG stores this XCom now, in place of what the earlier tests stored there."""
-
-    def put(value: Any, dag_id: str = "kmigrate_watch__sim", key: str = STATUS) -> None:
-        with DAG(dag_id, schedule=None) as dag:
-
-            @task
-            def watch(ti: Any = None) -> None:
-                ti.xcom_push(key=key, value=value | {"at_ms": round(1000 * time.time())} if "at_ms" in value else value)
-
-            watch()
-        run_dag(dag)
-        database.kept.clear()
-
-    yield put
-    database.kept.clear()
-
-
-@pytest.fixture
-def pages(api: TestClient) -> TestClient:
-    """The pages where Airflow mounts them; `api` has started Airflow's authentication."""
-    parent = FastAPI()
-    parent.mount("/kmigrate", serve_pages)
-    return TestClient(parent)
-
-
-def log_in(pages: TestClient, role: str | None = "viewer") -> None:
-    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=f"user-{role}", role=role))
-    pages.headers["Authorization"] = f"Bearer {token}"
-
-
-def read(pages: TestClient, route: str, code: int = 200) -> str:
-    answer = pages.get(f"/kmigrate/{route}")
-    assert answer.status_code == code, answer.text[:500]
-    return answer.text
 
 
 class TestRights:
@@ -316,11 +264,6 @@ class TestThePlanPage:
         page = read(pages, "plan/sim")
         assert "the stored plan is not shown" in page
         assert plan["fingerprint"] not in page
-
-
-def show_plainly(page: str) -> str:
-    """The words of a page, as a reader sees them."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page.replace("<br>", " "))).split())
 
 
 class TestSituations:

@@ -313,18 +313,24 @@ def _render_alarms(document: Mapping[str, Any]) -> list[str]:
     alarms, unread = document["alarms"], document["unread"]
     if not alarms and not unread:
         return list(_WITHOUT_RUN) if is_waiting_for_a_run(document) else ["No action is required."]
-    lines = [f"Not known: {text}" for text in unread]
-    lines += (
+    unknown = [f"Not known: {text}" for text in unread]
+    unknown += (
         []
         if alarms
         else [
             "  Whether an operator must act is not known either. Next: run the command again; then find out why this does not answer."
         ]
     )
+    certain = {(alarm["code"], alarm["do"]) for alarm in alarms if alarm["is_certain"]}
     passing = [
-        {**alarm, "text": f"{alarm['text']}{'' if alarm['is_certain'] else ' It may pass by itself.'}"} for alarm in alarms
+        {**alarm, "text": f"{alarm['text']}{'' if (alarm['code'], alarm['do']) in certain else ' It may pass by itself.'}"}
+        for alarm in alarms
     ]
-    return [*lines, *list_reason_lines(passing), ""]
+    return [
+        *list_reason_lines(passing),
+        *unknown,
+        "",
+    ]  # a node that is down is an alarm first, and then in all that it did not answer
 
 
 _WITHOUT_RUN: Final = (
@@ -341,11 +347,12 @@ def name_cluster(step: str, cluster: str) -> str:
 def list_reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was seen, line by line, each meaning and next step once: reasons `{"code", "text", "means", "do"}` of one code follow one another.
 
-    `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not.
+    `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not; not if a certain one has the same code and next step.
     """
+    certain = {(reason["code"], reason["do"]) for reason in reasons if reason.get("is_certain", True)}
     groups: dict[tuple[str, str, str, bool], list[str]] = {}
     for reason in reasons:
-        texts = groups.setdefault((reason["code"], reason["means"], reason["do"], reason.get("is_certain", True)), [])
+        texts = groups.setdefault((reason["code"], reason["means"], reason["do"], (reason["code"], reason["do"]) in certain), [])
         code = f"[{reason['code']}] " if reason["code"] else ""
         texts.append(f"{code}{printable(reason['text'])}")
     lines: list[str] = []

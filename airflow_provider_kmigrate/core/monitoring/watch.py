@@ -365,7 +365,8 @@ def _describe_registration(view: ClusterView, broker: Broker) -> str:
     if broker.in_zookeeper is None:
         return "Whether it is registered in ZooKeeper could not be read."
     beside = ", while KRaft owns the cluster" if kraft_owns(view) else ""
-    listed = f"brokers {join_ids(sorted(broker.listed_by))} list it" if broker.listed_by else "no broker lists it"
+    ids = sorted(broker.listed_by or ())
+    listed = f"broker {ids[0]} lists it" if len(ids) == 1 else f"brokers {join_ids(ids)} list it" if ids else "no broker lists it"
     registered = f"It is registered under /brokers/ids{beside}" if broker.in_zookeeper else "It is not registered in ZooKeeper"
     return f"{registered}; {listed}."
 
