@@ -170,6 +170,7 @@ class TestTheDocument:
             describe_status(facts_of(SimCluster(), tmp_path)) | {"alarms": [alarm, other, elsewhere], "unread": []}
         )
         assert shown.count("Start a run.") == 1
+        assert shown.index("Next: Start a run.") < shown.index("[P02] Broker 1 does not answer."), "one more fact delays no step"
         assert "[P02] Broker 1 does not answer." in shown
         assert "If it does not pass: Start it." in shown
         assert shown.count("It may pass by itself.") == 1

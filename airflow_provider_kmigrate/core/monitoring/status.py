@@ -347,19 +347,22 @@ def name_cluster(step: str, cluster: str) -> str:
 def list_reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was seen, line by line, each meaning and next step once: reasons `{"code", "text", "means", "do"}` of one code follow one another.
 
-    `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not; not if a certain one has the same code and next step.
+    `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not; beside a certain one with the same code and next step, it is one more
+    observation, which stands behind that step.
     """
     certain = {(reason["code"], reason["do"]) for reason in reasons if reason.get("is_certain", True)}
     groups: dict[tuple[str, str, str, bool], list[str]] = {}
     for reason in reasons:
-        texts = groups.setdefault((reason["code"], reason["means"], reason["do"], (reason["code"], reason["do"]) in certain), [])
+        texts = groups.setdefault((reason["code"], reason["means"], reason["do"], reason.get("is_certain", True)), [])
         code = f"[{reason['code']}] " if reason["code"] else ""
         texts.append(f"{code}{printable(reason['text'])}")
     lines: list[str] = []
-    for (_, means, do, is_certain), texts in groups.items():
+    for (code, means, do, is_certain), texts in groups.items():
         label = "Next" if is_certain else "If it does not pass"
+        lines += dict.fromkeys(texts)
+        if not is_certain and (code, do) in certain:
+            continue
         lines += [
-            *dict.fromkeys(texts),
             *([f"  Why it matters: {means}"] if means else []),
             *([f"  {label}: {do}"] if do else []),
         ]
