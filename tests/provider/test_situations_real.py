@@ -248,6 +248,7 @@ def test_the_soak_and_the_request_behind_it(night: Night) -> None:
         task.state = "deferred"
         asked = {"subject": f"Finalize {NAME}?", "options": ["Finalize"], "multiple": False, "params": {}}
         session.add(HITLDetail(ti_id=task.id, **asked))
+    log_in(night.pages)
     fleet = read(night.pages, "fleet")
     assert 'class="light answer"' in fleet
     assert f"Answer the request: Finalize {NAME}?" in show_plainly(fleet)
