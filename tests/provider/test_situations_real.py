@@ -218,7 +218,7 @@ def test_a_dual_write_that_stands_still(night: Night) -> None:
 
 
 def test_a_restart_of_the_run_itself_is_no_alarm(night: Night) -> None:
-    """R01, then R05 and S02 while the run restarts the next broker: kmigrate is at work, and nothing is to do."""
+    """While the run restarts the next broker kmigrate is at work: whatever the restart causes (R01, R05, S02, G23), nothing is to do."""
     at_work: list[dict[str, Any]] = []
     roll = threading.Thread(
         target=direct.step, args=(night.here, "roll"), kwargs={"node": NEXT_BROKER, "target": BrokerMode.KRAFT}
@@ -228,7 +228,7 @@ def test_a_restart_of_the_run_itself_is_no_alarm(night: Night) -> None:
         document = night.explain()
         at_work += document["conditions"] if document["state"] == "working" else []
     roll.join()
-    assert {condition["code"] for condition in at_work} & {"R01", "R05", "S02"}
+    assert at_work, "no look fell into the restart"
     assert not any(condition["do"] for condition in at_work)
     night.wait_until_ready()
 
