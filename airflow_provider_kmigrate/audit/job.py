@@ -239,10 +239,11 @@ def run_audit(audit_request: AuditRequest, engine: Engine, folder: Path) -> Conc
     write_result(result, folder)
     wanted = audit_request.report
     collect = cache(partial(list_audited, result, engine))
+    measure = cache(partial(measure_audit, engine, collect, wanted.journals if wanted else ()))
     return Concluded(
         result.verdict.headline,
-        partial(write_report, wanted, result, engine, collect, offsets=offsets) if wanted else None,
-        partial(write_audit_tables, wanted, result, engine, collect) if wanted and wanted.tables else None,
+        partial(write_report, wanted, result, engine, measure, offsets=offsets) if wanted else None,
+        partial(write_audit_tables, wanted, result, measure) if wanted and wanted.tables else None,
         partial(_prepare_next, collect if wanted else None, partial(settle_sources, engine, result, settled_key(audit_request))),
     )
 
@@ -334,49 +335,66 @@ def write_result(result: Result, folder: Path) -> None:
         atomic.replace(folder / name, text.encode(), mode=atomic.ALL_USERS)
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredAudit:
+    """What report and tables both say of an audit: rows of `tables.COMPLETENESS` and `tables.RESTARTS`, and the journal of the run."""
+
+    sources: tuple[tables.AuditedSource, ...]
+    journal: journal_lines.JournalLines
+    completeness: tuple[tables.Row, ...]
+    restarts: tuple[tables.Row, ...]
+
+
+def measure_audit(
+    engine: Engine, collect: Callable[[], tuple[tables.AuditedSource, ...]], journals: Sequence[str]
+) -> MeasuredAudit:
+    """Ask for what report and tables need. `collect`: as `list_audited`. Raises `Failed` if a journal is unreadable or the engine does not answer."""
+    sources = collect()
+    try:
+        journal = journal_lines.parse_lines(_read_journals(journals))
+    except OSError as error:
+        raise Failed(f"the journal cannot be read: {error}") from error
+    restarts = list_restarts(journal_lines.list_acts(journal.lines))
+    completeness = tables.measure_completeness(engine, sources)
+    return MeasuredAudit(sources, journal, tuple(completeness), tuple(tables.measure_restarts(engine, sources, restarts)))
+
+
 def write_report(
     report_request: ReportRequest,
     result: Result,
     engine: Engine,
-    collect: Callable[[], tuple[tables.AuditedSource, ...]],
+    measure: Callable[[], MeasuredAudit],
     folder: Path,
     *,
     offsets: OffsetsFacts | None = None,
 ) -> None:
-    """Write `report.html` and `report.json` into the folder. `collect`: as `list_audited`.
+    """Write `report.html` and `report.json` into the folder. `measure`: as `measure_audit`.
 
-    Raises `Failed` if a journal is unreadable, the folder not writable, or the engine does not answer.
+    Raises `Failed` as it does, and if the folder is not writable.
     """
     subject = Subject(report_request.cluster, report_request.cluster_id, report_request.run, time.time_ns() // 1_000_000)
     drawn = [source.drawn for source in result.sources]
-    ledgers = [Ledger(source.level, source.facts) for source in result.sources]
-    audited = collect()
+    measured = measure()
+    facts = collect_report_facts(
+        subject,
+        result.verdict,
+        ledgers=[Ledger(source.level, source.facts) for source in result.sources],
+        journal=measured.journal,
+        book=join_books(source.book for source in drawn),
+        measure=partial(measure_sources, engine, drawn),
+        offsets=offsets,
+        completeness=measured.completeness,
+        restarts=measured.restarts,
+    )
     try:
-        journal = journal_lines.parse_lines(_read_journals(report_request.journals))
-        facts = collect_report_facts(
-            subject,
-            result.verdict,
-            ledgers=ledgers,
-            journal=journal,
-            book=join_books(source.book for source in drawn),
-            measure=partial(measure_sources, engine, drawn),
-            offsets=offsets,
-            completeness=tables.measure_completeness(engine, audited),
-            restarts=tables.measure_restarts(engine, audited, list_restarts(journal_lines.list_acts(journal.lines))),
-        )
         report.write(facts, folder)
     except OSError as error:
         raise Failed(f"the report cannot be written in {folder}: {error}") from error
 
 
-def write_audit_tables(
-    report_request: ReportRequest, result: Result, engine: Engine, collect: Callable[[], tuple[tables.AuditedSource, ...]]
-) -> None:
-    """Add the audit to the tables of its cluster. Raises `Failed` as `write_report`."""
-    try:
-        journal = journal_lines.parse_lines(_read_journals(report_request.journals))
-    except OSError as error:
-        raise Failed(f"the journal cannot be read: {error}") from error
+def write_audit_tables(report_request: ReportRequest, result: Result, measure: Callable[[], MeasuredAudit]) -> None:
+    """Add the audit to the tables of its cluster. Raises `Failed` as `measure_audit`, and if they cannot be written."""
+    measured = measure()
     record = tables.AuditRecord(
         time.time_ns() // 1_000_000,
         report_request.cluster,
@@ -384,10 +402,11 @@ def write_audit_tables(
         report_request.run,
         report_request.step,
         result.verdict,
-        collect(),
-        list_restarts(journal_lines.list_acts(journal.lines)),
+        measured.sources,
+        measured.completeness,
+        measured.restarts,
     )
-    tables.write_tables(record, engine, Path(report_request.tables))
+    tables.write_tables(record, Path(report_request.tables))
 
 
 def list_audited(result: Result, engine: Engine) -> tuple[tables.AuditedSource, ...]:

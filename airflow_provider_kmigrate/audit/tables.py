@@ -157,7 +157,8 @@ class AuditRecord:
     step: str
     verdict: AuditVerdict
     sources: tuple[AuditedSource, ...] = ()
-    restarts: tuple[StepRestart, ...] = ()
+    completeness: tuple[Row, ...] = ()
+    restarts: tuple[Row, ...] = ()
     id: str = field(default_factory=lambda: os.urandom(4).hex())
 
     @property
@@ -166,14 +167,14 @@ class AuditRecord:
         return f"a{self.audited_ms}-{self.id}"
 
 
-def write_tables(record: AuditRecord, engine: Engine, folder: Path) -> None:
+def write_tables(record: AuditRecord, folder: Path) -> None:
     """Add an audit to the tables, its verdict last. Raises `Failed`; then there is no verdict, and readers see none of it."""
     home = folder / f"v{VERSION}"
     try:
         for source in record.sources:
             _link_events(source, home / "events" / f"audit={record.name}" / f"level={source.level.label}")
-        _write_rows(home, "completeness", record, measure_completeness(engine, record.sources))
-        _write_rows(home, "restarts", record, measure_restarts(engine, record.sources, record.restarts))
+        _write_rows(home, "completeness", record, record.completeness)
+        _write_rows(home, "restarts", record, record.restarts)
         _write_rows(home, "findings", record, list_findings(record.verdict))
         _write_rows(home, "verdicts", record, [describe_verdict(record)])
         _remove_snapshots(home)

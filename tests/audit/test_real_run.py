@@ -114,7 +114,13 @@ def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path:
     assert facts.acked == facts.delivered[GROUP] > 500
     wanted = request.load(real.request).report
     assert wanted is not None
-    job.write_report(wanted, result, spark, lambda: job.list_audited(result, spark), tmp_path)
+    job.write_report(
+        wanted,
+        result,
+        spark,
+        lambda: job.measure_audit(spark, lambda: job.list_audited(result, spark), wanted.journals),
+        tmp_path,
+    )
     document = json.loads((tmp_path / "report.json").read_text())
     assert document["verdict"]["outcome"] == "PASS"
     assert len(document["owners"]) == 4
