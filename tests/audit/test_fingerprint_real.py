@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 pytest.importorskip("py4j", reason="Spark's own environment has it: make test")
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
@@ -30,6 +29,7 @@ from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
+from tests.kit.load import create_topic_again
 from tests.kit.localcluster.agents import agent_of
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
@@ -374,7 +374,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     admin = AdminClient(dict(properties))
     for deleted in admin.delete_topics(["deleted", "anew"], operation_timeout=30).values():
         deleted.result(30)
-    create_again(properties, "anew")
+    create_topic_again(properties, "anew", PARTITIONS)
     fill(properties, "anew", 900)
     fill(properties, "grown", 900)
     after = take_snapshot(spark, properties, topics, before=seen)
@@ -400,18 +400,6 @@ def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
         return sum(not mark.unread for mark in read_marks(properties, topics).values()) == len(topics) * PARTITIONS
 
     wait_until(known, "the broker knows its topics again", timeout=30)
-
-
-def create_again(properties: Mapping[str, str], name: str) -> None:
-    """As soon as the one that was deleted is gone."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return create(properties, name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def cut(folder: Path) -> int:

@@ -46,6 +46,7 @@ from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 from tests.audit.stored_events import load_events
 from tests.core.histories import History
+from tests.kit.load import create_topic_again
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape, folder_of
 from tests.kit.processes import NodeProcess
@@ -297,7 +298,7 @@ def test_a_topic_that_was_deleted_and_created_again(
     wait_until(lambda: not EventStream(spark, properties, plan).read_topic_marks(), "the topic is gone")
     with pytest.raises(Unavailable, match="does not report"):
         EventStream(spark, properties, plan).catch_up()
-    admin.create_topics([NewTopic(plan.topic, 3, 1)])[plan.topic].result(30)
+    create_topic_again(properties, plan.topic, 3)
     wait_until(lambda: bool(EventStream(spark, properties, plan).read_topic_marks()), "the topic is there")
     for number in range(more):
         send(properties, plan.topic, lines(history(f"y{number}", 2)))

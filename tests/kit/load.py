@@ -57,6 +57,19 @@ def _unless_there(future: Future[None], deadline: float) -> None:
             raise
 
 
+def create_topic_again(properties: Mapping[str, str], name: str, partitions: int, timeout: float = 30.0) -> None:
+    """Create a topic, one replica each, that was deleted just now, within `timeout` s; raises Kafka's own error.
+
+    Metadata no longer name it some time before the controller is done: until then ZooKeeper says "marked for deletion".
+    """
+    deadline = time.monotonic() + timeout
+    admin = connect(properties)  # a client that nothing refers to ends with its requests
+    while error := admin.create_topics([NewTopic(name, partitions, 1)])[name].exception(timeout):
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+            raise error
+        time.sleep(0.2)
+
+
 @dataclass(frozen=True, slots=True)
 class Produce:
     """The latency of acknowledgements, from sent to acknowledged or given up; None: no producer reported it.
