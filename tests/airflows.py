@@ -1,4 +1,4 @@
-"""kmigrate on each older release of Airflow that setup.cfg admits, and by later Pythons: `python -m tests.airflows` (`make airflows`).
+"""kmigrate on each older release of Airflow that it admits, on the lowest of all bounds at once, and by later Pythons: `python -m tests.airflows` (`make airflows`).
 
 For each it makes an environment below `build/airflows`, installs that Airflow with what was there on a day soon after its release, then by pip the
 wheel of this checkout with the extra `ssh`, compares what was installed before and after (kmigrate may replace no package of Airflow), and runs `tests.airflow_rehearsal`
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ UV = BUILD / "uv" / "bin" / "uv"
 DAYS = {"3.1.8": "2026-04-01", "3.2.2": "2026-06-01", "3.3.0": "2026-08-01"}
 """Each release, and the day whose packages it gets: the newest of later days are too new for its code (seen: 3.2.2 with pydantic 2.14)."""
 NEWEST = "3.3.2"
+LOWEST = "3.1.8"
 NAME = "airflow-provider-kmigrate"
 PYTHONS = ("3.12", "3.13")
 """Later than the 3.11 of all other tests. Each gets the newest Airflow with the versions of this checkout's own tests."""
@@ -35,20 +37,31 @@ MINUTES = 30
 class Environment:
     """An Airflow, the minor of Python that runs it, and further arguments of `uv pip install`."""
 
+    name: str
     release: str
     python: str
     arguments: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        """As the command line names it."""
-        return self.release if self.release in DAYS else f"{self.release}-python{self.python}"
+
+def read_requirements(*extras: str) -> list[str]:
+    """Of this checkout, as its users get them."""
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lists = setup["options"]["install_requires"], *(setup["options.extras_require"][extra] for extra in extras)
+    return [line for text in lists for line in text.splitlines() if line]
 
 
-ENVIRONMENTS = (
-    *(Environment(release, "3.11", ("--exclude-newer", day)) for release, day in DAYS.items()),
-    *(Environment(NEWEST, python, ("--constraint", str(ROOT / "constraints-3.11.txt"))) for python in PYTHONS),
-)
+def list_environments() -> list[Environment]:
+    """Each older release with the packages of its days, the lowest of every bound at once, and each later Python."""
+    lowest = ("--resolution", "lowest-direct", "--exclude-newer", DAYS["3.3.0"], *read_requirements("ssh", "spark", "sasl"))
+    return [
+        *(Environment(release, release, "3.11", ("--exclude-newer", day)) for release, day in DAYS.items()),
+        Environment("lowest-bounds", LOWEST, "3.11", lowest),
+        *(
+            Environment(f"{NEWEST}-python{python}", NEWEST, python, ("--constraint", str(ROOT / "constraints-3.11.txt")))
+            for python in PYTHONS
+        ),
+    ]
 
 
 def find_python(minor: str) -> str:
@@ -141,11 +154,12 @@ def prepare() -> Path:
 def main() -> int:
     """Prints what was seen of each."""
     parser = argparse.ArgumentParser(prog="python -m tests.airflows", description=(__doc__ or "").split("\n")[0])
-    names = [environment.name for environment in ENVIRONMENTS]
+    environments = list_environments()
+    names = [environment.name for environment in environments]
     parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=f"of {', '.join(names)}; all")
     parser.add_argument("--scheduler", action="store_true", help="also on a real scheduler with real brokers (10 minutes each)")
     arguments, wheel, failed, absent = parser.parse_args(), prepare(), list[str](), list[str]()
-    for environment in (environment for environment in ENVIRONMENTS if environment.name in arguments.names):
+    for environment in (environment for environment in environments if environment.name in arguments.names):
         if not (python := find_python(environment.python)):
             absent.append(environment.name)
             continue

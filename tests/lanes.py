@@ -96,7 +96,7 @@ NIGHTLY = (
         "airflows",
         ("airflows", "ARGS=--scheduler"),
         60,
-        "on each older release of Airflow, and by Python 3.12 and 3.13: a simulated migration with killed tasks; a real one on a scheduler",
+        "on each older release of Airflow, on the lowest of all requirements, and by Python 3.12 and 3.13: a simulated migration with killed tasks; a real one on a scheduler",
     ),
     Lane("s3", ("s3",), 15, "the object store against moto's S3: processes of two machines, a whole simulated migration"),
     Lane("explore", ("explore",), 20, "random histories with new seeds"),
