@@ -164,6 +164,7 @@ def test_the_share_is_of_runs_and_none_without_any() -> None:
     assert (figures["predictions"], figures["prediction_kinds"]) == (3, ["local", "machines"])
     assert (figures["within_25_percent"], figures["within_25_percent_measured"]) == (0.667, 0.0)
     assert figures["over_by_phase"] == {"copy": 1.67}
+    assert figures["within_interval"] == {"starts": {"runs": 2, "share": 1.0}, "restarts": {"runs": 1, "share": 0.0}}
     assert figures["second_roll_by_first"]["runs"] == 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.migration.durations import _AROUND_RESTART, _RESTART_PER_START, Work
+from airflow_provider_kmigrate.core.migration.durations import _AROUND_RESTART, _RESTART_PER_START, Work, choose_spread
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine, list_phases, parse_lines
 from airflow_provider_kmigrate.core.monitoring.task_times import list_task_seconds
@@ -184,6 +184,7 @@ def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
     A record of an older model that has inputs is predicted again (`predict_again`); one without is judged by what its plan said.
     `before_by_model`: model -> how many runs its plans predicted before they ran, and the share within.
+    `within_interval`: the share whose real duration is in the interval that a plan with the same basis states, as `_count_within_interval` has it.
     `within_25_percent_measured`: of the runs whose plan had restarts of this cluster to go by. `over_by_phase`: predicted over real.
     `second_roll_by_first`: the share of runs whose second roll took what the first one had taken, within 25 %; `after_first_restart`: how many runs
     were predicted again once they had restarted one broker, and the share within.
@@ -206,6 +207,7 @@ def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any
             str(model): _count_within([_sum_record(record) for record in before if record["model"] == model])
             for model in sorted({record["model"] for record in before})
         },
+        "within_interval": _count_within_interval(runs),
         "within_25_percent_measured": _share_within([listed for record, listed in runs if record["restarts_measured_before"]]),
         "second_roll_by_first": _count_within(both),
         "after_first_restart": _count_within(rests),
@@ -231,6 +233,21 @@ def _count_within(pairs: Sequence[tuple[float, float]]) -> dict[str, float | Non
     """Of (predicted, real)."""
     share = round(sum(is_within(*pair) for pair in pairs) / len(pairs), 3) if pairs else None
     return {"runs": len(pairs), "within_25_percent": share}
+
+
+def _count_within_interval(runs: Sequence[tuple[Mapping[str, Any], Sequence[PhaseSeconds]]]) -> dict[str, dict[str, float]]:
+    """Basis of the plans -> how many runs, and the share of them that took what `choose_spread` says of such a plan."""
+    shares = {}
+    for basis, has_measured in (("starts", False), ("restarts", True)):
+        ratios = [
+            sum(p.real for p in phases) / sum(p.predicted for p in phases)
+            for record, phases in runs
+            if bool(record["restarts_measured_before"]) is has_measured
+        ]
+        low, high = choose_spread(has_measured)
+        if ratios:
+            shares[basis] = {"runs": len(ratios), "share": round(sum(low <= ratio <= high for ratio in ratios) / len(ratios), 3)}
+    return shares
 
 
 def _share_within(runs: Sequence[Sequence[PhaseSeconds]]) -> float | None:

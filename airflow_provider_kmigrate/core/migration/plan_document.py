@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.cluster_state.model import PropertyChange, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
-from airflow_provider_kmigrate.core.migration.durations import SPREAD
+from airflow_provider_kmigrate.core.migration.durations import choose_spread
 from airflow_provider_kmigrate.core.shared.text import (
     code_span,
     defuse_markup,
@@ -315,9 +315,12 @@ def describe_spread(document: Mapping[str, Any]) -> str:
     brokers = (task for stage in document["stages"] for task in stage["tasks"] if task["node"].startswith(NodeRole.BROKER))
     bakes = sum(max(0.0, task["seconds"]["expected"] - each) for task in brokers)
     work = document["seconds"]["expected"] - document["soak_seconds"] - bakes
-    shortest, longest = (format_seconds(bakes + times * work) for times in SPREAD)
+    measured = document["restart_seconds"]["measured"]
+    low, high = choose_spread(measured)
+    shortest, longest = (format_seconds(bakes + times * work) for times in (low, high))
+    known = "" if measured else " before a restart of their cluster was measured"
     return (
-        f"Nine of ten measured migrations took {SPREAD[0]:g} to {SPREAD[1]:g} times what was expected without bakes, here {shortest} to {longest}: the load of "
+        f"Nine of ten measured migrations{known} took {low:g} to {high:g} times what was expected without bakes, here {shortest} to {longest}: the load of "
         "machines changes. From its first restart on, the status of a run goes by its own restarts."
     )
 

@@ -177,7 +177,7 @@ _HEADLINES: Final = {
     HoldState.ALARM: "An operator must act.",
     HoldState.UNKNOWN: "Not everything was read, so what holds it is not known.",
 }
-_UNCERTAIN: Final = "Something is wrong that may pass by itself. Look again in two minutes: if it is still so, act."
+_UNCERTAIN: Final = "It may pass by itself. Look again in two minutes: if it is still so, act."
 _DO: Final = {
     HoldState.STOPPED: "Start a run of kmigrate_zk_to_kraft__{cluster} to continue, or of kmigrate_rollback__{cluster} to roll back.",
     HoldState.UNKNOWN: "Run the command again; then find out why this does not answer.",
@@ -196,7 +196,7 @@ def render_explanation(document: Mapping[str, Any]) -> str:
     conditions = [f"  {line}" for line in list_reason_lines(document["conditions"])]
     next_step = [f"  Next step: {step['id']}. {step['does']}"] if step else []
     lines += (
-        [*conditions, *next_step] if state is HoldState.ALARM else [*next_step, *conditions]
+        [*conditions, *next_step] if state in {HoldState.ALARM, HoldState.REFUSED} else [*next_step, *conditions]
     )  # at 3 a.m. what is wrong comes first
     if not state.is_alarm:
         lines += _describe_times(document)

@@ -345,7 +345,7 @@ def name_cluster(step: str, cluster: str) -> str:
 
 
 def list_reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was seen, line by line, each meaning and next step once: reasons `{"code", "text", "means", "do"}` of one code follow one another.
+    """What was seen, line by line, then the next step, then why it matters, each once: reasons `{"code", "text", "means", "do"}` of one code follow one another.
 
     `is_certain` false: it may pass by itself, and what to do is said only for the case that it does not; beside a certain one with the same code and next step, it is one more
     observation, which stands behind that step.
@@ -363,8 +363,8 @@ def list_reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
         if not is_certain and (code, do) in certain:
             continue
         lines += [
-            *([f"  Why it matters: {means}"] if means else []),
             *([f"  {label}: {do}"] if do else []),
+            *([f"  Why it matters: {means}"] if means else []),
         ]
     return lines
 
