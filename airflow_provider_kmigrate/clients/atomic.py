@@ -27,7 +27,7 @@ def replace(path: Path, data: bytes, mode: int = OWNER, *, durable: bool = True)
         _write_new_file(new, data, mode, durable=durable)
         new.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):  # if it was never created
             new.unlink()
@@ -40,7 +40,7 @@ def create(path: Path, data: bytes, mode: int = OWNER) -> None:
     try:
         _write_new_file(new, data, mode, durable=True)
         os.link(new, path, follow_symlinks=False)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileExistsError:
         raise Failed(f"{path} exists already. Nothing was written.") from None
     except OSError as error:
@@ -59,7 +59,8 @@ def _write_new_file(path: Path, data: bytes, mode: int, *, durable: bool) -> Non
             os.fsync(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the disk keep the folder's names. Raises `OSError`."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -68,9 +69,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder (`mode` less the umask) and its parents, if missing. Raises `Failed`."""
+    """Make a folder (`mode` less the umask) and its parents, if missing: they are on disk before what is written there. Raises `Failed`."""
     try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True, mode=mode)
+        for folder in missing:
+            sync_folder(folder.parent)
     except OSError as error:
         raise Failed(f"cannot create the folder {path}: {error}") from error
 

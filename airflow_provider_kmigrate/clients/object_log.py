@@ -37,6 +37,10 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 VERSION: Final = 1
 COPY: Final = ".copy.json"
 """In a folder that is a copy: which store it is of, and up to which number."""
+_LOCK: Final = ".lock"
+_LONGEST_NAME: Final = 255  # bytes that file systems take
+_LONGEST_PATH: Final = 2_000
+_LATEST: Final = 253_402_300_799  # the last second that has a date
 _BATCH = 64  # objects that are asked for at once
 _TRIES = 200  # other writers that may be first, one after the other
 _LOCK_TIMEOUT = 300.0  # seconds: another process of this machine may read a whole log
@@ -90,6 +94,12 @@ class _Entry:
     remove: bool = False
     size: int = 0
     sha256: str = ""
+
+    def has_sound_types(self) -> bool:
+        """Whether each value is of its kind, and within what a file system takes."""
+        texts = all(type(text) is str for text in (self.before, self.writer, self.path, self.sha256))
+        begins = self.offset is None or (type(self.offset) is int and self.offset >= 0)
+        return texts and begins and type(self.remove) is bool and type(self.at) in {int, float} and 0 <= self.at <= _LATEST
 
     def encode(self, content: bytes) -> bytes:
         """The object's bytes: this entry as one line of JSON, then the content."""
@@ -255,7 +265,7 @@ class StoredFolder:
             if isinstance(fields, dict) and isinstance(fields.get("version"), int) and fields["version"] > VERSION:
                 raise self._damaged(number, f"a newer kmigrate wrote it (version {fields['version']})")
             entry = _Entry(**fields)
-            is_sound = (entry.version, entry.number, entry.size) == (VERSION, number, len(body))
+            is_sound = (entry.version, entry.number, entry.size) == (VERSION, number, len(body)) and entry.has_sound_types()
         except (ValueError, TypeError) as error:
             raise self._damaged(number, f"it is no change of kmigrate, or incomplete: {error}") from error
         if not is_sound or hashlib.sha256(body).hexdigest() != entry.sha256:
@@ -264,8 +274,10 @@ class StoredFolder:
 
     def _find_path(self, entry: _Entry) -> Path:
         relative = PurePosixPath(entry.path)
-        if relative.is_absolute() or not relative.parts or ".." in relative.parts or relative.parts[0] == COPY:
-            raise self._damaged(entry.number, f"it names the path {entry.path!r}")
+        is_inside = not relative.is_absolute() and ".." not in relative.parts and "\0" not in entry.path
+        is_short = all(len(os.fsencode(part)) <= _LONGEST_NAME for part in relative.parts) and len(entry.path) <= _LONGEST_PATH
+        if not is_inside or not is_short or not relative.parts or relative.parts[0] in {COPY, _LOCK}:
+            raise self._damaged(entry.number, f"it names the path {entry.path[:_LONGEST_NAME]!r}")
         return self._root / relative
 
     def _require_same_store(self) -> None:
@@ -330,7 +342,7 @@ class StoredFolder:
     def _locked(self) -> Iterator[None]:
         try:
             atomic.make_folder(self._root, PRIVATE)
-            with atomic.locked(self._root / ".lock", _LOCK_TIMEOUT):
+            with atomic.locked(self._root / _LOCK, _LOCK_TIMEOUT):
                 yield
         except (Failed, OSError) as error:
             raise self._unusable(str(error)) from error

@@ -142,7 +142,7 @@ def state_without_brokers(state: bytes, unresponsive: Collection[int]) -> bytes:
     if (
         not isinstance(fields, dict)
         or not isinstance(isr := fields.get("isr"), list)
-        or type(fields.get("leader_epoch")) is not int
+        or any(type(number) is not int for number in (*isr, fields.get("leader"), fields.get("leader_epoch")))
     ):
         return state
     remaining_isr = [broker for broker in isr if broker not in unresponsive]

@@ -59,8 +59,10 @@ class SharedFolder:
             atomic.replace(path, content)
 
     def append(self, path: Path, make: Callable[[IO[bytes]], bytes]) -> None:
-        """Flushed to disk before this returns."""
+        """Flushed to disk before this returns; a new file's name is there before its content."""
         with path.open("a+b") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                atomic.sync_folder(path.parent)
             with contextlib.suppress(OSError):  # a file system without locks: one process at a time writes there
                 fcntl.flock(file, fcntl.LOCK_EX)
             file.write(make(file))

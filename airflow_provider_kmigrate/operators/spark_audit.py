@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -226,9 +227,9 @@ class SparkAuditOperator(AuditJob):
             return []
         try:
             ledgers = read_json((result_folder / "report.json").read_text())["ledgers"]
+            return [ledger for ledger in ledgers if isinstance(ledger, dict)]
         except (OSError, ValueError, KeyError, TypeError):
             return []
-        return [ledger for ledger in ledgers if isinstance(ledger, dict)]
 
     @staticmethod
     def _write_no_answer(result_folder: Path, why: str) -> None:
@@ -258,11 +259,11 @@ class SparkAuditOperator(AuditJob):
             self.request["report"] = {**report_request, "journals": [str(result_folder / "journal.jsonl")]}
 
     def _read_verdict(self, verdict: Path) -> dict[str, Any]:
-        try:
-            document: dict[str, Any] = read_json(verdict.read_text())
-        except (FileNotFoundError, ValueError):
-            raise AirflowFailException(f"The Spark job ended without a verdict at {verdict}; read its log.") from None
-        return document
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            document = read_json(verdict.read_text())
+            if isinstance(document, dict):
+                return document
+        raise AirflowFailException(f"The Spark job ended without a verdict at {verdict}; read its log.")
 
 
 class SparkFingerprintOperator(AuditJob):

@@ -139,7 +139,7 @@ class BackupStore:
 
         While an installation was begun and not confirmed, also the one before it; of an earlier release, which confirmed none, any.
         """
-        lines = (self._read_bytes(self._list_path(node)) or b"").decode().splitlines()
+        lines = (self._read_bytes(self._list_path(node)) or b"").decode(errors="replace").splitlines()
         return digest in {line.partition(" ")[0] for line in lines}
 
     def change_stamp(self, node: NodeSpec) -> object:
@@ -148,7 +148,7 @@ class BackupStore:
 
     def _change_list(self, node: NodeSpec, change: Callable[[list[str]], list[str]]) -> None:
         def make(present: bytes | None) -> bytes | None:
-            old = (present or b"").decode().splitlines()
+            old = (present or b"").decode(errors="replace").splitlines()
             new = change(old)
             return None if new == old else "".join(f"{line}\n" for line in new).encode()
 
@@ -250,7 +250,7 @@ class BackupStore:
 
     def _read_manifest(self) -> dict[str, str]:
         path = self.folder / "manifest.json"
-        return _parse_manifest(path, self._read_bytes(path))
+        return _parse_hashes(path, self._read_bytes(path))
 
     def _read_bytes(self, path: Path) -> bytes | None:
         """The file's bytes, None if it does not exist. Raises `Refused` if it is unreadable, such as another user's."""
@@ -274,7 +274,7 @@ class BackupStore:
         path = self.folder / "manifest.json"
 
         def make(present: bytes | None) -> bytes:
-            document = {"version": 1, "cluster": self._cluster, "files": {**_parse_manifest(path, present), name: digest}}
+            document = {"version": 1, "cluster": self._cluster, "files": {**_parse_hashes(path, present), name: digest}}
             return json.dumps(document, indent=1).encode()
 
         self.state.replace(path, make)
@@ -290,14 +290,16 @@ class BackupStore:
         return data
 
 
-def _parse_manifest(path: Path, data: bytes | None) -> dict[str, str]:
+def _parse_hashes(path: Path, data: bytes | None) -> dict[str, str]:
     if data is None:
         return {}
     try:
-        hashes: dict[str, str] = read_json(data)["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        hashes = read_json(data)["files"]
+        if not all(isinstance(digests, str) for digests in hashes.values()):
+            raise ValueError("a hash is no text")  # noqa: TRY301
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _lost_file_refusal(path, "was altered") from error
-    return hashes
+    return dict(hashes)
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

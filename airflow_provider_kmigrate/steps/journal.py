@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFolder
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.shared.chain import Link, link_before
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 
 class StepJournal(Protocol):
@@ -44,10 +45,10 @@ class FileJournal:
     def _prepare_file(self) -> None:
         """Raises `Refused` (O05) if the journal cannot be written, before anything is done."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(self._path.parent)
             written = self._path if self._path.exists() else self._path.parent
             closed = "" if os.access(written, os.W_OK) else f"no right to write {written}"
-        except OSError as error:
+        except (Failed, OSError) as error:
             closed = str(error)
         if closed:
             text = f"This process's user cannot write the journal: {closed}."

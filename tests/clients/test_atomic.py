@@ -11,7 +11,9 @@ import pytest
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.atomic import locked
+from airflow_provider_kmigrate.clients.state_folder import SharedFolder
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+from airflow_provider_kmigrate.steps.journal import FileJournal
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
@@ -45,18 +47,40 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, monkeypatc
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
 
 
-def test_the_folder_is_on_disk_too_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What was synced, in order."""
+    paths: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: paths.append(Path(f"/proc/self/fd/{handle}").readlink()))
+    return paths
+
+
+def test_the_folder_is_on_disk_too_before_it_returns(tmp_path: Path, synced: list[Path]) -> None:
     """A rename that only memory knows is gone after a power cut, and the old file with it on some file systems."""
-    synced: list[int] = []
-    real = os.fsync
-
-    def fsync(handle: int) -> None:
-        synced.append(os.fstat(handle).st_ino)
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", fsync)
     atomic.replace(tmp_path / "file", b"new")
-    assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+    assert [path.parent if path != tmp_path else path for path in synced] == [tmp_path, tmp_path]
+    assert synced[1] == tmp_path
+
+
+def test_new_folders_are_on_disk_before_what_is_written_there(tmp_path: Path, synced: list[Path]) -> None:
+    """Else a power cut takes the originals with the folder that they were the first in."""
+    SharedFolder().replace(tmp_path / "backup" / "prod" / "original", lambda _: b"a")
+    folders = [path for path in synced if path.is_dir()]
+    assert sorted(folders[:2]) == [tmp_path, tmp_path / "backup"]
+    assert folders[2:] == [tmp_path / "backup" / "prod"]
+    synced.clear()
+    atomic.make_folder(tmp_path / "backup" / "prod")
+    assert synced == []
+
+
+def test_the_name_of_a_new_journal_is_on_disk_before_its_first_line(tmp_path: Path, synced: list[Path]) -> None:
+    journal = FileJournal(tmp_path / "journal" / "prod" / "run.jsonl", "prod/1", lambda: 1.0)
+    assert sorted(synced) == [tmp_path, tmp_path / "journal"]
+    synced.clear()
+    journal.write("act", "roll", "a")
+    journal.write("acted", "roll", "b")
+    file = tmp_path / "journal" / "prod" / "run.jsonl"
+    assert synced == [file.parent, file, file]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(atomic.OWNER, 0o600), (atomic.ALL_USERS, 0o640)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from airflow_provider_kmigrate.core.shared.chain import find_break
 from airflow_provider_kmigrate.exceptions import Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
+from tests.kit.hostile import altered
 from tests.kit.object_stores import MemoryStore
 
 BROKER = NodeSpec(1, NodeRole.BROKER, "b1", 9092, HostSpec("agent"))
@@ -228,6 +230,12 @@ BAD_OBJECTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "an absolute path": (_head(path="/etc/evil"), "path"),
     "no path": (_head(path=""), "path"),
     "the copy's own path": (_head(path=COPY), "path"),
+    "the copy's own lock": (_head(path=".lock/lock"), "path"),
+    "a path that is none": (_head(path="a\0b"), "path"),
+    "a name that no file may have": (_head(path="ü" * 128), "path"),
+    "a path that no file may have": (_head(path="a/" * 2_000 + "a"), "path"),
+    "a time that is none": (_head(at=1e300), "altered"),
+    "a beginning before the file": (_head(offset=-1), "altered"),
     "an unknown field": (_head(more=1), "no change of kmigrate"),
 }
 
@@ -241,6 +249,19 @@ def test_an_object_that_is_not_as_kmigrate_writes_it_is_refused(
     change, word = BAD_OBJECTS[name]
     store.objects["000000002"] = change(store.objects["000000002"])
     refuses(other, "000000002", word)
+
+
+@pytest.mark.parametrize("change", [Machine.note, lambda machine, text: machine.journal().write("acted", "roll", text)])
+def test_no_value_in_an_objects_head_ends_without_a_code(
+    tmp_path: Path, store: MemoryStore, change: Callable[[Machine, str], None]
+) -> None:
+    """Who may write to the store, or a store that mixes up objects, may leave anything there."""
+    change(Machine(tmp_path / "a", store), "a")
+    head, _, body = store.objects["000000001"].partition(b"\n")
+    for number, (_, other) in enumerate(altered(json.loads(head))):
+        store.objects["000000001"] = json.dumps(other).encode() + b"\n" + body
+        with contextlib.suppress(Refused, Unavailable):
+            Machine(tmp_path / str(number), store).state.refresh()
 
 
 def test_a_log_with_a_gap_is_refused(machine: Machine, other: Machine, store: MemoryStore) -> None:

@@ -85,7 +85,7 @@ def test_long_names_fit_any_file_system(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(atomic, "_write_new_file"), (Path, "replace"), (atomic, "_sync_folder")],
+    [(atomic, "_write_new_file"), (Path, "replace"), (atomic, "sync_folder")],
     ids=["written", "renamed", "synced"],
 )
 def test_a_process_that_is_killed_in_a_write_leaves_the_old_value_or_the_new_one(tmp_path: Path, module: Any, name: str) -> None:
@@ -95,7 +95,7 @@ def test_a_process_that_is_killed_in_a_write_leaves_the_old_value_or_the_new_one
         kill_at(patch, module, name)
         with pytest.raises(Killed):
             second.write("new")
-    assert process(tmp_path, 2).take(resumed=False) == ("new" if name == "_sync_folder" else "old")
+    assert process(tmp_path, 2).take(resumed=False) == ("new" if name == "sync_folder" else "old")
 
 
 def test_a_process_that_is_killed_when_it_has_taken_the_task_loses_nothing(tmp_path: Path) -> None:

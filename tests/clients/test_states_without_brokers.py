@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients.partition_states import create_states, state_without_brokers
 from airflow_provider_kmigrate.exceptions import Failed
+from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.kit.held import Held
+from tests.kit.hostile import altered
 
 
 def state(leader: int, isr: list[int], epoch: int = 7) -> bytes:
@@ -42,6 +44,15 @@ def test_a_state_without_silent_brokers(before: bytes, silent: set[int], after: 
     assert state_without_brokers(before, silent) == after
 
 
+def test_a_state_that_others_wrote_stays_unless_it_has_kafkas_form() -> None:
+    """Any client may have written it, where the tree is open."""
+    good = json.loads(state(2, [2, 0]))
+    for _, other in altered(good):
+        written = json.dumps(other).encode()
+        found = state_without_brokers(written, {2})
+        assert found == written or json.loads(found)["isr"] == [broker for broker in other["isr"] if broker != 2]
+
+
 @given(st.integers(-1, 4), st.lists(st.integers(0, 4), unique=True), st.sets(st.integers(0, 4)))
 def test_no_silent_broker_leads_and_none_enters_an_isr(leader: int, isr: list[int], silent: set[int]) -> None:
     found = json.loads(state_without_brokers(state(leader, isr), silent))
@@ -58,4 +69,4 @@ def test_no_state_is_made_of_an_epoch_that_cannot_be_read() -> None:
     ensemble = Ensemble("cluster-1")
     ensemble.put("/controller_epoch", b"x")
     with pytest.raises(Failed, match="no state was created"):
-        create_states(MemoryZooKeeper(ensemble), ["/brokers/topics/t/partitions/0/state"], Held())
+        create_states(cast("Any", MemoryZooKeeper(ensemble)), ["/brokers/topics/t/partitions/0/state"], Held())

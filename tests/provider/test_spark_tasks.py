@@ -49,16 +49,20 @@ from tests.steps.sim_nodes import CLUSTER_ID
 RUN = "test/manual__1"
 
 
+def context_of(dag: DAG) -> Any:
+    return {"dag": dag, "run_id": "manual__1", "ti": Mock(), "task_state_store": {}}
+
+
 def executed(operator: type[BaseOperator], **arguments: Any) -> Any:
     with DAG(dag_id="test", schedule=None) as dag:
         task = operator(task_id="task", **arguments)
-    return task.execute({"dag": dag, "run_id": "manual__1", "ti": Mock(), "task_state_store": {}})
+    return task.execute(context_of(dag))
 
 
 def resumed(sim: Rehearsal) -> Any:
     with DAG(dag_id="test", schedule=None) as dag:
         task = HoldSparkJobOperator(task_id="task", cluster_file=str(sim.path), job="orders", risky=True)
-    return task.resume({"dag": dag, "run_id": "manual__1", "ti": Mock(), "task_state_store": {}}, {})
+    return task.resume(context_of(dag), {})
 
 
 @pytest.fixture
@@ -349,7 +353,8 @@ def spark_environment(tmp_path: Path) -> Path:
         f"request = json.load(open(sys.argv[-2]))\n"
         f"json.dump([sys.argv, os.environ.get('PYSPARK_PYTHON')], open(place + '/seen.json', 'w'))\n"
         f"request.get('fail') and sys.exit(2)\n"
-        f"request.get('silent') or open(place + '/verdict.json', 'w').write({verdict!r})\n"
+        f"request.get('silent') or open(place + '/verdict.json', 'w').write(request.get('verdict', {verdict!r}))\n"
+        "'ledgers' in request and json.dump(request['ledgers'], open(place + '/report.json', 'w'))\n"
     )
     script.chmod(0o755)
     return home
@@ -409,6 +414,15 @@ class TestAudit:
         run(sources=[])
         with pytest.raises(AirflowFailException, match="without a verdict"):
             run(silent=True)
+
+    @pytest.mark.parametrize("verdict", ["null", "[]", "5", "{", '"PASS"', "[[1]]"])
+    def test_what_is_no_verdict_is_none(self, run: Callable[..., Any], verdict: str) -> None:
+        with pytest.raises(AirflowFailException, match="without a verdict"):
+            run(verdict=verdict)
+
+    @pytest.mark.parametrize("ledgers", [None, 5, {}, {"ledgers": None}, {"ledgers": [None, "x"]}])
+    def test_a_report_that_is_none_leaves_the_verdict(self, run: Callable[..., Any], ledgers: Any) -> None:
+        assert run(report={"cluster": "prod"}, ledgers=ledgers).startswith("PASS")
 
     def test_without_its_connection_nothing_is_submitted_elsewhere(self, run: Callable[..., Any], tmp_path: Path) -> None:
         """Airflow's Spark provider submits to YARN if its connection does not exist."""

@@ -3,30 +3,41 @@
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.cluster_state.model import PartitionMetadata, StoredKind, TopicMetadata
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from tests.kit.hostile import altered
 from tests.steps.sim_nodes import Killed
 
 NODE = NodeSpec(0, NodeRole.BROKER, "h", 9092, HostSpec("agent", "p"))
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> BackupStore:
     return BackupStore(tmp_path, "prod", "-1Sh-9_ISia_zwGINzRvyQ")
 
 
-def code(refused):
+def code(refused: pytest.ExceptionInfo[Refused]) -> str:
     return refused.value.reasons[0].code
 
 
-def test_an_original_comes_back_byte_for_byte_and_is_private(store):
+def code_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except Refused as error:
+        return error.reasons[0].code
+    return ""
+
+
+def test_an_original_comes_back_byte_for_byte_and_is_private(store: BackupStore) -> None:
     text = "broker.id=0\r\n# caf\xe9\n"
     store.keep_original(NODE, text)
     assert store.read_original(NODE) == text
@@ -35,7 +46,7 @@ def test_an_original_comes_back_byte_for_byte_and_is_private(store):
     assert {file.name for file in files} == {"manifest.json", "broker-0.properties"}
 
 
-def test_the_same_original_again_is_fine_another_is_refused(store):
+def test_the_same_original_again_is_fine_another_is_refused(store: BackupStore) -> None:
     store.keep_original(NODE, "a=1\n")
     store.keep_original(NODE, "a=1\n")
     with pytest.raises(Refused) as refused:
@@ -44,13 +55,13 @@ def test_the_same_original_again_is_fine_another_is_refused(store):
     assert store.read_original(NODE) == "a=1\n"
 
 
-def test_a_missing_original_is_refused(store):
+def test_a_missing_original_is_refused(store: BackupStore) -> None:
     with pytest.raises(Refused) as refused:
         store.read_original(NODE)
     assert code(refused) == "O01"
 
 
-def test_an_altered_original_is_refused(store):
+def test_an_altered_original_is_refused(store: BackupStore) -> None:
     store.keep_original(NODE, "a=1\n")
     (store.folder / "broker-0.properties").write_text("a=2\n")
     for read in (lambda: store.read_original(NODE), store.verify):
@@ -60,12 +71,14 @@ def test_an_altered_original_is_refused(store):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "broker-0.properties", "broker-0.written"])
-def test_what_another_user_has_written_is_refused_in_words(store, name, monkeypatch):
+def test_what_another_user_has_written_is_refused_in_words(
+    store: BackupStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.keep_original(NODE, "a=1\n")
     store.keep_written(NODE, "a=2\n")
     read = Path.read_bytes
 
-    def denied(path):
+    def denied(path: Path) -> bytes:
         if path.name == name:
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
@@ -76,7 +89,7 @@ def test_what_another_user_has_written_is_refused_in_words(store, name, monkeypa
     assert code(refused) == "O05"
 
 
-def test_a_manifest_that_is_none_is_altered(store):
+def test_a_manifest_that_is_none_is_altered(store: BackupStore) -> None:
     store.keep_original(NODE, "a=1\n")
     (store.folder / "manifest.json").write_text("{")
     with pytest.raises(Refused) as refused:
@@ -84,17 +97,34 @@ def test_a_manifest_that_is_none_is_altered(store):
     assert code(refused) == "O01"
 
 
-def test_zookeepers_tree_is_kept_with_its_hash(store):
+def test_no_manifest_ends_without_a_code(store: BackupStore) -> None:
+    store.keep_original(NODE, "a=1\n")
+    manifest = store.folder / "manifest.json"
+    for where, other in altered(json.loads(manifest.read_text())):
+        manifest.write_text(json.dumps(other))
+        for act in (lambda: store.read_original(NODE), store.verify, lambda: store.keep_tree([("/", None)], once=True)):
+            assert code_of(act) in {"", "O01"}, where
+
+
+def test_a_damaged_list_of_what_was_written_names_no_file(store: BackupStore) -> None:
+    store.keep_written(NODE, "a=1\n")
+    (store.folder / "broker-0.written").write_bytes(b"\xff\n")
+    assert not store.is_installed(NODE, files.sha256("a=1\n"))
+    store.confirm_written(NODE, "a=2\n")
+    assert store.is_installed(NODE, files.sha256("a=2\n"))
+
+
+def test_zookeepers_tree_is_kept_with_its_hash(store: BackupStore) -> None:
     assert store.keep_tree([("/", None), ("/controller_epoch", b"3")]) == 2
     assert store.verify() == ("zookeeper.jsonl",)
     lines = (store.folder / "zookeeper.jsonl").read_text().splitlines()
     assert [json.loads(line)["path"] for line in lines] == ["/", "/controller_epoch"]
 
 
-def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
+def test_a_full_disk_leaves_the_original_that_is_kept(store: BackupStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.keep_original(NODE, "a=1\n")
 
-    def full(handle):
+    def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -106,12 +136,14 @@ def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
 
 
 @pytest.mark.parametrize("written", range(3))
-def test_a_process_killed_while_it_replaces_an_original_leaves_the_old_one_or_the_new_one(store, monkeypatch, written):
+def test_a_process_killed_while_it_replaces_an_original_leaves_the_old_one_or_the_new_one(
+    store: BackupStore, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
     """The next process reads it first: a hash that does not fit would refuse every later task."""
     store.keep_original(NODE, "a=1\n")
-    replace, done = atomic.replace, []
+    replace, done = atomic.replace, list[Path]()
 
-    def dies(path, data):
+    def dies(path: Path, data: bytes) -> None:
         if len(done) == written:
             raise Killed
         done.append(path)
@@ -156,7 +188,9 @@ ZNODES = [
     [(None, False), (-1, False), (50, True), ("null", True)],
     ids=["none", "begun", "copied", "malformed"],
 )
-def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_takeover(store, migration, late):
+def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_takeover(
+    store: BackupStore, migration: int | str | None, late: bool
+) -> None:
     numbers = {
         "version": 0,
         "kraft_controller_id": 1,
@@ -175,7 +209,7 @@ def test_the_kept_tree_shows_what_was_stored_and_whether_it_was_read_before_the_
     assert found.late is late
 
 
-def test_what_was_stored_is_not_known_from_a_tree_that_is_missing_altered_or_malformed(store):
+def test_what_was_stored_is_not_known_from_a_tree_that_is_missing_altered_or_malformed(store: BackupStore) -> None:
     with pytest.raises(Refused) as refused:
         store.read_inventory()
     assert code(refused) == "O01"
