@@ -1,21 +1,22 @@
 """Derives a source's facts: the few events about writers and owners are always read whole, clean partitions are counted, suspects go through the ledger, which concludes from both.
 
-A suspect is checked whole, in a process of Spark's: the columns of `sources.EVENTS` become its events again.
+A suspect is checked whole, in a process of Spark's (`partition_rows`).
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.partition_rows import CHECKED, check_rows
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
@@ -24,27 +25,15 @@ from airflow_provider_kmigrate.audit.sources import RowKind
 from airflow_provider_kmigrate.core.audit.settled import is_to_be_confirmed
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.lines import decode
-from airflow_provider_kmigrate.core.events.model import (
-    Ack,
-    Commit,
-    DeliveryRun,
-    Event,
-    Heartbeat,
-    Position,
-    Stamp,
-    Start,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events.model import Event, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, conclude
-from airflow_provider_kmigrate.core.ledger.book import AcceptedCommit, Book, PartitionEvents
+from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, check_demand
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.exceptions import Refused
 
-_DELIVERY, _ACK = RowKind.DELIVERY.value, RowKind.ACK.value
 _WANTED: Final = pa.schema([("topic", pa.string()), ("part", pa.int32())])
-_ANSWER: Final = pa.schema([("checked", pa.binary())])
 _NOW: Final = (1 << 63) - 1  # of an unknown time
 
 
@@ -144,59 +133,5 @@ def _check_partitions(
         {"topic": topic_partition.topic, "part": topic_partition.partition} for topic_partition in sorted(partitions)
     ]
     engine.attach("wanted", [pa.Table.from_pylist(partition_rows, schema=_WANTED)])
-    answer = engine.apply_by_key(question, ("topic", "part"), partial(check_rows, context.restrict_to(partitions)), _ANSWER)
+    answer = engine.apply_by_key(question, ("topic", "part"), partial(check_rows, context.restrict_to(partitions)), CHECKED)
     return [pickle.loads(row) for row in answer["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
-
-
-def check_rows(context: CheckContext, rows: pa.Table) -> pa.Table:
-    """Check all rows of one partition, as `queries.EVENTS_OF` has them, into one row. Runs in Spark's workers."""
-    return pa.table({"checked": [pickle.dumps(check_partition(build_partition_events(rows), context))]}, schema=_ANSWER)
-
-
-_COLUMNS: Final = (
-    *("row_kind", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
-    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq", "generation", "wait_us"),
-)
-_Row = tuple[Any, ...]
-
-
-def build_partition_events(rows: pa.Table) -> PartitionEvents:
-    """The events of one partition, without what the ledger ignores: latencies in buckets, and generations of commits."""
-    part = PartitionEvents(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
-    for row in _without_repeats(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
-        _file_row(part, row)
-    return part
-
-
-def _without_repeats(rows: list[_Row]) -> Iterable[_Row]:
-    """One of two rows with the same number of one writer: the same one, in any order of the rows."""
-    if len({row[1:3] for row in rows}) == len(rows):
-        return rows
-    unique_rows: dict[_Row, _Row] = {}
-    for row in sorted(rows, key=repr):
-        unique_rows.setdefault(row[1:3], row)
-    return unique_rows.values()
-
-
-def _file_row(part: PartitionEvents, row: _Row) -> None:
-    event = _build_event(part.where, row)
-    if isinstance(event, DeliveryRun):
-        part.runs[event.group].append(event)
-    elif isinstance(event, Ack):
-        part.acks.append(event)
-    elif isinstance(event, Commit):
-        part.commits[event.group].append(AcceptedCommit(event.stamp.t_ms, event.offsets[0].offset))
-
-
-def _build_event(where: TopicPartition, row: _Row) -> Event:
-    row_kind, writer, number, t_ms, group, member, lo, hi, n, seq, *rest = row
-    t_first, t_last, t_sent, gap, producer, producer_seq, generation, wait_us = rest
-    stamp = Stamp(writer, number, t_ms)
-    if row_kind == _DELIVERY:
-        delivery_fields = (t_first, t_last, t_sent, gap, producer, producer_seq)
-        return DeliveryRun(stamp, group, member, generation, *where, lo, hi, n, seq, *delivery_fields)
-    if row_kind == _ACK:
-        return Ack(stamp, producer, *where, lo, hi, n, seq, seq + n - 1, t_sent, t_last, wait_us)
-    if row_kind == RowKind.COMMIT:
-        return Commit(stamp, group, member, None, (Position(*where, lo),), ok=True)
-    return Heartbeat(stamp, t_last)

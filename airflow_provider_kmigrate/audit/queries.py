@@ -146,7 +146,7 @@ FROM events JOIN writers ON events.writer = writers.writer WHERE events.row_kind
 _EVENT_COLUMNS: Final = """events.topic AS topic, events.part AS part, row_kind, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
   t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq, generation, wait_us"""
 
-# Everything about the wanted partitions, as `judge.check_rows` takes it.
+# Everything about the wanted partitions, as `partition_rows.check_rows` takes it.
 EVENTS_OF: Final = f"""
 SELECT /*+ BROADCAST(wanted) */ {_EVENT_COLUMNS}
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part

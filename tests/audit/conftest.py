@@ -14,12 +14,12 @@ def spark_session() -> Iterator[Any]:
     """On `KMIGRATE_SPARK_MASTER`, such as `local-cluster[2,1,1024]`; by default in this process. There is one in a process."""
     from airflow_provider_kmigrate.audit import connector  # noqa: PLC0415
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
-    from tests.kit import spark_classes  # noqa: PLC0415
+    from tests.kit import bare_executors, spark_classes  # noqa: PLC0415
 
     session = sessions.start_session(
         os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"),
         jars=connector.resolve_kafka_jars(),
-        settings=spark_classes.settings(),
+        settings=spark_classes.settings() | bare_executors.DAEMON,
     )
     yield session
     session.stop()

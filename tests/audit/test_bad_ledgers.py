@@ -83,15 +83,15 @@ def test_an_empty_part_is_a_hole_as_one_that_is_not_there(spark: Engine, ledger:
 
 def test_a_python_worker_that_is_killed_is_named_with_what_to_do(spark: Any) -> None:
     """As the kernel does if memory is short. A table of its own: the worker of a partition that is too large for it."""
+
+    def kill_worker(_: pa.Table) -> pa.Table:  # here: the worker cannot import this module
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
     spark.attach("killed", [pa.table({"part": [1]})])
     with pytest.raises(Failed, match=r"a Python worker of Spark's ended .*spark\.executor\.memoryOverhead"):
         spark.apply_by_key("SELECT part FROM killed", ("part",), kill_worker, pa.schema([("checked", pa.binary())]))
     assert spark.ask("SELECT part FROM killed").num_rows == 1, "the session answers the next question"
-
-
-def kill_worker(_: pa.Table) -> pa.Table:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
 
 
 def test_garbage_between_events_costs_bounded_memory_and_hides_none(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit.event_store import read_source
-from airflow_provider_kmigrate.audit.judge import ControlEvents, build_partition_events
+from airflow_provider_kmigrate.audit.judge import ControlEvents
+from airflow_provider_kmigrate.audit.partition_rows import build_partition_events
 from airflow_provider_kmigrate.audit.queries import EVENTS_OF, Engine
 from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, screen_partitions
 from airflow_provider_kmigrate.audit.settling import open_evidence
