@@ -15,6 +15,7 @@ from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.approvals import Journal, read_journals
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.connections import named_connections, secrets_of
+from airflow_provider_kmigrate.clients.foreign_files import NotRead, list_files_below, open_regular_file
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
 from airflow_provider_kmigrate.core.monitoring.run_evidence import (
@@ -67,14 +68,19 @@ class Collection:
     def add_file(self, path: str, source: Path) -> bool:
         """Add a file as it is; false if there is none."""
         try:
-            self.files[path] = source.read_bytes()
+            content = source.read_bytes()
         except FileNotFoundError:
             return False
         except OSError as error:
             raise Failed(f"cannot read {source}: {error.strerror}") from error
+        self.add_content(path, content)
+        return True
+
+    def add_content(self, path: str, content: bytes) -> None:
+        """Add bytes. Raises `NotWritten` if no archive may be so large."""
+        self.files[path] = content
         if sum(map(len, self.files.values())) > MOST_BYTES:
             raise NotWritten(f"The evidence is larger than {MOST_BYTES >> 20} MiB. Name one run with --run.")
-        return True
 
 
 def write_evidence(options: argparse.Namespace) -> Iterator[str]:
@@ -151,9 +157,14 @@ def _add_audits(collection: Collection, spec: ClusterSpec, run: str) -> None:
         collection.left_out.append("Audits: the cluster file has no `audit`.")
         return
     root = Path(spec.audit.result) / spec.name
-    found = [path for name in _AUDITED for path in sorted(root.rglob(name)) if not run or _is_of_run(path, run)]
+    paths, _ = list_files_below(root) if root.is_dir() else ([], True)
+    found = [path for path in paths if Path(path).name in _AUDITED and (not run or _is_of_run(Path(path), run))]
     for path in found:
-        collection.add_file(f"audits/{path.relative_to(root).as_posix()}", path)
+        try:
+            with open_regular_file(root, path, MOST_BYTES) as opened:  # Spark's user writes there: a link may lead to any secret
+                collection.add_content(f"audits/{path}", opened.file.read(opened.size))
+        except (NotRead, OSError) as error:
+            collection.left_out.append(f"Audits: {error}.")
     if not found:
         collection.left_out.append(f"Audits: there is no result below {root}.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -111,6 +112,26 @@ def test_a_secret_in_a_journal_stops_it_before_anything_is_written(
     assert "File journals/dag_one.jsonl holds a secret of" in said
     assert secret not in said
     assert not Path("e.zip").exists()
+
+
+def test_no_link_and_no_pipe_among_the_audits_is_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark's user writes that folder, and the one who packs the evidence may read more."""
+    audit = "audit: {conn_id: spark, environment: /opt/s, events: [/e], result: audits}\n"
+    Path("sim.yaml").write_text(FILE + audit.replace("audits", str(Path("audits").absolute())))
+    Path("airflow.cfg").write_text("fernet_key = S3CRET")
+    results = Path("audits/sim")
+    for name in ("good", "link", "pipe"):
+        (results / name).mkdir(parents=True)
+    (results / "good" / "verdict.json").write_text("{}")
+    (results / "link" / "verdict.json").symlink_to(Path("airflow.cfg").absolute())
+    os.mkfifo(results / "pipe" / "verdict.json")
+    assert run() == 0
+    with zipfile.ZipFile("e.zip") as archive:
+        assert [name for name in archive.namelist() if name.startswith("audits/")] == ["audits/good/verdict.json"]
+    assert b"S3CRET" not in Path("e.zip").read_bytes()
+    said = capsys.readouterr().out
+    assert "link/verdict.json is not read: it is a link" in said
+    assert "pipe/verdict.json is not read: it is no regular file" in said
 
 
 def test_only_the_run_that_was_named(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import zipfile
 from collections.abc import Callable
@@ -179,6 +180,14 @@ def test_a_file_with_a_secret_is_named_without_it(secret: str, found: int) -> No
     leaks = find_secrets({"a.txt": b"password hunter22 abc", "b.txt": b""}, {"prod_kafka": (secret,)})
     assert len(leaks) == found
     assert secret not in " ".join(leaks)
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word', "p\u00e4ssw\u00f6rt", "pass&word<1>"])
+def test_a_secret_is_found_as_json_and_as_a_page_spell_it(secret: str) -> None:
+    """A journal is JSON, and a page is HTML: neither has every sign as it is."""
+    texts = {secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), html.escape(secret)}
+    for text in texts:
+        assert find_secrets({"a": f"x {text} x".encode()}, {"kafka": (secret,)}), text
 
 
 def test_gates_are_the_lines_that_decided() -> None:

@@ -252,8 +252,14 @@ def find_secrets(files: Mapping[str, bytes], secrets: Mapping[str, tuple[str, ..
         f"File {path} holds a secret of connection {conn_id}."
         for path, content in sorted(files.items())
         for conn_id, values in sorted(secrets.items())
-        if any(value.encode() in content for value in values if len(value) >= _SHORTEST_SECRET)
+        if any(form in content for value in values if len(value) >= _SHORTEST_SECRET for form in _spell(value))
     ]
+
+
+def _spell(secret: str) -> Iterator[bytes]:
+    """A secret as it is, as JSON and as a page write it."""
+    texts = {secret, escape_html(secret), json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    return (text.encode() for text in sorted(texts))
 
 
 _SHORTEST_SECRET: Final = 4
