@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -47,6 +48,10 @@ _STAGES: Final = {
     NodeRole.BROKER: {"before": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "after": FileStage.KRAFT},
     NodeRole.CONTROLLER: {"migration": FileStage.CONTROLLER_MIGRATION, "after": FileStage.CONTROLLER_FINAL},
 }
+
+
+#: The password of a login module, in a value such as that of `sasl.jaas.config`.
+_LOGIN_PASSWORD: Final = re.compile(r"""(?<![\w.])(?:password|user_[\w.-]+|clientSecret)\s*=\s*["']([^"']+)["']""")
 
 
 class NotWritten(Failed):
@@ -145,11 +150,9 @@ def _folder_name(node: NodeSpec) -> str:
 
 def _list_secret_values(keys: Mapping[str, str]) -> tuple[str, ...]:
     """Values that no file of the archive may hold; a reference that Kafka resolves is no secret, and words are in every text."""
-    return tuple(
-        value
-        for key, value in keys.items()
-        if is_secret(key) and "password" in key and not value.startswith("${") and len(value) >= 6
-    )
+    named = [value for key, value in keys.items() if is_secret(key) and "password" in key and not value.startswith("${")]
+    named += [word for value in keys.values() for word in _LOGIN_PASSWORD.findall(value)]
+    return tuple(value for value in named if len(value) >= 6)
 
 
 def _add_audits(collection: Collection, spec: ClusterSpec, run: str) -> None:

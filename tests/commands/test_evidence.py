@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 ID = "q1Sh-9_ISia_zwGINzRvyQ"
 CANARY = "hunter22-canary"
 KAFKA_SECRET = "kafka-canary-99"
+LOGIN_CANARY, USER_CANARY = "login-canary-7", "user-canary-8"
 FILE = f"""\
 name: sim
 cluster_id: {ID}
@@ -33,6 +34,7 @@ listeners=PLAINTEXT://kafka0:9092
 zookeeper.connect=zk1:2181
 log.dirs=/var/lib/kafka
 ssl.keystore.password={CANARY}
+listener.name.sasl.plain.sasl.jaas.config=a.PlainLoginModule required username="admin" password="{LOGIN_CANARY}" user_bob="{USER_CANARY}";
 """
 CONNECTIONS = {
     "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1:2181"},
@@ -101,7 +103,7 @@ def test_one_changed_byte_is_refused_by_name_and_ends_with_1(folder: Path, capsy
     assert "files/broker-0/" in problem
 
 
-@pytest.mark.parametrize("secret", [CANARY, KAFKA_SECRET])
+@pytest.mark.parametrize("secret", [CANARY, KAFKA_SECRET, LOGIN_CANARY, USER_CANARY])
 def test_a_secret_in_a_journal_stops_it_before_anything_is_written(
     folder: Path, secret: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
