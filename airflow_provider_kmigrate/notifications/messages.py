@@ -117,7 +117,10 @@ def _make_message(title: str, text: str, runbook_links: Sequence[str], request_l
     plain = text if request_link is None else defuse_markup(render_plain(text))
     # First, since an approver who has read the four figures need not scroll through the evidence to the end.
     first = [link_to(escape_html(request_link), "Open the request")] if request_link else []
-    last = [link_to(escape_html(link), escape_html(link)) for link in runbook_links]
+    last = [
+        link_to(*[escape_html(link)] * 2) if "://" in link else f"<p><code>{escape_html(link)}</code></p>"
+        for link in runbook_links
+    ]  # without the runbook's address they are commands
     return Message(title, plain, "\n".join(addresses), "\n".join((*first, body, *last)))
 
 

@@ -30,7 +30,10 @@ def test_the_steps_and_what_is_kept_stand_before_figures_in_the_request_and_the_
     plan = plan_of(facts_of(healthy()))
     for shown in (render_request(plan), render_document(plan)):
         assert shown.index("1. stop controllers\n2. hand over") < shown.index("Kept: all.") < shown.index("**About")
-        assert "**A rollback is possible until `handover.transaction`.** A user who may edit the DAG must approve." in shown
+        assert (
+            "**A rollback is possible until `handover.transaction`.** Before it begins, a user who may edit the DAG must approve."
+            in shown
+        )
         assert "the migration may continue instead: start kmigrate_zk_to_kraft__" in shown
     assert "## to_zookeeper" not in render_request(plan)
 

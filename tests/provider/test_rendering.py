@@ -75,6 +75,8 @@ def test_the_address_of_the_request_is_the_first_link_and_the_text_has_none() ->
 
 
 def test_a_text_that_is_no_markdown_stays_as_it_is() -> None:
+    message = _make_message("title", "x [G05]", ["kmigrate runbook G05"], None)
+    assert message.html.endswith("<p><code>kmigrate runbook G05</code></p>"), "a command is no address"
     message = _make_message("title", "__consumer_offsets * <b>\nnext", [], None)
     assert message.text == "__consumer_offsets * <b>\nnext"
     assert message.html == "<p>__consumer_offsets * &lt;b&gt;<br>next</p>"

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, AuditO
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.shared.text import code_span, format_duration, table_cell
 
-NOT_MEASURED: Final = "not measured: the cluster file has no `audit`, or it left no result"
+NOT_MEASURED: Final = "not measured: no audit left a result"
 _LOST: Final = frozenset({AuditCause.LOST})
 _TWICE: Final = frozenset({AuditCause.STORED_TWICE, AuditCause.REDELIVERED})
 _DELIVERY_LEVELS: Final = frozenset(level.label for level in Level) - {Level.LOG.label}

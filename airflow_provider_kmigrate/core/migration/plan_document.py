@@ -339,8 +339,8 @@ def _render_way_back(document: Mapping[str, Any]) -> str:
         if point
         else ""
     )
-    approvers = describe_approvers(document["approval"])
-    who = f"Before it, {approvers} must approve." if is_migration else f"{approvers[:1].upper()}{approvers[1:]} must approve."
+    before = "Before it" if is_migration else "Before it begins"
+    who = f"{before}, {describe_approvers(document['approval'])} must approve."
     who = who if document["approval"]["required"] else "No approval is asked for."
     return f"{names}{who} {defuse_markup(printable(document['way_back']))}"
 
