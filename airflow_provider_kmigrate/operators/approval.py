@@ -65,8 +65,6 @@ _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is **irreversible**, the point of no return: nothing is
 written to ZooKeeper any more, and no rollback is possible afterwards.
 
-{evidence}
-
 The answers:
 
 * **{yes}**: restart the controllers without the migration flag, one at a time. Before each restart all of this is
@@ -77,6 +75,12 @@ The answers:
 _OFFER = f"""\
 * **{ROLL_BACK}**: this run ends, and `kmigrate_rollback__{{name}}` begins. It gets the lock of this run and asks no second time,
   unless ZooKeeper is open to every client and the cluster file has no `approvers.signing_conn_id` (W22).
+"""
+
+_EVIDENCE = """
+**What was observed:**
+
+{evidence}
 """
 
 _PLAN = """\
@@ -158,8 +162,9 @@ class _ApproveOperator(HITLOperator):
     template_fields: Sequence[str] = (*HITLOperator.template_fields, "cluster_file")
     request_link = ""  # Airflow's page of the request that waits; set when it is asked
     given_as = ""  # the param of the run that approves beforehand
-    question: str  # in it and in `text` are {name}, {cluster_id}, {yes}, {no} and the `words`
+    question: str  # in it and in both texts are {name}, {cluster_id}, {yes}, {no} and the `words`
     text: str
+    evidence_text = ""  # behind the answers and who may give them: it may be long
     yes: str
     no: str
     others: tuple[str, ...] = ()  # further answers
@@ -185,7 +190,7 @@ class _ApproveOperator(HITLOperator):
         placeholders = {"name": cluster, "cluster_id": cluster_id, "yes": self.yes, "no": self.no, **words}
         texts = {
             "subject": self.question.format(**placeholders),
-            "body": self.text.format(**placeholders) + self._describe_approvers(),
+            "body": self.text.format(**placeholders) + self._describe_approvers() + self.evidence_text.format(**placeholders),
         }
         options = [self.no, *self.others, self.yes]
         form = {"reason": Param(None, type=["null", "string"], title="Reason", description=_WHY)}
@@ -375,6 +380,7 @@ class ApproveFinalizationOperator(_ApproveOperator):
     of_migration = True
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
     question, text = "Finalize the migration of Kafka cluster {name} to KRaft? This is irreversible.", _BODY
+    evidence_text = _EVIDENCE
     refused = "Left in dual-write: nothing was changed. Start a new run to be asked again."
     required = 2
 

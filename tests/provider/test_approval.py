@@ -74,9 +74,7 @@ def test_finalize_passes(sim: Rehearsal, run_dag: RunDag) -> None:
     assert not asked.defaults, "silence is never taken for a yes"
     assert CLUSTER_ID in (asked.body or "")
     assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
-    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize (irreversible)**" in (asked.body or ""), (
-        "no answer is a point in the list of the evidence"
-    )
+    assert "**What was observed:**\n\n* soak: 42 h" in (asked.body or ""), "no answer is a point in the list of the evidence"
 
 
 def test_without_an_answer_it_waits(sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_kmigrate.core.cluster_state.spec import StopPoint
 from airflow_provider_kmigrate.core.migration.plan import FINALIZE, ROLL_BACK
 from airflow_provider_kmigrate.dag_builders import folder
+from tests.core.next_moves import WORDS
 from tests.pages.browser import Browser, browser
 from tests.provider.airflow_tasks import pause, token_of
 from tests.provider.approver_users import Users
@@ -215,8 +216,10 @@ def test_the_mail_alone_leads_to_an_approval_that_counts(
     [approval] = notes(tmp_path, "approval")
     assert [(answer["user"], answer["reason"]) for answer in approval["answers"]] == [("ann", "all is well")]
     figures = ["Records lost", "Records twice", "Longest stall of a producer", "A rollback takes"]
-    places = [people.read.index(text) for text in ("Open the request", *figures, "runs in dual-write")]
-    assert places == sorted(places), "the link, the four figures, then what is long"
+    order = ("Open the request", *figures, "runs in dual-write", "The answers:", "Who may answer: ann.", "What was observed:")
+    places = [people.read.index(text) for text in order]
+    assert places == sorted(places), "the link, the four figures, the answers, then what is long"
+    assert len(people.read[: places[-1]].split()) <= 2 * WORDS, "two minutes, in a second language"
 
 
 def test_each_dag_that_asks_has_a_form_with_the_reason_alone_which_must_be_given() -> None:

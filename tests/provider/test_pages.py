@@ -312,7 +312,10 @@ class TestSituations:
         store(document)
         store(document, "kmigrate_zk_to_kraft__sim")
         with create_session() as session:
-            task = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == "kmigrate_zk_to_kraft__sim")).all()[-1]
+            newest = select(TaskInstance).where(
+                TaskInstance.dag_id == "kmigrate_zk_to_kraft__sim", TaskInstance.task_id == "watch"
+            )
+            task = session.scalars(newest.order_by(TaskInstance.start_date)).all()[-1]
             task.state = "deferred"
             asked = {"subject": "Finalize sim?", "options": ["Finalize"], "multiple": False, "params": {}}
             session.add(HITLDetail(ti_id=task.id, **asked))
