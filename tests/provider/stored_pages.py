@@ -24,4 +24,5 @@ def read(pages: TestClient, route: str, code: int = 200) -> str:
 
 def show_plainly(page: str) -> str:
     """The words of a page, as a reader sees them."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page.replace("<br>", " "))).split())
+    body = page[page.index("<body") :]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", body.replace("<br>", " "))).split())

@@ -162,7 +162,7 @@ intro: A broker's new file is written before it is stopped. So "stopped, with th
 R01 A broker is down or does not respond
 means: It starts, it hangs, it is down or unreachable. No other broker may be stopped meanwhile, and the copy would not start.
 meanwhile: With one broker down, as safe as your replication. Clients are served if every partition has a leader.
-do: Is its process down? Find out why (its log, its disk, `Out of memory` in the kernel's log), and start it. Is it up? Read its log; check the network.
+do: Process down? Find out why (its log, disk, `Out of memory` in the kernel's log), and start it. Process up? Read its log; check the network.
 do: After an unclean stop it reads its logs for minutes (`Recovering`): wait.
 do: It exits again and again: the last lines say why. Put the previous file ([section 9](#9-where-the-evidence-is)) back only if the new one is the cause.
 do: With G07 in the text: a broker in migration mode waits for the dual-write. The task restarts that after 20 s.
