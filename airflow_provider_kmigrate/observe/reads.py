@@ -564,6 +564,8 @@ def _build_controller(node: NodeSpec, answers: Answers) -> Controller:
 def _merge_newer(first: PartitionLeader, second: PartitionLeader) -> PartitionLeader:
     if first.leader_epoch != second.leader_epoch:
         return max(first, second, key=lambda led: led.leader_epoch)
+    if first.partition.isr == second.partition.isr:  # as mostly
+        return first
     both = set(first.partition.isr) & set(second.partition.isr)
     return first._replace(
         partition=replace(first.partition, isr=tuple(number for number in first.partition.isr if number in both))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import category
@@ -65,6 +66,7 @@ from airflow_provider_kmigrate.spec.model import (
     with_defaults,
 )
 
+_KEPT = 32  # texts of cluster files that a process keeps parsed
 _TAG = "tag:yaml.org,2002:"
 _WHOLE_NUMBER = re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$")  # longer digit strings are names, and may not fit the machine
 
@@ -249,7 +251,9 @@ def _read_file(path: Path) -> _Loaded:
     return _parse_text(text, str(path))
 
 
+@lru_cache(_KEPT)
 def _parse_text(text: str, path: str) -> _Loaded:
+    """Parse one text, once in each process: nothing else decides, and a task asks for its cluster file several times. Errors are not kept."""
     name = path or "cluster file"
     try:
         document = Document(text)

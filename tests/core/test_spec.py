@@ -597,6 +597,22 @@ class TestFiles:
             spec.load(tmp_path / "other.yaml")
         assert [reason.code for reason in caught.value.reasons] == ["F00"]
 
+    def test_a_file_is_parsed_once_until_its_text_changes(self, tmp_path: Path) -> None:
+        path = tmp_path / "prod.yaml"
+        path.write_text(GOOD, encoding="utf-8")
+        first = spec.load(path)
+        assert spec.load(path) is first
+        path.write_text(changed("id: 2, host: kafka2", "id: 2, host: moved2"), encoding="utf-8")
+        assert spec.load(path).brokers[2].host == "moved2"
+        for _ in range(2):
+            path.write_text("name: [", encoding="utf-8")
+            with pytest.raises(SpecError):
+                spec.load(path)
+        path.write_text(GOOD, encoding="utf-8")
+        assert spec.load(path).brokers[2].host == "kafka2"
+        (tmp_path / "copy.yaml").write_text(GOOD, encoding="utf-8")
+        assert spec.load(tmp_path / "copy.yaml").path == str(tmp_path / "copy.yaml")
+
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "prod.yaml").write_bytes(b"name: \xff\xfe")
         with pytest.raises(SpecError) as caught:
