@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
-from airflow_provider_kmigrate.clients.journal_heads import JournalHead, read_heads
+from airflow_provider_kmigrate.clients.journal_heads import DamagedHead, JournalHead, read_heads
 from airflow_provider_kmigrate.clients.records import Kept, Records
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.migration.approval import GIVEN, Approval, ApproverAnswer, parse_approval
@@ -58,17 +58,20 @@ class Verified(NamedTuple):
     is_sound: bool
 
 
-def verify(records: Sequence[Kept], sealed: Sequence[JournalHead], journals: Mapping[str, Journal]) -> Verified:
+def verify(records: Sequence[Kept], sealed: Sequence[JournalHead | DamagedHead], journals: Mapping[str, Journal]) -> Verified:
     """Judge each record and each journal. `journals`: by the name of their file, of this cluster."""
     lines, is_sound = [], True
     for record in records:
         record_lines, sound = _verify_record(record, journals)
         lines += record_lines
         is_sound = is_sound and sound
-    links_by_run = {head.run: Link(head.chain, head.lines) for head in sealed}
-    names = {journal_file_name(run): run for run in links_by_run}
-    for name in sorted({*names, *journals}):
-        kept_link = links_by_run[names[name]] if name in names else Link()
+    for damaged in (head for head in sealed if isinstance(head, DamagedHead)):
+        lines.append(f"record {damaged.path}: NOT AS IT WAS WRITTEN: it holds no hash, so the end of some journal is not covered")
+        is_sound = False
+    heads = [head for head in sealed if isinstance(head, JournalHead)]
+    links = [(journal_file_name(head.run), Link(head.chain, head.lines)) for head in heads]  # two runs may share a file
+    unsealed = journals.keys() - {name for name, _ in links}
+    for name, kept_link in sorted([*links, *((name, Link()) for name in unsealed)]):
         journal = journals.get(name)
         why = find_break(journal.lines, kept_link) if journal else "the file is missing"
         coverage = f"{len(journal.lines)} lines, {kept_link.lines} of them covered by the hash in ZooKeeper" if journal else ""

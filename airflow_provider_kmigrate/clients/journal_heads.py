@@ -45,6 +45,13 @@ class JournalHead:
     lines: int
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedHead:
+    """A record of a journal's hash that says none: whose journal it was is not known."""
+
+    path: str
+
+
 def seal(zookeeper: RecordTree, cluster_id: str, head: JournalHead, holding: Holding) -> None:
     """Keep the newest hash of a run's journal. Raises as `ZooKeeper.commit`."""
     zookeeper.commit([seal_operation(zookeeper, cluster_id, head)], holding)
@@ -55,14 +62,21 @@ def seal_operation(zookeeper: RecordTree, cluster_id: str, head: JournalHead) ->
     return put_operation(zookeeper, f"{ROOT}/{cluster_id}/journals", record_name(head.run), asdict(head))
 
 
-def read_heads(zookeeper: RecordTree, cluster_id: str) -> Iterator[JournalHead]:
-    """The newest hash of each journal, as far as it can be read."""
+def read_heads(zookeeper: RecordTree, cluster_id: str) -> Iterator[JournalHead | DamagedHead]:
+    """The newest hash of each journal; one that cannot be read is no journal without a hash."""
     folder = f"{ROOT}/{cluster_id}/journals"
     for name in zookeeper.children(folder):
         znode = zookeeper.read(f"{folder}/{name}")
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            fields = read_json(znode[0] if znode else b"")
-            yield JournalHead(str(fields["run"]), str(fields["chain"]), int(fields["lines"]))
+        try:
+            head = JournalHead(**read_json(znode[0] if znode else b""))
+            is_sound = (
+                (type(head.run), type(head.chain), type(head.lines)) == (str, str, int)
+                and head.lines >= 0
+                and record_name(head.run) == name
+            )
+        except (ValueError, TypeError):
+            is_sound = False
+        yield head if is_sound else DamagedHead(f"{folder}/{name}")
 
 
 def put_operation(zookeeper: RecordTree, folder: str, name: str, value: dict[str, Any]) -> Operation:

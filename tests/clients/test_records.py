@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -14,8 +14,9 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_digest_acl
 from memory_zookeeper import Ensemble, MemoryZooKeeper
 
+from airflow_provider_kmigrate.approvals import verify
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.journal_heads import JournalHead, read_heads
+from airflow_provider_kmigrate.clients.journal_heads import DamagedHead, JournalHead, read_heads
 from airflow_provider_kmigrate.clients.records import Records
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import _GUARDED, ZooKeeper
@@ -23,6 +24,7 @@ from airflow_provider_kmigrate.clients.zookeeper_session import name_strangers, 
 from airflow_provider_kmigrate.core.cluster_state.model import OthersRight
 from airflow_provider_kmigrate.core.migration.approval import Approval, ApproverAnswer, Shown, hash_text
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
+from tests.kit.hostile import altered
 from tests.kit.localcluster.cluster import lent_zookeeper
 
 RUN, ID, KEY = "kmigrate_zk_to_kraft__prod/manual__2026-11-29T10:00:00+00:00", "cluster-1", "0123456789abcdef" * 2
@@ -88,6 +90,24 @@ def test_what_was_written_is_read_and_nothing_of_another_task_or_run(tree: Tree,
     again = replace(GIVEN, answers=())
     tree.write(again, key)
     assert tree.records(key).approval(RUN, "approve") == again
+
+
+def test_a_hash_that_was_altered_is_damage_or_another_hash_and_never_missing(tree: Tree) -> None:
+    tree.write()
+    [path] = [path for path in tree.ensemble.znodes if path.startswith(f"/_kmigrate/{ID}/journals/")]
+    for where, value in [
+        *altered(asdict(HEAD)),
+        ("later field", {**asdict(HEAD), "later": 1}),
+        ("negative", {**asdict(HEAD), "lines": -1}),
+    ]:
+        tree.ensemble.put(path, json.dumps(value).encode())
+        [head] = read_heads(tree.zk, ID)
+        if isinstance(head, JournalHead):
+            assert head.run == RUN, where
+            assert asdict(head) == value, where
+        else:
+            assert head == DamagedHead(path), where
+        assert not verify([], [head], {}).is_sound, where
 
 
 def test_a_run_that_has_lost_the_cluster_records_nothing(tree: Tree) -> None:

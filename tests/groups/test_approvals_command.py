@@ -92,6 +92,21 @@ def test_a_journal_that_is_missing_or_cut_off_is_named(tmp_path: Path, harm: str
     assert (found.is_sound, "NOT AS IT WAS WRITTEN" in found.lines[0]) == (False, True)
 
 
+def test_two_runs_whose_names_make_one_file_are_both_held_to_their_hashes(tmp_path: Path) -> None:
+    there, twin = Kept1(tmp_path), RUN.replace(":", "_")
+    assert twin != RUN
+    assert journal_file_name(twin) == journal_file_name(RUN)
+    other = FileJournal(there.path, twin, lambda: AT)
+    other.write("act", "broker 1 to kraft", "restart: broker 1")
+    heads = [there.head, JournalHead(twin, *other.read_link())]
+    assert verify([], heads, there.read).is_sound
+    short = {there.path.name: Journal(there.read[there.path.name].lines[:3])}
+    for sealed in (heads, heads[::-1]):
+        found = verify([], sealed, short)
+        assert not found.is_sound, "the line of the later run is gone"
+        assert len(found.lines) == 2
+
+
 def test_a_cluster_that_cannot_be_read_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["verify", str(tmp_path / "none.yaml"), "--connections", str(tmp_path / "c.json"), "--journals", str(tmp_path)]
     assert main(asked) in (1, 2)
