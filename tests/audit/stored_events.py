@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.audit.judge import _COLUMNS, _build_event
+from airflow_provider_kmigrate.audit.partition_rows import _COLUMNS, _build_event
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.core.events.lines import decode
 from airflow_provider_kmigrate.core.events.model import Commit, Event, TopicPartition
