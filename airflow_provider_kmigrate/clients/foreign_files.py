@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 LONGEST: Final = 1 << 20  # bytes of a line; an event about ten thousand partitions has some 300 kB
 LARGEST: Final = 4 << 30  # bytes of a file
-_MOST: Final = 10_000  # entries of a folder
+MOST_ENTRIES: Final = 10_000  # entries of a folder
 _CHUNK: Final = 1 << 16
 _BLOCK: Final = 2 << 20
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -136,7 +136,7 @@ def list_files_below(folder: Path) -> tuple[list[str], bool]:
 
     Raises `OSError` if the folder itself cannot be listed.
     """
-    paths, folders, entries_left = list[str](), [""], _MOST
+    paths, folders, entries_left = list[str](), [""], MOST_ENTRIES
     while folders:
         subfolder = folders.pop()
         with contextlib.suppress(*([OSError] if subfolder else ())), os.scandir(folder / subfolder) as entries:

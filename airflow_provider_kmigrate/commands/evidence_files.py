@@ -16,7 +16,7 @@ from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.approvals import Journal, read_journals
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.connections import named_connections, secrets_of
-from airflow_provider_kmigrate.clients.foreign_files import NotRead, list_files_below, open_regular_file
+from airflow_provider_kmigrate.clients.foreign_files import MOST_ENTRIES, NotRead, list_files_below, open_regular_file
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
 from airflow_provider_kmigrate.core.monitoring.run_evidence import (
@@ -160,7 +160,15 @@ def _add_audits(collection: Collection, spec: ClusterSpec, run: str) -> None:
         collection.left_out.append("Audits: the cluster file has no `audit`.")
         return
     root = Path(spec.audit.result) / spec.name
-    paths, _ = list_files_below(root) if root.is_dir() else ([], True)
+    try:
+        paths, is_all = list_files_below(root) if root.is_dir() else ([], True)
+    except OSError as error:
+        collection.left_out.append(f"Audits: {root} could not be listed: {error.strerror}.")
+        return
+    if not is_all:
+        collection.left_out.append(
+            f"Audits: {root} holds more than {MOST_ENTRIES} files and folders; the others were not looked at."
+        )
     found = [path for path in paths if Path(path).name in _AUDITED and (not run or _is_of_run(Path(path), run))]
     for path in found:
         try:

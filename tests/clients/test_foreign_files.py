@@ -160,7 +160,7 @@ def test_a_folder_is_listed_without_following_its_links(folder: Path) -> None:
 def test_a_listing_ends_at_the_limit_of_names_and_says_that_it_is_incomplete(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_files, "_MOST", 5)
+    monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 5)
     for number in range(9):
         (folder / f"{number}.jsonl").touch()
     found, is_all = list_files_below(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.clients import foreign_files
 from airflow_provider_kmigrate.commands import evidence, evidence_files
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -134,6 +135,26 @@ def test_no_link_and_no_pipe_among_the_audits_is_followed(folder: Path, capsys: 
     said = capsys.readouterr().out
     assert "link/verdict.json is not read: it is a link" in said
     assert "pipe/verdict.json is not read: it is no regular file" in said
+
+
+def test_audits_that_were_not_looked_at_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = "audit: {conn_id: spark, environment: /opt/s, events: [/e], result: audits}\n"
+    Path("sim.yaml").write_text(FILE + audit.replace("audits", str(Path("audits").absolute())))
+    Path("audits/sim/good").mkdir(parents=True)
+    Path("audits/sim/good/verdict.json").write_text("{}")
+    monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 1)
+    assert run() == 0
+    assert "files and folders; the others were not looked at" in capsys.readouterr().out
+
+    def fail(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(evidence_files, "list_files_below", fail)
+    Path("e.zip").unlink()
+    assert run() == 0
+    assert "could not be listed: Permission denied" in capsys.readouterr().out
 
 
 def test_only_the_run_that_was_named(folder: Path) -> None:
