@@ -66,7 +66,10 @@ def verify(records: Sequence[Kept], sealed: Sequence[JournalHead | DamagedHead],
         lines += record_lines
         is_sound = is_sound and sound
     for damaged in (head for head in sealed if isinstance(head, DamagedHead)):
-        lines.append(f"record {damaged.path}: NOT AS IT WAS WRITTEN: it holds no hash, so the end of some journal is not covered")
+        lines.append(
+            f"record {damaged.path}: NOT AS IT WAS WRITTEN: it holds no hash, so some journal may have been cut off. Next: find out who "
+            "can write there, and compare the journals with a copy."
+        )
         is_sound = False
     heads = [head for head in sealed if isinstance(head, JournalHead)]
     links = [(journal_file_name(head.run), Link(head.chain, head.lines)) for head in heads]  # two runs may share a file
