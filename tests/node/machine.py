@@ -39,7 +39,7 @@ SLEEPER = ["/bin/sh", "-c", "echo started; exec sleep 600"]
 STUBBORN = [
     sys.executable,
     "-ISc",
-    "import signal, time; signal.signal(15, lambda *_: time.sleep(1.5) or exit()); time.sleep(600)",
+    "import signal, time; signal.signal(15, lambda *_: print('asked to stop', flush=True) or time.sleep(1.5) or exit()); time.sleep(600)",
 ]
 
 
