@@ -172,7 +172,7 @@ def secrets_of(connection: Connection) -> tuple[str, ...]:
 def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _secret_values(inner, secret=secret or _is_secret_name(str(key)))
+            yield from _secret_values(inner, secret=secret or is_secret_name(str(key)))
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _secret_values(inner, secret=secret)
@@ -183,8 +183,8 @@ def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
             yield from _secret_values(inner, secret=True)
 
 
-def _is_secret_name(name: str) -> bool:
-    """A token endpoint's address is shown: it is what an operator must find in an error."""
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name may be a secret. A token endpoint's address is shown: it is what an operator must find in an error."""
     return bool(_SECRET_NAME.search(name)) and not name.endswith((".url", "token_endpoint", "token_ca_file"))
 
 
@@ -212,7 +212,7 @@ def _is_variable_name(name: object) -> bool:
 
 
 ZOOKEEPER, KAFKA, CONTROLLER, HOST = "kmigrate_zookeeper", "kafka", "kmigrate_controller", "kmigrate_host"
-HTTP, SSH, SPARK, SIGNING = "http", "ssh", "spark", "generic"
+HTTP, SSH, SPARK, SIGNING, FILES = "http", "ssh", "spark", "generic", "aws"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
@@ -231,6 +231,7 @@ _EXAMPLES = {
     HOST: """--conn-extra '{"environment": {}}'""",
     HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
     SPARK: "--conn-host spark://spark-master --conn-port 7077",
+    FILES: "--conn-login KEY --conn-password SECRET, or the type of its file system",
     SIGNING: "--conn-password $(openssl rand -hex 32)",
     SSH: """--conn-login kmigrate --conn-extra '{"key_file": "/etc/kmigrate/id_ed25519"}'""",
 }
@@ -540,6 +541,11 @@ def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     types_and_places = dict.fromkeys(_webhook_connections(spec), (HTTP, f"a webhook {in_file}"))
     types_and_places |= dict.fromkeys(_group_connections(spec), (HOST, f"a group's conn_id {in_file}"))
     types_and_places |= dict.fromkeys(_job_connections(spec), (HOST, f"a job's command_conn_id {in_file}"))
+    types_and_places |= dict.fromkeys(
+        sorted({job.conn_id for job in spec.spark_jobs} - {""}), (FILES, f"a job's conn_id {in_file}")
+    )
+    if spec.audit:
+        types_and_places[spec.audit.conn_id] = (SPARK, f"audit.conn_id {in_file}")
     types_and_places |= dict.fromkeys(host_connections(spec), (HOST, f"hosts.conn_id {in_file}"))
     types_and_places |= dict.fromkeys(ssh_connections(spec), (SSH, f"hosts.ssh_conn_id {in_file}"))
     if signing := _signing_connection(spec):

@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.approvals import Journal, read_journals
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.connections import named_connections, secrets_of
+from airflow_provider_kmigrate.clients.connections import is_secret_name, named_connections, secrets_of
 from airflow_provider_kmigrate.clients.foreign_files import MOST_ENTRIES, NotRead, list_files_below, open_regular_file
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, NodeRole, NodeSpec
 from airflow_provider_kmigrate.core.monitoring.journal_lines import parse_lines
@@ -24,15 +24,15 @@ from airflow_provider_kmigrate.core.monitoring.run_evidence import (
     MOST_BYTES,
     SHORTEST_KEY,
     EvidenceAbout,
-    find_secrets,
     mask_cluster_file,
     pack_archive,
     render_index,
     select_gate_lines,
 )
 from airflow_provider_kmigrate.core.monitoring.run_history import describe_history
+from airflow_provider_kmigrate.core.monitoring.secret_search import find_secrets
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.node_files.kafka_keys import is_secret, visible_value
+from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, is_secret, visible_value
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.node.command import make_lookup
@@ -50,8 +50,8 @@ _STAGES: Final = {
 }
 
 
-#: The password of a login module, in a value such as that of `sasl.jaas.config`.
-_LOGIN_PASSWORD: Final = re.compile(r"""(?<![\w.])(?:password|user_[\w.-]+|clientSecret)\s*=\s*["']([^"']+)["']""")
+#: An option of a login module, in a value such as that of `sasl.jaas.config`.
+_LOGIN_OPTION: Final = re.compile(r"""(?<![\w.-])([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'([^']*)'|([^\s;"']+))""")
 
 
 class NotWritten(Failed):
@@ -65,6 +65,10 @@ class Collection:
         self.files: dict[str, bytes] = {}
         self.secrets: dict[str, tuple[str, ...]] = {}
         self.left_out: list[str] = []
+
+    def add_secrets(self, owner: str, values: Iterable[str]) -> None:
+        """Values that no file may hold; those of an owner add up."""
+        self.secrets[owner] = (*self.secrets.get(owner, ()), *values)
 
     def add_json(self, path: str, value: Any) -> None:
         """Add a value as JSON; keys keep their order."""
@@ -95,7 +99,9 @@ def write_evidence(options: argparse.Namespace) -> Iterator[str]:
     spec, key = load(options.cluster), read_key(options.key)
     folder = options.folder or find_airflow_folder()
     collection = collect_files(spec, folder, options.run)
-    collection.secrets |= _read_connection_secrets(spec, options.connections)
+    for conn_id, values in _read_connection_secrets(spec, options.connections).items():
+        collection.add_secrets(f"connection {conn_id}", values)
+    collection.add_secrets("--key", [key.decode(errors="replace")])
     journals = read_journals(folder / "journal" / spec.name)
     approvals = _add_records(collection, spec, _select_run(journals, options.run))
     about = EvidenceAbout(spec.name, spec.cluster_id, round(1000 * time.time()), __version__, tuple(collection.left_out))
@@ -139,7 +145,7 @@ def _add_node_files(collection: Collection, spec: ClusterSpec, backup: BackupSto
             except KMigrateError as error:
                 collection.left_out.append(f"The file of {node.name}, {name}: {error}")
                 continue
-            collection.secrets[f"of the file of {node.name}"] = _list_secret_values(keys)
+            collection.add_secrets(f"the file of {node.name}", _list_secret_values(keys))
             lines = [f"{key}={visible_value(key, value)}" for key, value in sorted(keys.items())]
             collection.files[f"files/{_folder_name(node)}/{name}.properties"] = ("\n".join(lines) + "\n").encode()
 
@@ -150,9 +156,14 @@ def _folder_name(node: NodeSpec) -> str:
 
 def _list_secret_values(keys: Mapping[str, str]) -> tuple[str, ...]:
     """Values that no file of the archive may hold; a reference that Kafka resolves is no secret, and words are in every text."""
-    named = [value for key, value in keys.items() if is_secret(key) and "password" in key and not value.startswith("${")]
-    named += [word for value in keys.values() for word in _LOGIN_PASSWORD.findall(value)]
-    return tuple(value for value in named if len(value) >= 6)
+    named = [value for key, value in keys.items() if is_secret(key) and (find_key(key) or is_secret_name(key))]
+    named += [
+        re.sub(r"\\(.)", r"\1", double) or single or plain
+        for value in keys.values()
+        for option, double, single, plain in _LOGIN_OPTION.findall(value)
+        if is_secret_name(option) or option.startswith("user_")
+    ]
+    return tuple(value for value in named if len(value) >= 6 and not value.startswith("${"))
 
 
 def _add_audits(collection: Collection, spec: ClusterSpec, run: str) -> None:

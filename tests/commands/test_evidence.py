@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ ID = "q1Sh-9_ISia_zwGINzRvyQ"
 CANARY = "hunter22-canary"
 KAFKA_SECRET = "kafka-canary-99"
 LOGIN_CANARY, USER_CANARY = "login-canary-7", "user-canary-8"
+PLAIN_CANARY, STORE_CANARY, QUOTED_CANARY = "plain-canary-1", "store-canary-2", r"quoted\"canary"
+ENDING_CANARY, TOKEN_CANARY, PLUGIN_CANARY = "ending-canary-3", "token-canary-4", "plugin-canary-5"
+SPARK_CANARY, SIGNER = "spark-canary-6", "0123456789abcdef0123"
 FILE = f"""\
 name: sim
 cluster_id: {ID}
@@ -35,12 +39,19 @@ listeners=PLAINTEXT://kafka0:9092
 zookeeper.connect=zk1:2181
 log.dirs=/var/lib/kafka
 ssl.keystore.password={CANARY}
-listener.name.sasl.plain.sasl.jaas.config=a.PlainLoginModule required username="admin" password="{LOGIN_CANARY}" user_bob="{USER_CANARY}";
+zookeeper.ssl.keystore.password={ENDING_CANARY}
+delegation.token.master.key={TOKEN_CANARY}
+my.plugin.secret={PLUGIN_CANARY}
+my.plugin.words=anything at all
+listener.name.sasl.plain.sasl.jaas.config=a.PlainLoginModule required username="admin" password="{LOGIN_CANARY}" user_bob="{USER_CANARY}" \
+  clientSecret={PLAIN_CANARY} storePassword='{STORE_CANARY}' oauth.token="{QUOTED_CANARY}";
 """
+AUDIT = "audit: {conn_id: spark, environment: /opt/s, events: [/e], result: /audits}\n"
 CONNECTIONS = {
     "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1:2181"},
     "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "kafka0:9092", "sasl.password": KAFKA_SECRET}},
     "ssh": {"conn_type": "ssh", "login": "kmigrate"},
+    "spark": {"conn_type": "spark", "extra": {"spark.auth.token": SPARK_CANARY}},
 }
 
 
@@ -50,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("sim.yaml").write_text(FILE)
     Path("c.json").write_text(json.dumps(CONNECTIONS))
-    Path("key").write_text("0123456789abcdef0123\n")
+    Path("key").write_text(f"{SIGNER}\n")
     spec = load("sim.yaml")
     backup = BackupStore(tmp_path / "folder" / "backup", "sim", ID)
     backup.keep_original(spec.brokers[0], ORIGINAL)
@@ -104,23 +115,40 @@ def test_one_changed_byte_is_refused_by_name_and_ends_with_1(folder: Path, capsy
     assert "files/broker-0/" in problem
 
 
-@pytest.mark.parametrize("secret", [CANARY, KAFKA_SECRET, LOGIN_CANARY, USER_CANARY])
+OWNERS = {
+    CANARY: "the file of broker 0",
+    KAFKA_SECRET: "connection kafka",
+    b64encode(f"kmigrate:{KAFKA_SECRET}".encode()).decode(): "connection kafka",
+    LOGIN_CANARY: "the file of broker 0",
+    USER_CANARY: "the file of broker 0",
+    PLAIN_CANARY: "the file of broker 0",
+    STORE_CANARY: "the file of broker 0",
+    'quoted"canary': "the file of broker 0",
+    ENDING_CANARY: "the file of broker 0",  # the file of KRaft has it no more
+    TOKEN_CANARY: "the file of broker 0",
+    PLUGIN_CANARY: "the file of broker 0",
+    SPARK_CANARY: "connection spark",
+    SIGNER: "--key",
+}
+
+
+@pytest.mark.parametrize("secret", OWNERS)
 def test_a_secret_in_a_journal_stops_it_before_anything_is_written(
     folder: Path, secret: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("sim.yaml").write_text(f"{FILE}{AUDIT}")
     with (folder / "journal" / "sim" / "dag_one.jsonl").open("a") as journal:
-        journal.write(json.dumps({"kind": "done", "text": f"password {secret}"}) + "\n")
-    assert run() == 1
+        journal.write(json.dumps({"kind": "done", "text": f"password {secret} anything at all"}) + "\n")
+    assert run("--key", "key") == 1
     said = capsys.readouterr().err
-    assert "File journals/dag_one.jsonl holds a secret of" in said
+    assert f"File journals/dag_one.jsonl holds a secret of {OWNERS[secret]}." in said
     assert secret not in said
     assert not Path("e.zip").exists()
 
 
 def test_no_link_and_no_pipe_among_the_audits_is_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Spark's user writes that folder, and the one who packs the evidence may read more."""
-    audit = "audit: {conn_id: spark, environment: /opt/s, events: [/e], result: audits}\n"
-    Path("sim.yaml").write_text(FILE + audit.replace("audits", str(Path("audits").absolute())))
+    Path("sim.yaml").write_text(FILE + AUDIT.replace("/audits", str(Path("audits").absolute())))
     Path("airflow.cfg").write_text("fernet_key = S3CRET")
     results = Path("audits/sim")
     for name in ("good", "link", "pipe"):
@@ -140,8 +168,7 @@ def test_no_link_and_no_pipe_among_the_audits_is_followed(folder: Path, capsys: 
 def test_audits_that_were_not_looked_at_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    audit = "audit: {conn_id: spark, environment: /opt/s, events: [/e], result: audits}\n"
-    Path("sim.yaml").write_text(FILE + audit.replace("audits", str(Path("audits").absolute())))
+    Path("sim.yaml").write_text(FILE + AUDIT.replace("/audits", str(Path("audits").absolute())))
     Path("audits/sim/good").mkdir(parents=True)
     Path("audits/sim/good/verdict.json").write_text("{}")
     monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 1)

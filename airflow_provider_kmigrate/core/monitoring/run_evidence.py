@@ -17,7 +17,8 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.node_files.kafka_keys import visible_value
+from airflow_provider_kmigrate.core.node_files.config_matrix import STAGE_SECTIONS
+from airflow_provider_kmigrate.core.node_files.kafka_keys import has_url_user, visible_value
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import describe_hidden, escape_html, format_date, format_duration, printable
 
@@ -218,24 +219,27 @@ def _list_notes(manifest: Mapping[str, Any], key: bytes) -> Iterator[str]:
 
 
 def mask_cluster_file(data: Any) -> Any:
-    """A cluster file's data with what may be a secret hidden: arguments of notifiers, commands, options of Kafka and Spark.
+    """A cluster file's data with what may be a secret hidden: arguments of notifiers, commands, options of Kafka and Spark, users in URLs.
 
     Comments are not in the data. All other keys hold ids, addresses, paths, numbers and words of a list.
     """
     if isinstance(data, Mapping):
         return {str(key): _mask_value(str(key), value) for key, value in data.items()}
+    if isinstance(data, str) and has_url_user(data):
+        return _hide(data)
     return [mask_cluster_file(item) for item in data] if isinstance(data, list) else data
 
 
 def _mask_value(key: str, value: Any) -> Any:
     if key in _HIDDEN_KEYS:
         return _hide(value)
-    if key == "properties" and isinstance(value, Mapping):
+    if key in _PROPERTIES and isinstance(value, Mapping):
         return {str(name): visible_value(str(name), str(text)) for name, text in value.items()}
     return mask_cluster_file(value)
 
 
-_HIDDEN_KEYS: Final = frozenset({"arguments", "connect", "switch", "options", "kafka_options"})
+_PROPERTIES: Final = frozenset({"properties", *STAGE_SECTIONS})
+_HIDDEN_KEYS: Final = frozenset({"arguments", "connect", "switch", "hold_command", "release_command", "options", "kafka_options"})
 
 
 def _hide(value: Any) -> Any:
@@ -244,25 +248,6 @@ def _hide(value: Any) -> Any:
         return {str(key): _hide(inner) for key, inner in value.items()}
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return f"<hidden: {describe_hidden(len(text.encode()), _hash(text.encode()))}>"
-
-
-def find_secrets(files: Mapping[str, bytes], secrets: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Which files hold a secret of which connection, a sentence each. `secrets`: connection -> its values; those of fewer than four signs are words."""
-    return [
-        f"File {path} holds a secret of connection {conn_id}."
-        for path, content in sorted(files.items())
-        for conn_id, values in sorted(secrets.items())
-        if any(form in content for value in values if len(value) >= _SHORTEST_SECRET for form in _spell(value))
-    ]
-
-
-def _spell(secret: str) -> Iterator[bytes]:
-    """A secret as it is, as JSON and as a page write it."""
-    texts = {secret, escape_html(secret), json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    return (text.encode() for text in sorted(texts))
-
-
-_SHORTEST_SECRET: Final = 4
 
 
 def render_index(

@@ -20,7 +20,7 @@ DYNAMIC_ONLY = "dynamic-only"
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 _CLASS = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*")
 _LOGIN_MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
-_WITH_PASSWORD = re.compile(r"://[^/\s]*@")  # a user, perhaps with a password, in a URL
+_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
 _SHIPPED = (
     "org.apache.kafka.",
     "org.apache.zookeeper.",
@@ -162,7 +162,12 @@ def is_secret(key: str) -> bool:
 
 def visible_value(key: str, value: str) -> str:
     """The value, if it may be shown; `HIDDEN` in place of a secret, and of a URL with a user in it."""
-    return HIDDEN if is_secret(key) or _WITH_PASSWORD.search(value) else value
+    return HIDDEN if is_secret(key) or has_url_user(value) else value
+
+
+def has_url_user(text: str) -> bool:
+    """Whether there is a user, perhaps with a password, in a URL."""
+    return _WITH_PASSWORD.search(text) is not None
 
 
 def list_foreign_classes(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
