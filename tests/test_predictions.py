@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def stage(name: str, *lows: float, expected: float = 0.0) -> dict[str, Any]:
 PLAN = {
     "cluster_id": "id",
     "made_ms": 90_000,
-    "restart_seconds": {"measured": 0, "starts": 3, "expected": 17.0},
+    "restart_seconds": {"measured": 0, "starts": 3, "expected": 20.5, "opening": 1.5, "observation": 2.0},
     "stages": [
         stage("backup", expected=1.0),
         stage("first_roll", 65.0, 5.0, 5.0, expected=75.0),
@@ -60,7 +61,9 @@ LINES = [
     {"at": 170.0, "run": "dag/one", "kind": "done", "step": "broker 0 to migration"},
     {"at": 180.0, "run": "dag/one", "kind": "done", "step": "broker 2 to migration"},
     {"at": 190.0, "run": "dag/one", "kind": "done", "step": "metadata copy", "seconds": 4.0},
+    {"at": 192.0, "run": "observations", "kind": "done", "step": "metadata equivalence", "seconds": 0.5},
     {"at": 999.0, "run": "dag/one", "kind": "done", "step": "soak", "seconds": 800.0},
+    {"at": 1001.0, "run": "observations", "kind": "done", "step": "dual-write lag", "seconds": 0.5},
     {"at": 1000.0, "run": "dag/other", "kind": "done", "step": "finalize controller 3000", "seconds": 1.0},
 ]
 
@@ -87,12 +90,14 @@ def test_a_record_is_of_the_run_that_made_the_plan(tmp_path: Path) -> None:
     (record,) = read_predictions(tmp_path / "kept")
     assert (record["kind"], record["run"], record["is_simulated"]) == ("local", "dag/one", False)
     assert [phase["phase"] for phase in record["phases"]] == ["first roll", "copy"]
-    assert record["inputs"] == {"brokers": 3, "controllers": 0, "start_seconds": [6.0], "task_seconds": {}}
+    lead = {"opening": 1.5, "observation": 2.0}
+    assert record["inputs"] == {"brokers": 3, "controllers": 0, "start_seconds": [6.0], **lead, "task_seconds": {}}
+    assert (record["cores"], len(record["load_at_end"])) == (os.cpu_count(), 3)
     restarts = (
         2 * 19.0
     )  # of brokers 1 and 2, by this run's own of broker 0: 79 s from the end of the backup, of which 60 were the bake
-    checks = 1.0 + 2.5  # of the first roll, and of the stage copy
-    assert record["after_first_restart"] == {"predicted": restarts + checks, "real": 10.0 + 4.0}
+    checks = 1.0 + 2.5 + 6 * 1.5  # of the first roll, and of the stage copy; each opens the cluster
+    assert record["after_first_restart"] == {"predicted": restarts + checks, "real": 10.0 + 6.0}
 
 
 def test_what_is_simulated_or_of_another_version_does_not_count(tmp_path: Path) -> None:
@@ -163,7 +168,7 @@ def test_the_share_is_of_runs_and_none_without_any() -> None:
     figures = summarize_predictions([good, good, bad])
     assert (figures["predictions"], figures["prediction_kinds"]) == (3, ["local", "machines"])
     assert (figures["within_25_percent"], figures["within_25_percent_measured"]) == (0.667, 0.0)
-    assert figures["over_by_phase"] == {"copy": 1.67}
+    assert figures["by_phase"] == {"copy": {"runs": 3, "within_25_percent": 0.667, "over": 1.67}}
     assert figures["within_interval"] == {"starts": {"runs": 2, "share": 1.0}, "restarts": {"runs": 1, "share": 0.0}}
     assert figures["second_roll_by_first"]["runs"] == 0
 

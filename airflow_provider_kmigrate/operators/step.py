@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +101,8 @@ class ClusterOperator(BaseOperator):
                 self.approval = require_answer(self.cluster_file, context, self.approved_by, self.answer)
             arguments = self.build_arguments(context)
             with self.open_step_context(context) as step_context:
-                result = self.run_in(self.status.attach_to(step_context), arguments)
+                timed = replace(step_context, opening=_seconds_since_start(context))
+                result = self.run_in(self.status.attach_to(timed), arguments)
         except KMigrateError as error:
             self.status.store_end(self.cluster_file, self.task_id, str(error), error)
             if not isinstance(error, Refused | AuthenticationFailed | Failed):
@@ -271,6 +274,12 @@ class StepOperator(ClusterOperator):
         self.log.info("Waiting; deferred to the triggerer.")
         trigger = StepTrigger(self.cluster_file, self.kind, arguments, self._progress.to_json())
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(days=30))
+
+
+def _seconds_since_start(context: Context) -> float:
+    """Of this try of the task, by the clock of this worker; 0 if Airflow does not say when it started."""
+    started = getattr(context.get("ti"), "start_date", None)
+    return max(0.0, time.time() - started.timestamp()) if started else 0.0
 
 
 class _Stored:

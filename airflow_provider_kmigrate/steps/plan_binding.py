@@ -99,6 +99,7 @@ def read_plan_facts(context: StepContext, view: ClusterView, version: str | None
         version,
         task_seconds=seconds,
         tasks_elsewhere={} if seconds.get(Work.RESTART) else _read_tasks_elsewhere(context.journals),
+        opening=context.opening,
         made_ms=round(1000 * context.clock.now()),
         **more,
     )

@@ -190,6 +190,9 @@ class StepContext:
     offer_status: OfferStatus = lambda _headline, _make: None
     at_once: Callable[[Sequence[Callable[[], object]]], list[KMigrateError | None]] = run_at_once
     judges_backup: bool = True  # false in the triggerer, whose machine need not have it: the task judges it before it acts
+    opening: float = (
+        0.0  # seconds from the start of this task until the cluster was open, as each task of a run needs them; 0: not known
+    )
 
 
 class Step:

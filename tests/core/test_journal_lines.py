@@ -30,8 +30,8 @@ def spans(*texts: str) -> list[tuple[str, int, int, int]]:
 
 def test_a_line_is_what_the_journal_wrote() -> None:
     found = parse_lines([line(1795298448.978, "done", "backup", "saved", seconds=0.5)])
-    assert found == ((JournalLine(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
     assert found.lines[0].began_ms == 1795298448478
+    assert found == ((JournalLine(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_journals_of_several_processes_are_one_story() -> None:
         ("rolled back", "rollback"),
         ("preferred leaders", None),
         ("all brokers registered", None),
-        ("phase hybrid or dual-write", None),
+        ("migration phase", None),
         ("something new", "something new"),
     ],
 )

@@ -94,7 +94,8 @@ class TestWhatIsPlanned:
 
 
 def basis(low: float, expected: float, **counts: int) -> dict[str, float]:
-    return {"low": low, "expected": expected, "high": 600.0, "measured": 0, "starts": 0, "elsewhere": 0, **counts}
+    unknown = {"measured": 0, "starts": 0, "elsewhere": 0, "opening": 0.0, "observation": 0.0}
+    return {"low": low, "expected": expected, "high": 600.0, **unknown, **counts}
 
 
 class TestHowLong:
@@ -168,6 +169,36 @@ class TestHowLong:
         assert plan["restart_seconds"] == basis(4.0, 17.0, starts=3)
         assert tasks_of(plan)["controllers.provision_3001"]["seconds"]["expected"] == 6.5
         assert "twice the last start" in render_document(plan)
+
+    def test_a_controller_has_no_logs_to_load(self) -> None:
+        plan = plan_migration(facts_of(healthy(), start_seconds=[300.0]))
+        assert plan["restart_seconds"]["expected"] == 605.0
+        of = {name: task["seconds"]["expected"] for name, task in tasks_of(plan).items()}
+        names = ("controllers.provision_3001", "controllers.ready", "finalize.controller_3001")
+        assert [of[name] for name in names] == [20.5, 14.5, 40.5]
+
+    def test_each_task_opens_the_cluster_and_compares_it_with_the_plan_before_it_acts(self) -> None:
+        view, facts = healthy()
+        case = replace(view, took=2.0), facts
+        without, plan = (plan_migration(facts_of(case, start_seconds=[6.0], opening=opening)) for opening in (0.0, 3.0))
+        assert plan["restart_seconds"] == {
+            **without["restart_seconds"],
+            "low": 11.0,
+            "expected": 22.0,
+            "opening": 3.0,
+            "observation": 2.0,
+        }
+        more = {
+            name: task["seconds"]["expected"] - tasks_of(without)[name]["seconds"]["expected"]
+            for name, task in tasks_of(plan).items()
+        }
+        acting = ("controllers.provision_3001", "second_roll.broker_1", "finalize.controller_3001")
+        watching = ("controllers.ready", "copy.equivalence")
+        assert {more[name] for name in acting} == {5.0}
+        assert {more[name] for name in watching} == {3.0}
+        assert "and 10 s; no restart was measured" in render_document(plan)
+        measured = plan_migration(facts_of(case, task_seconds={Work.RESTART: [40.0]}, opening=3.0))
+        assert measured["restart_seconds"]["expected"] == 40.0, "what was measured has them already"
 
     def test_other_clusters_count_only_while_this_one_has_none(self) -> None:
         plan = plan_migration(facts_of(healthy(), tasks_elsewhere={Work.RESTART: [10.0, 30.0]}))

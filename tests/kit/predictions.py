@@ -7,6 +7,7 @@ Airflow starts tasks. Nothing simulated is written: only what has run processes 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.migration.durations import _AROUND_RESTART, _RESTART_PER_START, Work, choose_spread
+from airflow_provider_kmigrate.core.migration.durations import AROUND_RESTART, RESTART_PER_START, Work, choose_spread
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
-from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine, list_phases, parse_lines
+from airflow_provider_kmigrate.core.monitoring.journal_lines import OBSERVATIONS, JournalLine, list_phases, parse_lines
 from airflow_provider_kmigrate.core.monitoring.task_times import list_task_seconds
 from airflow_provider_kmigrate.steps.journal import read_journal_lines
 from tests.core.plan_facts import facts_of
@@ -26,7 +27,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "predictions"
 KEPT: Final = Path(__file__).with_name("predictions.jsonl")
 """Records of real runs, one a line, with the `commit` that ran and the `machine`: `build` is in no clone."""
 VERSION: Final = 1
-MODEL: Final = 3
+MODEL: Final = 4
 """How plans predict (`core.migration.durations`); increases with each change that moves a prediction. A record of an older model tells what plans
 said then; `predict_again` what they would say now. Those of model 2 have no inputs: they are judged by what their plans said."""
 PHASES: Final = {
@@ -73,9 +74,13 @@ def _has_bake(stage: Mapping[str, Any], bake: float) -> bool:
 
 
 def lines_of_planned_run(plan: Mapping[str, Any], lines: Sequence[JournalLine]) -> list[JournalLine]:
-    """The journal of the run whose preflight made the plan: that of the first line behind it."""
+    """The journal of the run whose preflight made the plan: that of the first line behind it, with what its sensors and the triggerer observed.
+
+    Without their lines a phase ended with its last act, though the plan counts the tasks behind that act (seen in the copy, and of the controllers).
+    """
     later = [line for line in lines if line.at_ms >= plan["made_ms"]]
-    return [line for line in later if line.run == later[0].run]
+    own = [line for line in later if line.run == later[0].run]
+    return [line for line in later if line.run == own[0].run or (line.run == OBSERVATIONS and line.at_ms <= own[-1].at_ms)]
 
 
 def keep_prediction(kind: str, plan_path: Path, journals: Path, bake: float, folder: Path = FOLDER) -> Path | None:
@@ -102,6 +107,8 @@ def keep_prediction(kind: str, plan_path: Path, journals: Path, bake: float, fol
         "inputs": inputs,
         "phases": [phase._asdict() for phase in phases],
         "after_first_restart": _predict_rest(inputs, phases, journal, lines, bake),
+        "cores": os.cpu_count(),
+        "load_at_end": [round(load, 1) for load in os.getloadavg()],  # of 1, 5 and 15 minutes: of the run, and of before it
     }
     atomic.make_folder(folder)
     path = folder / f"{kind}-{plan['cluster_id']}-{plan['made_ms']}.json"
@@ -112,11 +119,14 @@ def keep_prediction(kind: str, plan_path: Path, journals: Path, bake: float, fol
 def _list_inputs(plan: Mapping[str, Any], before: Sequence[JournalLine], bake: float) -> dict[str, Any]:
     """What the prediction was made of, so that a later model can be judged by the same run."""
     tasks, each = [task for stage in plan["stages"] for task in stage["tasks"]], plan["restart_seconds"]
-    starts = [(each["expected"] - _AROUND_RESTART) / _RESTART_PER_START] if each["starts"] else []  # the median of them
+    lead = {name: each[name] for name in ("opening", "observation")}
+    around = AROUND_RESTART + sum(lead.values())
+    starts = [(each["expected"] - around) / RESTART_PER_START] if each["starts"] else []  # the median of them
     return {
         "brokers": sum(task["id"].startswith("first_roll.broker_") for task in tasks),
         "controllers": sum(task["id"].startswith("controllers.provision_") for task in tasks),
         "start_seconds": starts,
+        **lead,
         "task_seconds": {str(work): seconds for work, seconds in list_task_seconds(before, bake).items() if seconds},
     }
 
@@ -172,7 +182,8 @@ def _plan_again(inputs: Mapping[str, Any]) -> dict[str, Any]:
     controllers, policy = facts.spec.controllers[: inputs["controllers"]], replace(facts.spec.policy, canary_bake=0.0)
     facts = replace(facts, spec=replace(facts.spec, controllers=controllers, policy=policy))
     own = {Work(name): seconds for name, seconds in inputs.get("task_seconds", {}).items()}
-    return plan_migration(facts_of((view, facts), start_seconds=inputs["start_seconds"], task_seconds=own))
+    view, opening = replace(view, took=inputs.get("observation", 0.0)), inputs.get("opening", 0.0)
+    return plan_migration(facts_of((view, facts), start_seconds=inputs["start_seconds"], task_seconds=own, opening=opening))
 
 
 def _sum_stages(plan: Mapping[str, Any]) -> dict[str, float]:
@@ -185,7 +196,8 @@ def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any
     A record of an older model that has inputs is predicted again (`predict_again`); one without is judged by what its plan said.
     `before_by_model`: model -> how many runs its plans predicted before they ran, and the share within.
     `within_interval`: the share whose real duration is in the interval that a plan with the same basis states, as `_count_within_interval` has it.
-    `within_25_percent_measured`: of the runs whose plan had restarts of this cluster to go by. `over_by_phase`: predicted over real.
+    `within_25_percent_measured`: of the runs whose plan had restarts of this cluster to go by. `by_phase`: of how many runs a phase is
+    compared, the share of them that are within, and predicted over real of their sums.
     `second_roll_by_first`: the share of runs whose second roll took what the first one had taken, within 25 %; `after_first_restart`: how many runs
     were predicted again once they had restarted one broker, and the share within.
     """
@@ -211,10 +223,8 @@ def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any
         "within_25_percent_measured": _share_within([listed for record, listed in runs if record["restarts_measured_before"]]),
         "second_roll_by_first": _count_within(both),
         "after_first_restart": _count_within(rests),
-        "over_by_phase": {
-            name: round(sum(p.predicted for p in phases if p.phase == name) / real, 2)
-            for name in PHASES.values()
-            if (real := sum(p.real for p in phases if p.phase == name))
+        "by_phase": {
+            name: _judge_phase(of_phase) for name in PHASES.values() if (of_phase := [p for p in phases if p.phase == name])
         },
     }
 
@@ -222,6 +232,12 @@ def summarize_predictions(records: Iterable[Mapping[str, Any]]) -> dict[str, Any
 _ROLLS: Final = frozenset({PHASES["first_roll"], PHASES["second_roll"]})
 _FIRST_BEFORE: Final = 2
 """The first model whose records are all of plans that were made before their runs."""
+
+
+def _judge_phase(phases: Sequence[PhaseSeconds]) -> dict[str, float | None]:
+    """Of one phase of several runs."""
+    over = round(sum(phase.predicted for phase in phases) / sum(phase.real for phase in phases), 2)
+    return {**_count_within([(phase.predicted, phase.real) for phase in phases]), "over": over}
 
 
 def _sum_record(record: Mapping[str, Any]) -> tuple[float, float]:

@@ -37,14 +37,17 @@ SPREAD_BEFORE_RESTARTS: Final = (0.5, 3.0)
 """The same if no restart of the cluster was measured: a start shows how busy its machine was then."""
 NEWEST: Final = 6
 """How many of the newest measurements count: a machine, its load and its logs change."""
-_RESTART_PER_START: Final = 2.0
+RESTART_PER_START: Final = 2.0
 """A restart over the start of the process until its registration: the process also stops, and follows into every ISR. Measured on local
 clusters: 9 to 12 s over 5 to 6 s, idle; both grow alike on a busy machine."""
-_AROUND_RESTART: Final = 5.0
+AROUND_RESTART: Final = 5.0
 """Seconds of a restart that no start shows: 2 s of observations in a row, 1.5 to 3 s until the consumer groups commit again, and the next
 task's start (docs/measurements.md)."""
 _READY_PER_START: Final = 0.7
 """The wait for the new controllers over a broker's start: what the first stage took beyond their starts, in six local runs (docs/measurements.md)."""
+_LONGEST_EMPTY_START: Final = 20.0
+"""Seconds that a node without partitions needs at most: the longest start of a broker with few was 18.6 s, at load 20 on two cores
+(docs/measurements.md). A broker that needs longer loads its logs, and a controller has none."""
 _LAST_CONTROLLER: Final = 5.0
 """Seconds that a controller without another one waits for a successor before it stops: a constant of Kafka's Raft client."""
 _ASSUMED: Final[Mapping[Work, Span]] = {
@@ -53,8 +56,8 @@ _ASSUMED: Final[Mapping[Work, Span]] = {
     Work.FINALIZE: Span(3.0, 15.0),
     Work.CHECK: Span(0.1, 0.5),
 }
-"""Without any measurement. A check with Airflow's start of its task: 32 tasks took 3 to 5 s more by `dag.test`; a scheduler that starts a
-process for each needs seconds, which its first run measures."""
+"""Without any measurement. Until a run has measured it, what a scheduler needs from the end of a task to the start of the next one is not known."""
+_ACTS: Final = frozenset({Work.RESTART, Work.PROVISION, Work.FINALIZE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,23 @@ class Measurements:
     """Seconds of such tasks, oldest first: of this cluster (`own`), and of other clusters on this worker (`elsewhere`).
 
     `starts`: of each broker's last start, until it registered itself. `has_one_controller`: the cluster file names a single one.
+    `opening`: seconds from the start of a task until it has opened the cluster, and `observation`: of one observation of all nodes, both by the
+    task that plans. They stand before each task's work; tasks that were measured have them already. 0: not known.
     """
 
     own: Mapping[Work, Sequence[float]]
     elsewhere: Mapping[Work, Sequence[float]]
     starts: Sequence[float] = ()
     has_one_controller: bool = False
+    opening: float = 0.0
+    observation: float = 0.0
 
     def estimate(self, work: Work, assumed: Span | None = None) -> Span:
         """How long such a task takes. `assumed`: if nothing was measured; of a restart and a copy, which depend on the cluster's size, it is needed."""
         own, elsewhere = (_summarize(seconds.get(work, ())) for seconds in (self.own, self.elsewhere))
         others = None if work is Work.COPY else elsewhere
-        return own or self._estimate_from_starts(work) or others or assumed or _ASSUMED[work]
+        started = self._estimate_from_starts(work)
+        return own or (started and self._add_lead(work, started)) or others or self._add_lead(work, assumed or _ASSUMED[work])
 
     def count_basis(self, work: Work) -> dict[str, int]:
         """How many measurements the estimate of a node's task goes by: `measured` here, last `starts`, or `elsewhere`; all 0: it is assumed."""
@@ -84,16 +92,21 @@ class Measurements:
             "elsewhere": 0 if own or starts else min(elsewhere, NEWEST),
         }
 
+    def _add_lead(self, work: Work, span: Span) -> Span:
+        """With what stands before the work: the cluster is opened for each task, and observed once to compare it with the plan before it acts."""
+        lead = self.opening + (self.observation if work in _ACTS else 0.0)
+        return Span(span.low + lead, span.expected + lead)
+
     def _estimate_from_starts(self, work: Work) -> Span | None:
         if not self.starts:
             return None
         start, low, check = median(self.starts), min(self.starts), _ASSUMED[Work.CHECK].expected
-        stops = _LAST_CONTROLLER * self.has_one_controller
+        stops, empty = _LAST_CONTROLLER * self.has_one_controller, min(start, _LONGEST_EMPTY_START)
         spans = {
-            Work.RESTART: Span(low, _RESTART_PER_START * start + _AROUND_RESTART),
-            Work.PROVISION: Span(low, start + check),
-            Work.READY: Span(check, _READY_PER_START * start + check),
-            Work.FINALIZE: Span(low + stops, _RESTART_PER_START * start + stops + check),
+            Work.RESTART: Span(low, RESTART_PER_START * start + AROUND_RESTART),
+            Work.PROVISION: Span(min(low, empty), empty + check),
+            Work.READY: Span(check, _READY_PER_START * empty + check),
+            Work.FINALIZE: Span(min(low, empty) + stops, RESTART_PER_START * empty + stops + check),
         }
         return spans.get(work)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.cluster_state.model import PropertyChange, Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
-from airflow_provider_kmigrate.core.migration.durations import choose_spread
+from airflow_provider_kmigrate.core.migration.durations import AROUND_RESTART, choose_spread
 from airflow_provider_kmigrate.core.shared.text import (
     code_span,
     defuse_markup,
@@ -367,12 +367,17 @@ def format_bytes(number: int | None) -> str:
     return "not known" if number is None else f"{number / (1 << 20):,.0f} MiB"
 
 
+def format_around_restart(restart: Mapping[str, Any]) -> str:
+    """What a restart takes beside the stop and the start: observations, the groups' commits, and the opening of the cluster by its task."""
+    return f"{AROUND_RESTART + restart.get('opening', 0.0) + restart.get('observation', 0.0):.0f} s"
+
+
 def describe_restart_basis(restart: Mapping[str, Any]) -> str:
     """What the plan's time of a restart rests on; of a plan by an older kmigrate, which knew less, too."""
     if restart["measured"]:
         return f"the median of the newest {restart['measured']} in this cluster's journals"
     if starts := restart.get("starts"):
-        return f"twice the last start of its brokers until they registered, the median of {starts}, and 5 s; no restart was measured on it yet"
+        return f"twice the last start of its brokers until they registered, the median of {starts}, and {format_around_restart(restart)}; no restart was measured on it yet"
     if elsewhere := restart.get("elsewhere"):
         return f"the median of the newest {elsewhere} of other clusters here; none was measured on this one yet"
     return "assumed from the replicas of a broker: none was measured here yet"

@@ -57,7 +57,8 @@ class PlanFacts:
     `originals`: the keys of each broker's file as it was before the migration; without those of brokers that run with a later file
     whose original is not known here. `metadata_version`: None if brokers differ, or it was not read. `task_seconds`: of tasks that this
     cluster's journals record; `start_seconds`: of each broker's last start, until it registered itself, which count only while such a task is not
-    recorded; `tasks_elsewhere`: tasks of other clusters on this worker, which count only while this one has neither. `findings`: preflight's codes, by severity. `took`: seconds of the observation.
+    recorded; `tasks_elsewhere`: tasks of other clusters on this worker, which count only while this one has neither. `opening`: seconds that the task
+    which plans needed to open the cluster; 0: not known. `findings`: preflight's codes, by severity. `took`: seconds of the preflight.
     `made_by`: the version of kmigrate. `made_ms`: when, in milliseconds since the epoch. `room`: node -> the free bytes of the disk that
     its metadata log will be on, as far as they are known. `with_files`: false for a plan without the
     lines of files, which cost most of its time.
@@ -70,6 +71,7 @@ class PlanFacts:
     task_seconds: Mapping[Work, Sequence[float]] = field(default_factory=dict)
     start_seconds: Sequence[float] = ()
     tasks_elsewhere: Mapping[Work, Sequence[float]] = field(default_factory=dict)
+    opening: float = 0.0
     findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     took: float = 0.0
     made_by: str = ""
@@ -91,7 +93,8 @@ class PlanFacts:
     @cached_property
     def measurements(self) -> Measurements:
         """What durations are estimated from."""
-        return Measurements(self.task_seconds, self.tasks_elsewhere, self.start_seconds, len(self.spec.controllers) == 1)
+        lead = (self.opening, self.view.took) if self.opening else (0.0, 0.0)
+        return Measurements(self.task_seconds, self.tasks_elsewhere, self.start_seconds, len(self.spec.controllers) == 1, *lead)
 
     @cached_property
     def alone(self) -> Counter[int] | None:
@@ -117,7 +120,12 @@ def build_plan(facts: PlanFacts, parts: PlanParts) -> dict[str, Any]:
         "consequences": list(parts.consequences),
         "seconds": add_seconds(Seconds(**stage["seconds"]) for stage in stages)._asdict(),
         "soak_seconds": parts.soak_seconds,
-        "restart_seconds": {**restart_time(facts)._asdict(), **facts.measurements.count_basis(Work.RESTART)},
+        "restart_seconds": {
+            **restart_time(facts)._asdict(),
+            **facts.measurements.count_basis(Work.RESTART),
+            "opening": facts.measurements.opening,
+            "observation": facts.measurements.observation,
+        },
         "restarts_at_once": 1,
         "uncounted": list(parts.uncounted),
         "stalls": list(parts.stalls),

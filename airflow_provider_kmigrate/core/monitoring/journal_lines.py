@@ -104,7 +104,7 @@ _PHASES = {
     "soak": re.compile(r"^soak"),
     "finalize": re.compile(r"^finaliz"),
 }
-_ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write lag|metadata equivalence|phase )")
+_ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write lag|metadata equivalence|migration phase)")
 _OF_PHASES = frozenset({"act", "acted", "done", "findings"})
 
 
