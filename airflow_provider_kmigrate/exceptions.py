@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from airflow_provider_kmigrate.core.shared.text import indent_further_lines
+from airflow_provider_kmigrate.masking import mask
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.cluster_state.model import Reason
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 class KMigrateError(Exception):
     """Root of the tree; never raised itself. `reasons`: what was seen, why it matters and what to do, if that is known.
 
-    The text may quote others: it moves no terminal's cursor and forges no line.
+    The text may quote others: it moves no terminal's cursor, forges no line and has no secret of a connection.
     """
 
     retriable = False
 
     def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
-        super().__init__(indent_further_lines(text))
-        self.reasons = tuple(reasons)
+        super().__init__(indent_further_lines(mask(text)))
+        self.reasons = tuple(replace(reason, text=mask(reason.text)) for reason in reasons)
 
     @classmethod
     def because(cls, *reasons: Reason) -> Self:

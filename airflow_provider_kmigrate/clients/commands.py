@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
+from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, Served
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
@@ -62,14 +63,15 @@ def command_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str]:
-    """Run a command in exactly this environment; returns its exit code and the end of its stderr.
+    """Run a command in exactly this environment; returns its exit code and the end of its stderr, without what looks like a secret.
 
     Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """
     with tempfile.TemporaryFile() as errors:  # not a pipe: a start command may leave a child that keeps it open forever
         code = _run_and_wait(argv, env, timeout, errors)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN))
-        return code, printable(errors.read().decode(errors="replace").strip(), "\n\t") or "nothing on stderr"
+        said = mask_secrets(errors.read().decode(errors="replace").strip())
+        return code, printable(said, "\n\t") or "nothing on stderr"
 
 
 def _run_and_wait(argv: Sequence[str], env: Mapping[str, str], timeout: float, errors: IO[bytes]) -> int:

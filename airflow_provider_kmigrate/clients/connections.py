@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from airflow_provider_kmigrate.clients.identity import ENDPOINT, TOKEN, security_from_kafka
 from airflow_provider_kmigrate.clients.sasl import GSSAPI, MECHANISMS, OAUTHBEARER, is_kerberos_installed
@@ -44,10 +44,15 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, Served
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.masking import hide_values
 
 Connection = Mapping[str, Any]
 
-_SECRET_NAME = re.compile(r"passw|passphrase|secret|token|jaas|key\.pem|digest|auth_data|credential|private", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"passw|passphrase|secret|token|jaas|key\.pem|digest|auth_data|credential|private|connection_string|(?:api|access|account).?key",
+    re.IGNORECASE,
+)
+_PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "verify"})
 _INSTEAD = dict.fromkeys(("digest", "auth_data", "zk_digest"), "Write the user into login and its password into password.")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
 _SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
@@ -61,6 +66,7 @@ class ConnectionFields:
         self.conn_id = conn_id
         self._connection = connection
         self._reasons: list[Reason] = []
+        hide_values(secrets_of(connection))
         self._check_type(conn_type)
         self.extra = self._parse_extra()
         if extras is not None:
@@ -164,9 +170,20 @@ def secrets_of(connection: Connection) -> tuple[str, ...]:
     password = connection.get("password")
     if isinstance(password, str) and password:
         secrets |= {*_printed_forms(password), f"{connection.get('login') or ''}:{password}"}
+    for value in _secrets_of_http(connection):
+        secrets.update(_printed_forms(value))
     for value in _secret_values(_parse_json(connection.get("extra") or {}), secret=False):
         secrets.update(_printed_forms(value))
     return tuple(sorted(secrets, key=lambda secret: (-len(secret), secret)))
+
+
+def _secrets_of_http(connection: Connection) -> Iterator[str]:
+    """What a webhook's address may hold, and its headers: any service names its own key."""
+    url = _split_url(str(connection.get("host") or ""))
+    yield from (unquote(text) for text in (url.password, *(value for _, value in parse_qsl(url.query))) if text)
+    headers = _parse_json(connection.get("extra") or {})
+    if connection.get("conn_type") == HTTP and isinstance(headers, Mapping):
+        yield from (str(value) for name, value in headers.items() if value and str(name).lower() not in _PLAIN_HEADERS)
 
 
 def _secret_values(value: object, *, secret: bool) -> Iterator[str]:

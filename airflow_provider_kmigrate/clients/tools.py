@@ -14,6 +14,7 @@ refuse an outdated one. Neither reports the instance's state: its members in Zoo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
+from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets
 from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.shared.text import printable
@@ -57,6 +59,10 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", HostSettings, WebhookSettings)
 
 _SHOWN = 500  # characters of an answer that a message carries
+
+_log = logging.getLogger("httpx")
+if _log.level == logging.NOTSET:  # each call's whole address, which may hold a secret
+    _log.setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ class Instances:
         except Exception as error:  # noqa: BLE001 - an answer may be any bytes, and of them its library raises whatever it likes
             raise Unreachable(f"{what}: its answer is not HTTP ({type(error).__name__})") from None
         if not httpx.codes.is_success(status):
-            raise Failed(f"{what} answered {status}: {printable(answer_text)}")
+            raise Failed(f"{what} answered {status}: {mask_secrets(printable(answer_text))}")
 
 
 def _require_usable(settings: Settings | Refused) -> Settings:

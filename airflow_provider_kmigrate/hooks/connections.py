@@ -50,6 +50,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster_state.model import Malformed, Reason, ZkView
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused, Unavailable
+from airflow_provider_kmigrate.masking import hide_values
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
 _NEXT = {
@@ -71,7 +72,9 @@ def get_connection(conn_id: str, conn_type: str, named_in: str = "") -> Connecti
         raise missing_connection(conn_id, conn_type, named_in) from error
     # not `extra_dejson`: it reads broken JSON as an empty mapping, and its masks come after the fact
     connection_fields = {name: getattr(connection, name) for name in _FIELDS}
-    for secret in secrets_of(connection_fields):
+    secrets = secrets_of(connection_fields)
+    hide_values(secrets)
+    for secret in secrets:
         mask_secret(secret)
     return connection_fields
 

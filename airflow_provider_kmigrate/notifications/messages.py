@@ -127,6 +127,8 @@ def _make_message(title: str, text: str, runbook_links: Sequence[str], request_l
 def _send(target: NotifierSpec, context: dict[str, Any]) -> None:
     """Send by `notify`: a call of a notifier would only log what fails."""
     mask_secret(dict(target.arguments))  # those whose names Airflow takes for secrets: an error may show them
+    for address in (value for value in target.arguments.values() if isinstance(value, str) and "://" in value):
+        mask_secret(address)  # a chat's webhook is a secret as a whole
     notifier = load_notifier_class(target)(**target.arguments)
     context |= {name: getattr(notifier, name) for name in notifier.template_fields}
     notifier.render_template_fields(context)

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.clients.state_folder import SharedFolder, StateFo
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.shared.chain import Link, link_before
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.masking import mask_all
 
 
 class StepJournal(Protocol):
@@ -61,7 +62,7 @@ class FileJournal:
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
         """Append one line and flush it to disk before returning. A line that a full disk or a crash cut short stays alone."""
-        line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
+        line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, **mask_all({"text": text, **facts})}
 
         def make_line(file: IO[bytes]) -> bytes:
             link, torn = _read_end(file)

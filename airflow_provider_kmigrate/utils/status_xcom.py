@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.masking import mask_all
 from airflow_provider_kmigrate.steps.run import StepContext
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class StatusXCom:
 
     def _push(self, key: str, document: Mapping[str, Any]) -> None:
         try:
-            self._ti.xcom_push(key=key, value=dict(document))
+            self._ti.xcom_push(key=key, value=mask_all(document))
         except Exception as error:  # noqa: BLE001 - of whatever kind: no migration stops for a page
             self._timer.wait_after_failure(self._clock())
             _log.warning("%s was not stored for operators: %s: %s", key, type(error).__name__, error)
