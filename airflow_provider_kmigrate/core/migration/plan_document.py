@@ -177,8 +177,17 @@ def _describe_drift_from(saved: Mapping[str, Any], plan: Mapping[str, Any]) -> s
 
 
 def hash_values(values: Mapping[str, Any]) -> str:
-    """The hash of JSON values; of a plan's inputs: its fingerprint."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """The hash of values, in every process the same; of a plan's inputs: its fingerprint."""
+    return hashlib.sha256(json.dumps(_order(values), sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _order(value: Any) -> Any:
+    """Sets, which have another order in each process, as sorted lists; keys as text, since keys of several kinds have no order."""
+    if isinstance(value, Mapping):
+        return {str(key): _order(inner) for key, inner in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return [_order(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def describe_drift(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
