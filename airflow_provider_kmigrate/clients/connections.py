@@ -400,6 +400,8 @@ def ssh_settings(conn_id: str, connection: Connection) -> SshSettings:
     return SshSettings(conn_id, connection)
 
 
+_HEADER = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding", "trailer", "upgrade"})
 _REQUESTS = ("allow_redirects", "cert", "check_response", "max_redirects", "proxies", "stream", "timeout", "trust_env")
 
 
@@ -420,10 +422,19 @@ def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) 
         fields.add_problem(
             "verify is false", "Any service could pass for this one.", "Write the path of its CA file, or remove verify."
         )
-    fields.refuse_problems()
     headers = {str(name): str(value) for name, value in fields.extra.items() if name != "verify"}
+    for name in (name for name, value in headers.items() if name not in _REQUESTS and not _may_be_header(name, value)):
+        why = "A header is printable ASCII without an end of a line, and httpx itself says where a request ends."
+        fields.add_problem(f"extra has {name!r}, which cannot be sent as a header", why, "Remove it, or correct its value.")
+    fields.refuse_problems()
     ca_file = verify if isinstance(verify, str) and verify.startswith("/") else None
     return WebhookSettings(url, headers, (login, fields.field("password") or "") if login else None, ca_file)
+
+
+def _may_be_header(name: str, value: str) -> bool:
+    """Whether any service reads it as one header, and the request around it as ours."""
+    is_sent = _HEADER.fullmatch(name) is not None and value.isascii() and (value.isprintable() or not value)
+    return is_sent and name.lower() not in _FRAMING
 
 
 def _webhook_url(fields: ConnectionFields) -> str:

@@ -15,6 +15,7 @@ import httpx
 
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
+from airflow_provider_kmigrate.masking import hide_values
 from airflow_provider_kmigrate.pages.stored import (
     NO_STATE,
     WAITING_STATES,
@@ -29,7 +30,8 @@ from airflow_provider_kmigrate.pages.stored import (
 from airflow_provider_kmigrate.utils.status_xcom import STATUS
 
 TOKEN: Final = "AIRFLOW_CLI_TOKEN"  # noqa: S105  # the name that airflowctl reads its token from, too
-_TIMEOUT: Final = 10.0  # seconds for one answer
+_TIMEOUT: Final = 10.0  # seconds for each part of an answer
+_WHOLE: Final = 60.0  # seconds for one answer
 _MOST_BYTES: Final = 4 << 20  # of one answer
 _PAGE: Final = 100
 _MOST_PAGES: Final = 20
@@ -63,6 +65,7 @@ def open_client(url: str, transport: httpx.BaseTransport | None = None) -> httpx
         raise Failed(f"Set {TOKEN} to your token of Airflow's API: `airflowctl auth login`, or POST /auth/token.")
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise Failed(f"{TOKEN} is no token: it has a blank or a character that no token has. Copy it again, alone.")
+    hide_values([token])
     headers = {"Authorization": f"Bearer {token}"}
     return httpx.Client(base_url=_check_address(url), headers=headers, timeout=_TIMEOUT, transport=transport)
 
@@ -195,6 +198,7 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
 
     `request`: `params`, `json`, as httpx takes them. Raises `Unavailable`, or `AuthenticationFailed` if the token or its user's rights do not suffice.
     """
+    end = time.monotonic() + _WHOLE
     try:
         with client.stream(method, path, **request) as response:
             body = b""
@@ -202,6 +206,8 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
                 body += part
                 if len(body) > _MOST_BYTES:
                     raise Unavailable(f"Airflow's answer to {path} is larger than {_MOST_BYTES} bytes.")
+                if time.monotonic() > end:
+                    raise Unavailable(f"Airflow's answer to {path} has no end after {_WHOLE:.0f} s.")
     except httpx.HTTPError as error:
         raise Unavailable(
             f"Airflow does not answer ({type(error).__name__}). Check the address, and that its API server runs."

@@ -34,6 +34,8 @@ def service() -> Iterator[Any]:
             reported.append((json.loads(body), dict(self.headers)))
             threading.Event().wait(server.delay)  # type: ignore[attr-defined]
             self.send_response(server.status)  # type: ignore[attr-defined]
+            if server.location:  # type: ignore[attr-defined]
+                self.send_header("Location", server.location)  # type: ignore[attr-defined]
             self.end_headers()
             with suppress(OSError):  # the client has gone
                 while server.trickles:  # type: ignore[attr-defined]
@@ -46,6 +48,7 @@ def service() -> Iterator[Any]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.status, server.delay, server.trickles, server.posted = 202, 0.0, False, reported  # type: ignore[attr-defined]
+    server.location = ""  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -151,11 +154,50 @@ class TestWebhook:
         with pytest.raises(Refused, match=f"N03.*{next(iter(extra))}"):
             webhook_settings("deployer", {"conn_type": "http", "host": "https://deployer", "extra": extra})
 
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("X-Key", "a\r\nX-Admin: yes"),
+            ("X-Key", "a\nb"),
+            ("X-Key", "a\0b"),
+            ("X-Key", "sch\u00f6n"),
+            ("X-Key", "\u202egnp"),
+            ("X-Key: a\r\nX-Admin", "yes"),
+            ("X Key", "a"),
+            ("X-Sch\u00f6n", "a"),
+            ("", "a"),
+            ("Content-Length", "3"),
+            ("transfer-encoding", "chunked"),
+            ("HOST", "other"),
+        ],
+    )
+    def test_a_header_that_would_end_the_request_or_begin_another_is_refused(self, name: str, value: str) -> None:
+        """httpx would refuse some of them at each try, as if the service were away, and send the others."""
+        with pytest.raises(Refused, match=r"N03.*cannot be sent as a header") as raised:
+            webhook_settings("deployer", {"conn_type": "http", "host": "https://deployer", "extra": {name: value}})
+        assert str(raised.value).isprintable()
+
+    @pytest.mark.parametrize("extra", [{"X-Key": ""}, {"X-Key": 'a b;c="d"'}, {"x.y~z": "1"}, {"X-Number": 3}])
+    def test_other_headers_are_sent(self, service: Any, extra: dict[str, Any]) -> None:
+        instances(hook(service, extra=extra)).switch(GROUP, WEBHOOK, "kafka", 3)
+        ((_, headers),) = service.posted
+        assert {name.lower(): value for name, value in headers.items()} | {
+            name.lower(): str(value) for name, value in extra.items()
+        } == {name.lower(): value for name, value in headers.items()}
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_a_redirect_is_not_followed(self, service: Any, status: int) -> None:
+        """It would carry login, headers and token elsewhere, such as to an address that only this machine reaches."""
+        service.status, service.location = status, f"http://127.0.0.1:{service.server_address[1]}/again"
+        with pytest.raises(Failed, match=f"answered {status}"):
+            instances(hook(service)).switch(GROUP, WEBHOOK, "kafka", 3)
+        assert len(service.posted) == 1
+
     @pytest.mark.parametrize("confirmed", [True, False])
     def test_every_group_that_names_it_confirms_it(self, confirmed: bool) -> None:
         groups = tuple(replace(GROUP, instances=(WEBHOOK,), conn_id="", webhook_tls=tls) for tls in (False, not confirmed))
         spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=groups)
-        known = {
+        known: dict[str, dict[str, Any]] = {
             "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
             "deployer": {"conn_type": "http", "host": "deployer"},
@@ -169,7 +211,7 @@ class TestWebhook:
 
     def test_a_webhook_without_a_connection_stops_its_groups_and_no_rollback_of_the_cluster(self) -> None:
         spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=(replace(GROUP, instances=(WEBHOOK,), conn_id=""),))
-        known = {
+        known: dict[str, dict[str, Any]] = {
             "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
         }
@@ -180,7 +222,7 @@ class TestWebhook:
 
     def test_a_groups_own_connection_that_is_gone_stops_it_and_no_rollback_of_the_cluster(self) -> None:
         spec = ClusterSpec("prod", "id", "zk", "kafka", (), (), groups=(replace(GROUP, instances=(COMMAND,)),))
-        known = {
+        known: dict[str, dict[str, Any]] = {
             "zk": {"conn_type": "kmigrate_zookeeper", "host": "zk1"},
             "kafka": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
         }
