@@ -10,11 +10,13 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-DAEMON: Final = {"spark.python.daemon.module": "tests.kit.bare_executors"}
-"""For the settings of a session."""
+ROOT: Final = Path(__file__).resolve().parents[2]
+DAEMON: Final = {"spark.python.daemon.module": "tests.kit.bare_executors", "spark.executorEnv.PYTHONPATH": str(ROOT)}
+"""For the settings of a session. Executors that are processes of their own work in other folders, and find this module by its path alone."""
 PACKAGE: Final = "airflow_provider_kmigrate"
 HERE: Final = {"py4j", "pyspark", "pyarrow", "numpy", "pandas", "tests"}
 """What a Spark of any site has beside the standard library, and the functions of tests."""
