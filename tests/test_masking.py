@@ -157,3 +157,15 @@ def test_an_address_among_a_notifiers_arguments_is_masked_before_it_runs(monkeyp
     assert ClusterNotifier((target,), "", "", "").send({}, "title", "text")
     assert "https://chat.example/T0/canary" in masked
     assert "none" not in masked
+
+
+@pytest.mark.parametrize("value", ["orders-prod", "production", "Europe West 1", "team-b.eu-west-1"])
+def test_plain_words_of_a_webhook_stay_for_a_cluster_may_be_named_so(value: str) -> None:
+    """A status is found by its cluster's name, which no mask may take away."""
+    connection = {"conn_type": "http", "host": f"https://hook.example/?env={value}", "extra": json.dumps({"X-Cluster": value})}
+    assert value not in secrets_of(connection)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "X-Auth-Token", "password"])
+def test_a_weak_secret_is_hidden_where_its_name_says_what_it_is(name: str) -> None:
+    assert "orders-prod" in secrets_of({"conn_type": "http", "host": "hook.example", "extra": json.dumps({name: "orders-prod"})})

@@ -53,6 +53,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "verify"})
+_PLAIN_WORDS = re.compile(r"[a-z]+(?:[-_. /]?\d{1,2}|[-_. /][a-z]+)*", re.IGNORECASE)
 _INSTEAD = dict.fromkeys(("digest", "auth_data", "zk_digest"), "Write the user into login and its password into password.")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
 _SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
@@ -178,12 +179,18 @@ def secrets_of(connection: Connection) -> tuple[str, ...]:
 
 
 def _secrets_of_http(connection: Connection) -> Iterator[str]:
-    """What a webhook's address may hold, and its headers: any service names its own key."""
+    """What a webhook's address may hold, and its headers: any service names its own key.
+
+    Plain words under a name that says nothing of a secret stay: hiding `orders-prod` would hide a cluster's name from its pages.
+    """
     url = _split_url(str(connection.get("host") or ""))
-    yield from (unquote(text) for text in (url.password, *(value for _, value in parse_qsl(url.query))) if text)
+    named = [("password", url.password or ""), *parse_qsl(url.query)]
     headers = _parse_json(connection.get("extra") or {})
     if connection.get("conn_type") == HTTP and isinstance(headers, Mapping):
-        yield from (str(value) for name, value in headers.items() if value and str(name).lower() not in _PLAIN_HEADERS)
+        named += [(str(name), str(value)) for name, value in headers.items() if value and str(name).lower() not in _PLAIN_HEADERS]
+    for name, value in named:
+        if value and (is_secret_name(name) or name.lower() == "authorization" or not _PLAIN_WORDS.fullmatch(value)):
+            yield unquote(value)
 
 
 def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
