@@ -24,6 +24,7 @@ from airflow.sdk import Connection as AirflowConnection
 from airflow_provider_kmigrate.airflow_releases import AirflowException
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
+from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema")
@@ -34,6 +35,7 @@ _END = 5.0  # seconds from the end of a program's output to its exit code
 _CHUNK = 65_536
 _STEP = 0.5  # seconds between two reads of stderr
 _SAID, _FLOOD = 16_384, 64  # bytes of it that are kept, and chunks that are read at once
+_SHOWN = 60  # characters of a line of others
 _INTERRUPTED = ("shut down", "timeout")  # paramiko calls a connection that broke during the login a failed login
 _UNKNOWN, _KEY = "not found in known_hosts", "private key"
 
@@ -173,6 +175,12 @@ def _translate_errors(conn_id: str, host: str) -> Iterator[None]:
     except paramiko.BadHostKeyException as error:
         key_mismatch = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
         raise _login_refusal(f"{host_and_connection}: {key_mismatch}. Another machine may answer in its place.") from error
+    except paramiko.hostkeys.InvalidHostKey as error:
+        line = printable(str(error.line))[:_SHOWN]
+        text = f"{host_and_connection}: paramiko cannot read a line of ~/.ssh/known_hosts of Airflow's user: {line}"
+        raise _login_refusal(
+            f"{text}. It knows no @cert-authority and no @revoked. Remove that line, and a key that is revoked."
+        ) from error
     except paramiko.AuthenticationException as error:
         if any(word in str(error) for word in _INTERRUPTED):
             raise _connection_lost(host, error) from error

@@ -23,7 +23,9 @@ from airflow_provider_kmigrate.exceptions import Refused
 SSH_PORT: Final = 22
 _SERVE = (PATH, "serve")
 _MOST_BYTES, _DEEPEST = 4 << 20, 20  # of an inventory; groups in groups
-_ADDRESS = re.compile(r"[A-Za-z0-9_:\[][\w.:%\[\]-]*")  # nothing that ssh reads as an option
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9_:\[][\w.:%\[\]-]*", re.ASCII
+)  # nothing that ssh reads as an option, or that looks like another
 _USER = re.compile(r"[A-Za-z0-9_][\w.@\\-]*")
 _OPTIONS = ("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10", "ServerAliveInterval=3", "ServerAliveCountMax=3")
 

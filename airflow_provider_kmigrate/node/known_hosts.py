@@ -77,6 +77,7 @@ def read_fingerprints(path: Path) -> Mapping[str, frozenset[str]]:
 
 def collect_keys(accesses: Mapping[str, SshAccess], file: Path, at_once: int) -> list[HostKeys]:
     """Ask each machine for its keys and the file for what it knows, `at_once` machines at a time."""
+    revoked = read_revoked(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else frozenset[str]()
 
     def collect(host: str) -> HostKeys:
         access = accesses[host]
@@ -84,7 +85,7 @@ def collect_keys(accesses: Mapping[str, SshAccess], file: Path, at_once: int) ->
         try:
             keys = read_keys(_run(["ssh-keyscan", "-T", "10", "-t", _TYPES, "-p", str(access.port), access.address]))
             known_lines = _run(["ssh-keygen", "-F", name, "-f", str(file)]) if file.exists() else ""
-            return compare_keys(host, name, keys, known_lines)
+            return compare_keys(host, name, keys, known_lines, revoked)
         except Failed as error:
             return HostKeys(host, name, problem=str(error))
 
@@ -103,14 +104,30 @@ def _run(argv: Sequence[str]) -> str:
 
 def read_keys(text: str) -> Keys:
     """Type -> key of lines `NAME TYPE KEY`, comments left out."""
-    rows = [line.split() for line in text.splitlines()[:_MOST] if not line.startswith(("#", "@"))]
-    return {row[1]: row[2] for row in rows if len(row) >= 3 and _KEY.fullmatch(row[1]) and fingerprint(row[2])}
+    return dict(_list_keys(text))
 
 
-def compare_keys(host: str, name: str, keys: Keys, known_lines: str) -> HostKeys:
-    """What the machine sends beside what `ssh-keygen -F` printed of it."""
-    known = read_keys(known_lines)
-    revoked = {line.split()[3] for line in known_lines.splitlines() if line.startswith("@revoked") and len(line.split()) > 3}
+def _list_keys(text: str) -> list[tuple[str, str]]:
+    rows = [row for row in _split_lines(text)[:_MOST] if row[0][0] not in "#@"]
+    return [(row[1], row[2]) for row in rows if len(row) >= 3 and _KEY.fullmatch(row[1]) and fingerprint(row[2])]
+
+
+def _split_lines(text: str) -> list[list[str]]:
+    """The words of each line; a banner may have what Python takes for the end of one."""
+    return [words for line in text.split("\n") if (words := line.split())]
+
+
+def read_revoked(text: str) -> frozenset[str]:
+    """The keys of lines `@revoked NAMES TYPE KEY`, whatever they name: a key that is no more trusted for one machine is for none."""
+    return frozenset(words[3] for words in _split_lines(text) if words[0] == "@revoked" and len(words) > 3)
+
+
+def compare_keys(host: str, name: str, keys: Keys, known_lines: str, revoked: frozenset[str] = frozenset()) -> HostKeys:
+    """What the machine sends beside what `ssh-keygen -F` printed of it. `revoked`: keys that the file trusts for no machine."""
+    rows = _list_keys(known_lines)
+    # a file may have several keys of one type for a name: ssh takes each
+    known = dict(rows) | {kind: key for kind, key in keys.items() if (kind, key) in rows}
+    revoked |= read_revoked(known_lines)
     changed = sorted(kind for kind in keys.keys() & known.keys() if keys[kind] != known[kind])
     problem = ""
     if not keys:

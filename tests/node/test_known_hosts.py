@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.node.known_hosts import (
     name_in_file,
     read_fingerprints,
     read_keys,
+    read_revoked,
 )
 
 A, B, C = (base64.b64encode(text).decode() for text in (b"a" * 51, b"b" * 51, b"c" * 51))
@@ -31,6 +32,17 @@ SENT = {"ssh-ed25519": A, "ssh-rsa": B}
         (f"k ssh-ed25519 {C}", {}, "CHANGED"),
         (f"k ssh-rsa {C}", {}, "CHANGED"),  # no key of it is new then
         (f"@revoked k ssh-rsa {B}", {}, "@revoked"),
+        (f" \t@revoked k ssh-rsa {B}", {}, "@revoked"),  # ssh skips blanks
+        (f"k ssh-rsa {B}\n@revoked * ssh-rsa {B}\r", {}, "@revoked"),
+        (f"@revoked k ssh-rsa {C}", SENT, ""),
+        ("@revoked k ssh-rsa ***\n@revoked k", SENT, ""),
+        (f"@cert-authority k ssh-rsa {C}", SENT, ""),  # a key that signs keys is none of the machine's
+        (f" \t@cert-authority k ssh-rsa {B}", SENT, ""),
+        (f"\tk ssh-rsa {B}\r\n *.dom,!x.dom ssh-ed25519 {A}", {}, ""),
+        (f"k ssh-rsa {B}\nk ssh-rsa {C}", {"ssh-ed25519": A}, ""),  # two of one type: each is known
+        (f"k ssh-rsa {C}\nk ssh-rsa {B}", {"ssh-ed25519": A}, ""),
+        (f"# k\x0bk ssh-rsa {C}", SENT, ""),  # a banner with what Python takes for the end of a line
+        (f"# k\x85k ssh-rsa {C}\u2028k ssh-rsa {C}\rk ssh-rsa {C}", SENT, ""),
         (f"k ecdsa-sha2-nistp256 {C}", SENT, ""),
     ],
 )
@@ -39,6 +51,22 @@ def test_what_is_new_and_what_is_wrong(known: str, new: dict[str, str], problem:
     assert machine.new == new
     assert problem in machine.problem
     assert bool(problem) == bool(machine.problem)
+
+
+def test_a_key_that_is_revoked_for_another_name_is_revoked() -> None:
+    revoked = read_revoked(f"@revoked old ssh-rsa {B}\nk ssh-rsa {B}")
+    assert "@revoked" in compare_keys("k", "k", SENT, f"k ssh-rsa {B}", revoked).problem
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["-oProxyCommand=x", "k\nx", "k\rx", "k\0", "k x", "k*", "k?", "!k", "k,x", "h\u043est", "k\u202ex", "", "@k", "#k"],
+)
+def test_what_is_no_address_of_a_machine_is_refused(address: str) -> None:
+    """It would be an option of ssh, a second line, a pattern or a marker of known_hosts, or look like another one."""
+    with pytest.raises(Refused, match="N03") as raised:
+        SshAccess(address)
+    assert all(sign.isprintable() or sign == "\n" for sign in str(raised.value))
 
 
 def test_a_machine_without_a_key_has_a_problem() -> None:
