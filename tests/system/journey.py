@@ -24,7 +24,7 @@ from tests.system import evidence, linked
 from tests.system.cells import Cell, Diary, wall
 from tests.system.oracle import Oracle
 from tests.system.proxy import Fault, Links
-from tests.system.watched import ACTS, KILLED, SEES_TO_IT, Watched
+from tests.system.watched import ACTS, KILLED, SEES_TO_IT, Watched, is_curing
 
 Value = TypeVar("Value")
 
@@ -364,8 +364,8 @@ class Held:
         time.sleep(_SERIES_HOLD_S)
         meanwhile, code = early | set(self._journey.started_since(before)), tool.exit_code()
         words = tool.words[since:]
-        # Where an earlier trouble has ended the dual-write, its cure, which restarts a controller, is no act on this one.
-        if SEES_TO_IT in words:
+        # Where an earlier trouble has ended the dual-write, its cure, which restarts a controller, is no act on this one; it may be under way.
+        if SEES_TO_IT in words or is_curing(tool.words[:since]):
             meanwhile = {name for name in meanwhile if name.startswith("broker")}
             words = words.replace(SEES_TO_IT, "", 1)
         if meanwhile or code == 0 or ACTS in words:

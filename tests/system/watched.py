@@ -22,10 +22,17 @@ ACTS = "Decided to"  # what a step says before each act of its own
 SEES_TO_IT = (
     f"{ACTS} {Verb.CONTROLLER_FAILOVER}: The dual-write has stalled"  # and before one for what an earlier trouble has left
 )
+_DID = "Did '"  # what a step says after each act of its own
 _ERROR = "Traceback (most recent call last)"
 _ENDS_S = 60.0  # its threads may wait for ZooKeeper
 _NAMED_S = 45.0  # until it says something; a wait that has not changed is said again after 10 s
 _SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
+
+
+def is_curing(words: str) -> bool:
+    """Whether a step that has said this has begun a cure of the dual-write and not ended it."""
+    _, begun, after = words.rpartition(SEES_TO_IT)
+    return bool(begun) and _DID not in after
 
 
 class Watched:
