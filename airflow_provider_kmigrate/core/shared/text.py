@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
+from typing import Final
 
 
 def join_ids(items: Iterable[object]) -> str:
@@ -16,7 +17,7 @@ def join_ids(items: Iterable[object]) -> str:
 def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
     """The first of them by name, the others counted; `apart`: what separates two. Names of others forge no line and no link."""
     names = [str(item) for item in items]
-    return apart.join(defuse_markup(printable(name)) for name in names[:shown]) + (
+    return apart.join(defuse_markup(_shorten(printable(name))) for name in names[:shown]) + (
         f" and {len(names) - shown} more" if len(names) > shown else ""
     )
 
@@ -25,12 +26,32 @@ _LONGEST_SPAN = 1e15  # ms: 30,000 years
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
+_LONGEST_NAME: Final = 1_000  # characters; that of a znode may have a million
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}... ({len(name)} characters)"
+
+
 def printable(text: str, allowed: str = "") -> str:
-    """A text of others for a terminal or a log: control characters, which move its cursor or forge a line, become visible.
+    """A text of others for a terminal or a log: what moves its cursor, forges a line, or is not seen becomes visible.
 
     `allowed`: characters that stay as they are.
     """
-    return text if text.isprintable() else "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
+    if text.isprintable():
+        return text if text.isascii() else _UNSEEN.sub(_escape, text)
+    return _UNSEEN.sub(_escape, "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text))
+
+
+_MARK: Final = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+#: Printable, and without a place of its own: fillers, selectors of a form, and marks on a letter that has two already, which grow over other lines.
+_UNSEEN: Final = re.compile(
+    rf"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]|(?<={_MARK}{_MARK}){_MARK}"
+)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def describe_hidden(length: int, digest: str) -> str:
