@@ -274,11 +274,20 @@ class StoredFolder:
 
     def _find_path(self, entry: _Entry) -> Path:
         relative = PurePosixPath(entry.path)
-        is_inside = not relative.is_absolute() and ".." not in relative.parts and "\0" not in entry.path
-        is_short = all(len(os.fsencode(part)) <= _LONGEST_NAME for part in relative.parts) and len(entry.path) <= _LONGEST_PATH
+        target, is_plain = self._root / relative, entry.path.isprintable()
+        is_inside = not relative.is_absolute() and ".." not in relative.parts and is_plain
+        is_short = (
+            is_plain
+            and all(len(os.fsencode(part)) <= _LONGEST_NAME for part in relative.parts)
+            and len(entry.path) <= _LONGEST_PATH
+        )
         if not is_inside or not is_short or not relative.parts or relative.parts[0] in {COPY, _LOCK}:
             raise self._damaged(entry.number, f"it names the path {entry.path[:_LONGEST_NAME]!r}")
-        return self._root / relative
+        if (target.is_dir() and not entry.remove) or any(
+            parent.is_file() for parent in target.parents[: len(relative.parts) - 1]
+        ):
+            raise self._damaged(entry.number, f"the path {entry.path[:_LONGEST_NAME]!r} is a folder, or below a file")
+        return target
 
     def _require_same_store(self) -> None:
         """Refuse a copy of another store, and a store that has lost what this copy was made of."""

@@ -233,6 +233,12 @@ BAD_OBJECTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "the copy's own lock": (_head(path=".lock/lock"), "path"),
     "a path that is none": (_head(path="a\0b"), "path"),
     "a name that no file may have": (_head(path="ü" * 128), "path"),
+    "half a sign": (_head(path="a\ud800b"), "no change of kmigrate"),
+    "a byte that is no text": (_head(path="a\udc80b"), "no change of kmigrate"),
+    "a control character": (_head(path="a\x1b[2Jb"), "path"),
+    "the end of a line": (_head(path="a\nb"), "path"),
+    "the lock in a longer way": (_head(path="./.lock"), "path"),
+    "a file below a file": (_head(path="note/x"), "below a file"),
     "a path that no file may have": (_head(path="a/" * 2_000 + "a"), "path"),
     "a time that is none": (_head(at=1e300), "altered"),
     "a beginning before the file": (_head(offset=-1), "altered"),
@@ -365,3 +371,11 @@ def test_a_shared_folder_is_the_folder_itself(tmp_path: Path) -> None:
     state.remove(tmp_path / "a")
     state.remove(tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(machine: Machine, other: Machine, store: MemoryStore) -> None:
+    """Each try would end the same way, as if the store were away."""
+    machine.journal().write("acted", "roll", "a")
+    machine.note("b")
+    store.objects["000000002"] = _head(path="journal/prod")(store.objects["000000002"])
+    refuses(other, "000000002", "is a folder")

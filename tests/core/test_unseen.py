@@ -7,7 +7,6 @@ import pytest
 from airflow_provider_kmigrate.core.shared.text import escape_html, printable, summarize
 from airflow_provider_kmigrate.exceptions import Failed
 
-
 UNSEEN = "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\ufe0f\uffa0\U000e0100"
 
 
