@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.migration.approval import GIVEN, Approval, A
 from airflow_provider_kmigrate.core.monitoring.journal_lines import JournalLine, list_acts, parse_lines
 from airflow_provider_kmigrate.core.shared.chain import Link, find_break
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
-from airflow_provider_kmigrate.core.shared.text import printable
+from airflow_provider_kmigrate.core.shared.text import count_of, printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import journal_file_name
@@ -77,7 +77,11 @@ def verify(records: Sequence[Kept], sealed: Sequence[JournalHead | DamagedHead],
     for name, kept_link in sorted([*links, *((name, Link()) for name in unsealed)]):
         journal = journals.get(name)
         why = find_break(journal.lines, kept_link) if journal else "the file is missing"
-        coverage = f"{len(journal.lines)} lines, {kept_link.lines} of them covered by the hash in ZooKeeper" if journal else ""
+        coverage = (
+            f"{count_of(len(journal.lines), 'line')}, {kept_link.lines} of them covered by the hash in ZooKeeper"
+            if journal
+            else ""
+        )
         lines.append(f"journal {name}: {f'NOT AS IT WAS WRITTEN: {why}' if why else coverage}")
         is_sound = is_sound and not why
     return Verified(tuple(lines), is_sound)

@@ -57,7 +57,7 @@ from airflow_provider_kmigrate.core.groups.scan import (
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, MemberSeen, Store
 from airflow_provider_kmigrate.core.member.registration import GroupHold, GroupPaths, Mode, is_number
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
-from airflow_provider_kmigrate.core.shared.text import indent_further_lines, printable
+from airflow_provider_kmigrate.core.shared.text import count_of, indent_further_lines, printable
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.spec.model import parse_seconds
@@ -570,7 +570,9 @@ def render_table(scans: Sequence[GroupScan], *, members: bool = False, clients: 
     ]
     for part in (member_lines, findings):
         lines += ["", *map(printable, part)] if part else []
-    return "\n".join([*lines, f"{len(scans)} groups, {sum(group_scan.blocked for group_scan in scans)} of them blocked", ""])
+    return "\n".join(
+        [*lines, f"{count_of(len(scans), 'group')}, {sum(group_scan.blocked for group_scan in scans)} of them blocked", ""]
+    )
 
 
 def as_document(
@@ -602,7 +604,7 @@ def format_copy(plan: CopyPlan, *, done: bool) -> str:
     return "\n".join(
         [
             *map(printable, (*lines, *kept_lines, *skipped_lines)),
-            f"{printable(plan.group)}: {len(lines)} offsets {verb} to {plan.to}",
+            f"{printable(plan.group)}: {count_of(len(lines), 'offset')} {verb} to {plan.to}",
             "",
         ]
     )

@@ -44,7 +44,7 @@ from airflow_provider_kmigrate.core.events.model import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.shared.text import describe_hidden
+from airflow_provider_kmigrate.core.shared.text import count_of, describe_hidden
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 
 
@@ -149,7 +149,7 @@ class EventLog:
             if self._must_write:
                 raise
             self._given_up += events
-            self._why = f"{self._given_up} events could not be written: {error}"
+            self._why = f"{count_of(self._given_up, 'event')} could not be written: {error}"
 
     def close(self, *, clean: bool, reason: str = "") -> None:
         """Write the last event."""
@@ -346,4 +346,6 @@ class TopicSink:
         """Wait for outstanding acknowledgements; raises `TimedOut`."""
         unacknowledged = self._producer.flush(_CLOSE_S)
         if unacknowledged:
-            raise TimedOut(f"{unacknowledged} events of {writer} were not acknowledged within {_CLOSE_S:g} s")
+            raise TimedOut(
+                f"{count_of(unacknowledged, f'event of {writer} was', f'events of {writer} were')} not acknowledged within {_CLOSE_S:g} s"
+            )

@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.applications.audited import Identify, partition_a
 from airflow_provider_kmigrate.applications.event_log import EventLog, Sink, new_writer_name
 from airflow_provider_kmigrate.applications.runs import BEAT_S, AckRuns, AuditedClient, Content
 from airflow_provider_kmigrate.core.events.model import Event, Start, TopicPartition, WriterRole
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
@@ -156,7 +157,7 @@ class AuditedProducer(AuditedClient):
         """As the producer's; its records count for nothing."""
         self._producer.abort_transaction(*args)
         sent, self._in_transaction = self._in_transaction or [], None
-        self.log.remark("producer-aborted", f"{len(sent)} records of an aborted transaction")
+        self.log.remark("producer-aborted", f"{count_of(len(sent), 'record')} of an aborted transaction")
 
     def close(self, timeout: float = 130.0, *, reason: str = "") -> None:
         """Flush and write the last event, which reports records neither acknowledged nor failed within `timeout` seconds.
@@ -168,7 +169,7 @@ class AuditedProducer(AuditedClient):
         self._closed = True
         unsent = self.flush(timeout)
         if unsent:
-            reason = f"{unsent} records were neither acknowledged nor failed within {timeout:g} s"
+            reason = f"{count_of(unsent, 'record was', 'records were')} neither acknowledged nor failed within {timeout:g} s"
         with self._lock:
             self._stopped.set()
             self.log.close(clean=not reason, reason=reason)

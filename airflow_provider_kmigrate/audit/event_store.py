@@ -49,7 +49,7 @@ from airflow_provider_kmigrate.clients.foreign_files import (
 from airflow_provider_kmigrate.core.events.lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events.model import Ownership
 from airflow_provider_kmigrate.core.ledger.ownership import merge_logs
-from airflow_provider_kmigrate.core.shared.text import printable
+from airflow_provider_kmigrate.core.shared.text import count_of, printable
 from airflow_provider_kmigrate.exceptions import Failed
 
 _VERSION: Final = 1
@@ -418,7 +418,7 @@ class _Counter:
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._report(f"{self._lines} event lines read in {now - self._began:.0f} s")
+            self._report(f"{count_of(self._lines, 'event line')} read in {now - self._began:.0f} s")
 
 
 class _FileReading:
@@ -516,7 +516,12 @@ class _FileReading:
         """`written_ms`: when the file was last changed."""
         latest_ms = written_ms
         if more := self._not_kept:
-            yield {"t_ms": latest_ms, **build_refused_row(f"{self._name} ", "", f"has {more} more lines that are no events")}
+            yield {
+                "t_ms": latest_ms,
+                **build_refused_row(
+                    f"{self._name} ", "", f"has {count_of(more, 'more line that is', 'more lines that are')} no events"
+                ),
+            }
         for row, next_ms in zip(reversed(self._kept), reversed(self._next_ms), strict=False):
             latest_ms = min(latest_ms, next_ms)
             yield {"t_ms": latest_ms, **row}

@@ -54,6 +54,7 @@ from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
@@ -457,7 +458,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KMigrateError as error:
         print(f"no observation of the logs: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
         return 2
-    print(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions")  # noqa: T201
+    print(f"{count_of(snapshot.logs.records, 'record')} of {count_of(len(snapshot.logs.marks), 'partition')}")  # noqa: T201
     return 0
 
 

@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes, Refusals, check_demand
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
 _WANTED: Final = pa.schema([("topic", pa.string()), ("part", pa.int32())])
@@ -75,7 +76,7 @@ class ControlEvents:
 
 def _refuse_versions(reasons: list[str]) -> None:
     if reasons:
-        text = f"{len(reasons)} lines have another schema version, first: {min(reasons)}."
+        text = f"{count_of(len(reasons), 'line has', 'lines have')} another schema version, first: {min(reasons)}."
         raise Refused.because(Reason.of(AuditCause.SCHEMA_UNKNOWN, text))
 
 

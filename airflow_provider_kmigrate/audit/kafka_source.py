@@ -36,7 +36,7 @@ _LOGIN: Final = {
 READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs": "5000", "kafka.fetch.max.wait.ms": "10"}
 
 #: Which sources Spark reads by their older interface. By that of Kafka each record becomes a Row and is taken apart again, and each task generates
-#: the code for it anew: a third of the processor time of a gate on 108 partitions.
+#: the code for it again: a third of the processor time of a gate on 108 partitions.
 _OLDER: Final = "spark.sql.sources.useV1SourceList"
 #: Spark makes a task for each partition, with code generated for it: one reads up to so many partitions, but there are so many tasks for each core.
 #: A cluster that grows with its work has few cores at first.

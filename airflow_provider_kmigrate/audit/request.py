@@ -65,7 +65,7 @@ class LogsRequest:
 
     `before`: the observation before the step, from `audit.fingerprint`. `refreshed`: those of earlier audits that passed, in their
     order; the last existing one replaces `before`. `topics`: None for all but `exclude_topics` ones and those of Kafka and kmigrate
-    themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups whose commits go back on purpose.
+    themselves. `sample` and `block` as for `core.audit.fingerprint`. `resetting_groups`: groups that commit smaller offsets on purpose.
     """
 
     properties: str

@@ -53,6 +53,7 @@ from airflow_provider_kmigrate.core.audit.session_messages import (
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 _BEAT_S: Final = 1.0
@@ -177,7 +178,9 @@ class AuditSession:
             raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, "The request names no logs."))
         logs_request = replace(audit_request.logs, before=str(folder / "fingerprint.json"))
         snapshot = fingerprint.observe_before(self._engine.session, logs_request)
-        return job.Concluded(f"{snapshot.logs.records} records of {len(snapshot.logs.marks)} partitions", None)
+        return job.Concluded(
+            f"{count_of(snapshot.logs.records, 'record')} of {count_of(len(snapshot.logs.marks), 'partition')}", None
+        )
 
     def _make_report(self, asked: SessionRequest, concluded: job.Concluded, verdict: str) -> None:
         """Make the report of an answered gate and put it beside the gate's verdict."""

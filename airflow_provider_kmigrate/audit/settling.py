@@ -50,6 +50,7 @@ from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext
 from airflow_provider_kmigrate.core.ledger.prefix import GroupPrefix
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 MOST_OPEN_ROWS: Final = 2_000_000
 """More rows than that are not kept beside the cuts: reading them again costs as much as reading everything."""
@@ -178,7 +179,10 @@ def reopen(engine: Engine, opened: AuditInput, context: CheckContext) -> AuditIn
 
 def _reopen_everything(engine: Engine, opened: AuditInput, reopened: Mapping[TopicPartition, str]) -> AuditInput:
     where, why = min(reopened.items())
-    whole = _open_whole(opened.evidence, f"{len(reopened)} partitions have news of what was read before, {where.name}: {why}")
+    whole = _open_whole(
+        opened.evidence,
+        f"{count_of(len(reopened), 'partition has', 'partitions have')} news of what was read before, {where.name}: {why}",
+    )
     whole.attach(engine)
     return whole
 
@@ -237,7 +241,7 @@ def settle(engine: Engine, opened: AuditInput, screened: Screened, context: Chec
     document = as_document(Settled(key, writers, frozenset(names), partitions))
     if not stored.store.keep_settled(stored.parts, document.encode(), open_rows):
         return "nothing is settled: the store was read again meanwhile"
-    return f"settled: {len(partitions)} of {len(screened.places)} partitions, {open_rows.num_rows} events are open"
+    return f"settled: {len(partitions)} of {count_of(len(screened.places), 'partition')}, {count_of(open_rows.num_rows, 'event is', 'events are')} open"
 
 
 def _choose_cuts(rows: Iterable[Mapping[str, Any]], screened: Screened, context: CheckContext) -> dict[TopicPartition, int]:
@@ -352,7 +356,7 @@ def describe(opened: AuditInput) -> str:
         return f"All events are read, because the settled cuts cannot be used: {opened.whole_because}."
     if opened.settled is None:
         return ""
-    text = f"What came after the settled cuts of {len(opened.settled.partitions)} partitions is read."
+    text = f"What came after the settled cuts of {count_of(len(opened.settled.partitions), 'partition')} is read."
     if opened.reopened:
         where, why = min(opened.reopened.items())
         text += f" {len(opened.reopened)} are read whole again, first {where.name}: {why}."

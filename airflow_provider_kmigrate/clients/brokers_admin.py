@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.clients.wire import Wire, map_malformed_answers
 from airflow_provider_kmigrate.clients.wire_groups import Brokers
 from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.cluster_state.model import Partition
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Unavailable
 
 _NOT_CONTROLLER: Final = 41
@@ -75,7 +76,7 @@ class Admin:
                 failures += _elect(wire, batch, self._limit_ms, holding)
             if failures:
                 name, code = failures[0]
-                text = f"{wire.endpoint} ElectLeaders: {len(failures)} partitions were not elected, such as {name}"
+                text = f"{wire.endpoint} ElectLeaders: {count_of(len(failures), 'partition was', 'partitions were')} not elected, such as {name}"
                 if code == _NOT_CONTROLLER:
                     raise _ControllerMovedError(f"{text}: {error_name(code)}")
                 raise error_for(code, text)

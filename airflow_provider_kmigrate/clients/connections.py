@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.clients.settings import (
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, Served
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.masking import hide_values
 
@@ -463,7 +464,7 @@ def signing_key(conn_id: str, connection: Connection) -> str:
     fields = ConnectionFields(conn_id, connection, SIGNING, None)
     key = fields.field("password") or ""
     if len(key) < _SHORTEST_KEY:
-        text = f"its password has {len(key)} characters"
+        text = f"its password has {count_of(len(key), 'character')}"
         fields.add_problem(
             text, "It signs approvals, and a short one can be guessed.", f"Enter {_SHORTEST_KEY} random ones or more."
         )

@@ -37,6 +37,7 @@ from airflow_provider_kmigrate.core.member.registration import (
     read_offset,
     write_hold,
 )
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 
@@ -131,7 +132,7 @@ def copy_offsets(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, h
     after = _observe_group(zk, properties, plan)
     if lost := find_missing_writes(plan, after):
         raise Failed(
-            f"{len(lost)} offsets of {plan.group} were written to {plan.to} but read back differently, such as {lost[0]}"
+            f"{count_of(len(lost), f'offset of {plan.group} was', f'offsets of {plan.group} were')} written to {plan.to} but read back differently, such as {lost[0]}"
         )
     return after
 

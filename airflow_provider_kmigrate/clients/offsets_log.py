@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import (
     StoredGroup,
     StrayRecord,
 )
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable
 
 _POLL_S: Final = 1.0
@@ -165,7 +165,9 @@ def _records(properties: Mapping[str, Any], timeout: float, *, wait: bool = True
         deadline = time.monotonic() + timeout
         while unread_partitions:
             if time.monotonic() > deadline:
-                raise TimedOut(f"{len(unread_partitions)} partitions of {OFFSETS_TOPIC} were not read within {timeout:g} s")
+                raise TimedOut(
+                    f"{count_of(len(unread_partitions), f'partition of {OFFSETS_TOPIC} was', f'partitions of {OFFSETS_TOPIC} were')} not read within {timeout:g} s"
+                )
             for message in consumer.consume(_FEW, _POLL_S):
                 if not _is_end_of_partition(message):
                     yield _raw_record(message)

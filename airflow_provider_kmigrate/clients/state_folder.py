@@ -52,7 +52,7 @@ class SharedFolder:
         """Nothing: it is read directly."""
 
     def replace(self, path: Path, make: Callable[[bytes | None], bytes | None]) -> None:
-        """Atomically and synced. The caller alone writes this file: the fence, or a name of its own, sees to it."""
+        """Atomically and synced. The caller alone writes this file: the fence, or a name of its own, ensures that."""
         content = make(read_or_none(path))
         if content is not None:
             atomic.make_folder(path.parent, PRIVATE)

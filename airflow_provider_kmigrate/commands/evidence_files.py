@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.monitoring.secret_search import find_secrets
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, is_secret, visible_value
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.node.command import make_lookup
 from airflow_provider_kmigrate.spec import load
@@ -111,7 +112,7 @@ def write_evidence(options: argparse.Namespace) -> Iterator[str]:
         raise NotWritten(" ".join(("Nothing was written.", *leaks)))
     archive = pack_archive(about, collection.files, key)
     atomic.create(options.out, archive)
-    yield f"{options.out}: {len(collection.files)} files, {len(archive)} bytes, {'signed' if key else 'not signed'}."
+    yield f"{options.out}: {count_of(len(collection.files), 'file')}, {len(archive)} bytes, {'signed' if key else 'not signed'}."
     yield from (f"Not in it: {text}" for text in collection.left_out)
 
 
@@ -177,9 +178,7 @@ def _add_audits(collection: Collection, spec: ClusterSpec, run: str) -> None:
         collection.left_out.append(f"Audits: {root} could not be listed: {error.strerror}.")
         return
     if not is_all:
-        collection.left_out.append(
-            f"Audits: {root} holds more than {MOST_ENTRIES} files and folders; the others were not looked at."
-        )
+        collection.left_out.append(f"Audits: {root} holds more than {MOST_ENTRIES} files and folders; the others were not read.")
     found = [path for path in paths if Path(path).name in _AUDITED and (not run or _is_of_run(Path(path), run))]
     for path in found:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_kmigrate.commands.arguments import parse_cluster_name
-from airflow_provider_kmigrate.core.shared.text import printable
+from airflow_provider_kmigrate.core.shared.text import count_of, printable
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1 if target.exists() or target.is_symlink() else 2
     brokers = len(facts.brokers)
-    sys.stdout.write(f"{target}: written, of cluster {facts.cluster_id} with {brokers} brokers.\n")
+    sys.stdout.write(f"{target}: written, of cluster {facts.cluster_id} with {count_of(brokers, 'broker')}.\n")
     for broker in facts.brokers:
         sys.stdout.write("".join(f"  broker {broker.id}: {printable(doubt)}\n" for doubt in broker.doubts))
     sys.stdout.write(f"Replace each FILL_IN; `kmigrate check {target}` names those that are left.\n")

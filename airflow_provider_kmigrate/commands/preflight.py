@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.commands.reading import open_context, say_on_stde
 from airflow_provider_kmigrate.core.preflight.checks import list_checks
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.preflight.made import Owner
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.preflight.page import PreflightOutcome, as_document, judge_outcome, write_report
 from airflow_provider_kmigrate.steps.prepare import Preflight, observe_preflight
 
@@ -51,7 +52,9 @@ def _format_text(result: Preflight) -> str:
             f"For {owner}:",
             *(f"  {finding}" for finding in sorted(owned, key=lambda finding: _gravity_key(finding, owned))),
         ]
-    return "".join(f"{line}\n" for line in lines) + f"{outcome}: {counts}; {len(checks)} checks; {result.took:.1f} s\n"
+    return (
+        "".join(f"{line}\n" for line in lines) + f"{outcome}: {counts}; {count_of(len(checks), 'check')}; {result.took:.1f} s\n"
+    )
 
 
 def _gravity_key(finding: PreflightFinding, findings: Sequence[PreflightFinding]) -> tuple[int, int]:

@@ -31,7 +31,7 @@ that was made by hand and that no broker has noticed yet (K01).
 
 | group | what happens | done when |
 | --- | --- | --- |
-| plan, approve | reads only; an operator sees which groups must stop | the operator (or the run's conf) approves |
+| plan, approve | reads only; the request lists the groups that must stop | the operator (or the run's conf) approves |
 | moving_groups | waits until the groups that move are stopped; saves their offsets twice; deletes them under the old count | neither a broker nor the topic's log has anything of them |
 | expand | the topic gets its partitions, spread over brokers and racks | all in sync |
 | restart | each broker restarts, with the new count in its file | one count, one coordinator for each group |

@@ -32,7 +32,7 @@ cluster and does what is left. If there is nothing to roll back, `plan` refuses 
 
 | group | what happens | done when |
 | --- | --- | --- |
-| plan, approve | reads only; refused if another run owns the cluster; an operator sees the steps | the operator (or the run's conf) approves |
+| plan, approve | reads only; refused if another run owns the cluster; the request lists the steps | the operator (or the run's conf) approves |
 | evidence | with a section `audit` in the cluster file: the probe's records arrive, Spark takes a fingerprint of the logs | taken, or given up |
 | controller_failover | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file are held meanwhile | the job runs again from where it stopped |

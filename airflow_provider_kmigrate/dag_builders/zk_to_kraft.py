@@ -15,6 +15,7 @@ from airflow.sdk import DAG, BaseOperator, Param, chain
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec, HoldPolicy, NodeSpec, StopPoint
 from airflow_provider_kmigrate.core.migration.gates import consumers_dag_id
 from airflow_provider_kmigrate.core.migration.plan import MIGRATION, StepRow, find_step
+from airflow_provider_kmigrate.core.shared.text import Count
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import (
     AFTER_SKIPS,
@@ -46,7 +47,7 @@ Moves cluster `{cluster_id}` live (KIP-866). Until **finalize** everything can b
 | group | what happens | done when |
 | --- | --- | --- |
 | preflight, backup | reads only; originals and ZooKeeper's tree are saved | no blocking finding |
-| controllers | {controllers} KRaft controllers start with the migration flag | one leader, all answer with the flag |
+| controllers | {controllers:KRaft controller starts|KRaft controllers start} with the migration flag | one leader, all answer with the flag |
 | first_roll | each broker restarts in migration mode | back in every ISR |
 | copy | metadata is copied, dual-write begins | ZooKeeper and KRaft store the same |
 | second_roll | each broker restarts in KRaft mode | back in every ISR |
@@ -89,7 +90,7 @@ _AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 def build(spec: ClusterSpec) -> DAG:
     """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.migration.plan.MIGRATION`."""
     soak, if_left_empty = timedelta(seconds=spec.policy.min_soak), "Leave it empty to be asked before the point of no return."
-    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)
+    text = _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=Count(len(spec.controllers)), soak=soak)
     params = {
         "to": _goal_param(spec),
         "plan": Param(

@@ -52,7 +52,7 @@ _STAGES = {
 
 
 def describe_stages(spec: ClusterSpec, store: BackupStore, node: NodeSpec, present: str, accepted: str) -> Iterator[str]:
-    """What a tool that would write the present file again lacks for each stage of the broker; a line each, values of secrets hidden."""
+    """What would be missing for each stage of the broker if a tool wrote the present file again; a line each, values of secrets hidden."""
     for stage, name in _STAGES.items():
         try:
             changes = diff_properties(present, render_from(spec, store, node, stage, accepted))

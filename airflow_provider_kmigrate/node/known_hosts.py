@@ -18,7 +18,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.shared.text import printable
+from airflow_provider_kmigrate.core.shared.text import count_of, printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.node.inventory import SSH_PORT, SshAccess
 
@@ -170,7 +170,11 @@ def collect_known_hosts(
         if problem:
             say(printable(f"FAIL  {machine.host}: {problem}"))
         elif not chosen:
-            say(printable(f"ok    {machine.host}: {len(machine.keys.keys() & machine.known.keys())} keys are known"))
+            say(
+                printable(
+                    f"ok    {machine.host}: {count_of(len(machine.keys.keys() & machine.known.keys()), 'key is', 'keys are')} known"
+                )
+            )
         for kind, key in chosen.items():
             say(printable(f"new   {machine.host}: {kind} {fingerprint(key)}"))
             lines.append(f"{machine.name} {kind} {key}\n")
@@ -181,7 +185,7 @@ def collect_known_hosts(
         if not confirm():
             return 1
     _append(file, lines)
-    say(f"{file}: {len(lines)} keys were written.")
+    say(f"{file}: {count_of(len(lines), 'key was', 'keys were')} written.")
     return int(has_problem)
 
 

@@ -174,7 +174,7 @@ def report_alarms(context: Context, spec: ClusterSpec, change: AlarmChange, now:
         since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="minutes")
         messages[name] = (
             f"{head} alarm {name.split()[0]} has ended",
-            f"It was seen since {since}, and is not any more: {alarm.text}",
+            f"It was observed since {since}, and is not any more: {alarm.text}",
         )
     sent = [name for name, (title, text) in messages.items() if notifier.send(context, title, text)]
     save_alarms(spec.name, change.after_reporting(sent, now))

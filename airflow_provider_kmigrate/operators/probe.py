@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.migration.beside import (
     probe_holds_only_slot_reason,
     waits_for_worker,
 )
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.connections import ClusterHooks
 from airflow_provider_kmigrate.operators.audit_session import DAG_TEST
@@ -158,7 +159,9 @@ class CheckProbeSensor(BaseSensorOperator):
         """Read the files once."""
         if flow := find_flow(Path(self.folder) / self.run / "events", _FLOW_S):
             acked, committed = flow
-            return PokeReturnValue(True, f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed.")
+            return PokeReturnValue(
+                True, f"The probe's records arrive: {acked} were acknowledged, {count_of(committed, 'offset')} committed."
+            )
         ti: Any = context["ti"]
         state = (read_task_states(ti, ti.dag_id, ti.run_id) or {}).get(PROBE)
         began = ti.get_first_reschedule_date(context)

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.migration.phase import position_of
 from airflow_provider_kmigrate.core.migration.plan import ROLL_BACK
 from airflow_provider_kmigrate.core.migration.waits import next_window_opening, wait_for_window
 from airflow_provider_kmigrate.core.preflight.findings import Severity
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.core.spark.job_risks import find_job_risks, leaderless_reasons
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.spec import load
@@ -193,7 +194,7 @@ class SparkJobRisksOperator(BaseOperator):
         blocks = [f"{risk.job}: {risk.reason}" for risk in job_risks if risk.severity is Severity.BLOCK]
         if blocks:
             raise AirflowFailException(" | ".join(blocks))
-        return f"{len(jobs)} Spark jobs, {len(job_risks)} warnings."
+        return f"{count_of(len(jobs), 'Spark job')}, {count_of(len(job_risks), 'warning')}."
 
 
 def _observe_topics(cluster_file: str) -> ClusterView:

@@ -79,7 +79,7 @@ def _find_look(status: ClusterStatus) -> NextMove:
             f"No run owns the cluster. {describe_start(status.cluster)}",
             path=_path_of_dag(f"kmigrate_zk_to_kraft__{status.cluster}"),
         )
-    return _find_retry(status) or _find_lost_rollback(judged.rollback.reasons) or NextMove("Look at the nodes that are not well.")
+    return _find_retry(status) or _find_lost_rollback(judged.rollback.reasons) or NextMove("Check the nodes that are not well.")
 
 
 def _find_retry(status: ClusterStatus) -> NextMove | None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from airflow_provider_kmigrate.core.migration.phase import Phase
 from airflow_provider_kmigrate.core.monitoring.status import AT_REST, DOCUMENT_KIND, MOST_BYTES, VERSION
-from airflow_provider_kmigrate.core.shared.text import format_duration, format_minutes, printable
+from airflow_provider_kmigrate.core.shared.text import count_of, format_duration, format_minutes, printable
 
 STALE_MS: Final = 3_600_000
 """Milliseconds after which a status says nothing of now."""
@@ -389,7 +389,7 @@ def describe_rollback_cell(judged: StatusDocument | None) -> str:
         return "not judged"
     rollback = judged.rollback
     takes = format_minutes(rollback.seconds) if rollback.seconds else "nothing to roll back"
-    losses = f"loses {len(rollback.loses)} things" if rollback.loses else "loses nothing"
+    losses = f"loses {count_of(len(rollback.loses), 'thing')}" if rollback.loses else "loses nothing"
     if rollback.level == "lost":
         return "no"
     if rollback.level == "degraded":

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines
-from airflow_provider_kmigrate.core.shared.text import format_duration, printable
+from airflow_provider_kmigrate.core.shared.text import count_of, format_duration, printable
 from airflow_provider_kmigrate.pages.next_move import NextMove, describe_start, find_next_move, order_by_need
 from airflow_provider_kmigrate.pages.stored import ClusterStatus, Light, StepStatus, describe_row
 
@@ -90,7 +90,11 @@ def render_cluster(status: ClusterStatus) -> str:
         lines += ["Rollback   No task has judged it. Unpause kmigrate_watch, which judges it every ten minutes."]
     if seen and status.seen:
         lines += [f"Phase      {seen.phase_text}", f"           seen by {status.describe_age(status.seen)}"]
-        lines += [f"Progress   {seen.progress.done} of {seen.progress.of} starts and restarts done."] if seen.progress else []
+        lines += (
+            [f"Progress   {seen.progress.done} of {count_of(seen.progress.of, 'start or restart', 'starts and restarts')} done."]
+            if seen.progress
+            else []
+        )
     if step and step.step and status.step:
         lines += [
             f"Task       {describe_step(step.step, status.now_ms)}",

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.migration.plan_document import (
     list_common_lines,
     list_lines,
 )
-from airflow_provider_kmigrate.core.shared.text import escape_html, format_date
+from airflow_provider_kmigrate.core.shared.text import count_of, escape_html, format_date
 from airflow_provider_kmigrate.exceptions import Failed
 
 _HTML, _JSON, _OF_FINGERPRINT = "plan.html", "plan.json", "plan-{}.json"
@@ -162,7 +162,7 @@ def _describe_basis(restart: Mapping[str, Any]) -> str:
     if restart["measured"]:
         return f"{restart['measured']} measured"
     if restart.get("starts"):
-        return f"from {restart['starts']} starts"
+        return f"from {count_of(restart['starts'], 'start')}"
     return f"{restart['elsewhere']} measured elsewhere" if restart.get("elsewhere") else "assumed"
 
 
@@ -205,9 +205,11 @@ def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
     if task["is_done"]:
         return f"<li><code>{escape_html(task['id'])}</code> is done.</li>"
     facts = [] if task["node"] else [escape_html(task["does"])]
-    facts += [f"{task['leaders']} leaders move first."] if task["leaders"] else []
+    facts += [f"{count_of(task['leaders'], 'leader moves', 'leaders move')} first."] if task["leaders"] else []
     facts += (
-        [f"<strong>{task['alone']} partitions have no other replica: they are unavailable meanwhile.</strong>"]
+        [
+            f"<strong>{count_of(task['alone'], 'partition has', 'partitions have')} no other replica: they are unavailable meanwhile.</strong>"
+        ]
         if task["alone"]
         else []
     )

@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.applications.event_log import FileSink
 from airflow_provider_kmigrate.applications.producer import AuditedProducer
 from airflow_provider_kmigrate.clients.identity import librdkafka_properties
 from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.probe.kafka_calls import PartitionWatch, kafka_calls
 from airflow_provider_kmigrate.probe.latency import LatencyRecorder
@@ -168,7 +169,11 @@ class Sender:
         while len(self._producer) and time.monotonic() < deadline and not self._lifetime.abandoned:
             self._producer.flush(0.5)
         outstanding = len(self._producer)
-        return f"{outstanding} records were neither acknowledged nor failed within {_FLUSH_S:.0f} s" if outstanding else ""
+        return (
+            f"{count_of(outstanding, 'record was', 'records were')} neither acknowledged nor failed within {_FLUSH_S:.0f} s"
+            if outstanding
+            else ""
+        )
 
 
 def _unpack_message(message: Message) -> runs.Content | None:

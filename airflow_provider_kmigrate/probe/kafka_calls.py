@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.core.events import model as events
 from airflow_provider_kmigrate.core.ledger import book
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 _POLL_S = 0.1
@@ -36,7 +37,7 @@ def wait_for_leaders(admin: AdminClient, partition_counts: Mapping[str, int], ti
     deadline = time.monotonic() + timeout
     while not _has_leaders(admin, partition_counts):
         if time.monotonic() > deadline:
-            raise TimedOut(f"not every partition of {len(partition_counts)} topics had a leader in time")
+            raise TimedOut(f"not every partition of {count_of(len(partition_counts), 'topic')} had a leader in time")
         time.sleep(_POLL_S)
 
 

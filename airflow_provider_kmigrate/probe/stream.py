@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.events.model import (
     TopicPartition,
     WriterRole,
 )
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.probe.kafka_calls import matches_any, partitions_of
 
@@ -81,7 +82,11 @@ class StreamProgress:
         partitions = set(partitions)
         missing = sorted(topic_partition for topic_partition in partitions if not self.owners[group][topic_partition])
         first = ", ".join(topic_partition.name for topic_partition in missing[:5])
-        return f"{len(missing)} of {len(partitions)} partitions of group {group} have no owner ({first})" if missing else ""
+        return (
+            f"group {group}: {len(missing)} of {count_of(len(partitions), 'partition')} without an owner ({first})"
+            if missing
+            else ""
+        )
 
     def count_uncommitted(self, group: str, topics: Sequence[str]) -> int:
         """The number of acknowledged offsets of the topics that the group has not committed."""

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, GroupWay, NodeRole, normalize_host
 from airflow_provider_kmigrate.core.node_files.config_matrix import STAGE_SECTIONS, FileStage, may_be_added
 from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, kafka_rules
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.model import (
     COMMAND_ERROR,
@@ -75,7 +76,7 @@ class Problem:
 def spec_error(path: str, problems: Iterable[Problem]) -> SpecError:
     """All problems in the order of the file, each once."""
     ordered = sorted(set(problems), key=lambda problem: (problem.line, format_location(problem.loc), problem.found))
-    title = f"{path}: 1 problem" if len(ordered) == 1 else f"{path}: {len(ordered)} problems"
+    title = f"{path}: 1 problem" if len(ordered) == 1 else f"{path}: {count_of(len(ordered), 'problem')}"
     lines = (title, *(problem.as_text(path) for problem in ordered))
     return SpecError("\n  ".join(lines), (problem.as_reason(path) for problem in ordered))
 
@@ -517,7 +518,7 @@ def _check_one_way_to_agent(data: object) -> Iterator[Problem]:
 
 
 def _check_hosts(data: object) -> Iterator[Problem]:
-    """`0.0.0.0` of a line `listeners=`: a node listens there, and whoever connects to it reaches its own machine."""
+    """`0.0.0.0` of a line `listeners=`: a node listens there, and a client that connects to it reaches the client's own machine."""
     for section in _SECTIONS:
         for loc, item in list_mappings(data, section):
             if item.get("host") == "0.0.0.0":  # noqa: S104 # nothing is bound to it
@@ -908,7 +909,7 @@ def _check_has_switch(loc: Loc, instance: Mapping[str, Any], group: Mapping[str,
 
 
 def _check_units(loc: Loc, instance: Mapping[str, Any], group: Mapping[str, Any]) -> Iterator[Problem]:
-    """Units without a machine or without one for each kind of the way, and one unit for two kinds: neither could be told from the other."""
+    """Units without a machine, kinds of consumer without a unit, and one unit for two kinds, which could not be distinguished."""
     units, where = _find_units(instance, group), (*(loc if instance.get("units") else loc[:2]), "units")
     if units is None:
         return

@@ -40,7 +40,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import (
     simplify_path,
 )
 from airflow_provider_kmigrate.core.preflight.first_file import MARK, MARKED_VALUES, find_marks
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.checks import (
     Loc,
@@ -222,7 +222,7 @@ def _unwise(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
     elif count % 2 == 0:
         yield (
             "W3",
-            f"{count} controllers. They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority).",
+            f"{count_of(count, 'controller')}. They survive {count_of((count - 1) // 2, 'failure')}, as {count - 1} would (a quorum is a majority).",
         )
     if spec.policy.min_soak < _SHORT_SOAK and not spec.rehearsal:
         yield "W28", f"policy.min_soak is {spec.policy.min_soak:g} s."

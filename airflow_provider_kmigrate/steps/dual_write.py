@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.migration.recovery import (
     may_recover,
 )
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.nodes import apply_verb, directories_are_ours, install_file, start
@@ -45,7 +45,7 @@ def raise_states(context: StepContext, unresponsive: Collection[int] = ()) -> No
         context.say(text)
         return
     context.say(
-        f"Wrote {written.states} partition states again, {written.times} times, so that they exceed KRaft's partition epochs; "
+        f"Wrote {count_of(written.states, 'partition state')} again, {count_of(written.times, 'time')}, so that they exceed KRaft's partition epochs; "
         f"{f'{written.without} of them without broker {join_ids(unresponsive)}' if unresponsive else 'all unchanged'}."
     )
 
@@ -105,10 +105,10 @@ def _complete_topics(context: StepContext, name: str) -> None:
         return
     created = sum(_create_state(context, path) for path in missing)
     still_missing = tuple(path for path in find_missing_states(context.tools.zk) if path in missing)
-    text = f"Created {created} missing partition-state znodes; each new controller failed on them"
+    text = f"Created {count_of(created, 'missing partition-state znode')}; each new controller failed on them"
     context.say(f"{text}. KRaft will overwrite them ({summarize(missing)}).")
     if still_missing:
-        text = f"{len(still_missing)} partitions have no state in ZooKeeper, and it could not be created: {summarize(still_missing)}."
+        text = f"{count_of(len(still_missing), 'partition has', 'partitions have')} no state in ZooKeeper, and it could not be created: {summarize(still_missing)}."
         raise Failed(f"{name}: {text} No failover was made: every controller would fail on them.")
 
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.offsets_topic import expansion, offsets_repa
 from airflow_provider_kmigrate.core.offsets_topic.expansion import Export, parse_export
 from airflow_provider_kmigrate.core.offsets_topic.expansion_plan import plan_expansion
 from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.nodes import note_counts, note_expansion, set_in_original
@@ -149,7 +149,7 @@ class ExportOffsets(_WithExport):
             raise Refused.because(*export.reasons)
         self._export = export
         path = context.backup.keep_export(self._target, self._export.to_json())
-        context.say(f"Saved the offsets of {len(self._export.groups)} groups in {path} and its copy.")
+        context.say(f"Saved the offsets of {count_of(len(self._export.groups), 'group')} in {path} and its copy.")
 
 
 class DeleteGroups(_WithExport):
@@ -203,7 +203,7 @@ class RestartBroker(RollBroker):
 
     def __init__(self, node: NodeSpec, target: int, policy: Policy, groups: GroupProgressSpec | None = None) -> None:
         super().__init__(node, BrokerMode.ZOOKEEPER, policy, groups)  # until its file was read
-        self.name, self._count = f"restart {node.name} for {target} partitions", target
+        self.name, self._count = f"restart {node.name} for {count_of(target, 'partition')}", target
         self.begin_as(
             BrokerRestart(
                 node.id, self.target, self._decide_restart, let_go=expansion.select_moving_groups, with_coordinators=_HOSTED
@@ -288,7 +288,7 @@ class VerifyOffsets(_WithExport):
         """A group that appeared while brokers disagreed may have committed in its old partition; most are short-lived and need nothing."""
         if not self._undo and (divided_groups := offsets_repair.plan_repair(log, count).stop):
             context.say(
-                f"{len(divided_groups)} groups that appeared during the restarts have commits that no broker looks for: {summarize(divided_groups, 20)}. "
+                f"{count_of(len(divided_groups), 'group that appeared during the restarts has', 'groups that appeared during the restarts have')} commits that no broker looks for: {summarize(divided_groups, 20)}. "
                 f"The DAG kmigrate_offsets_repair__{context.spec.name} imports them."
             )
 

@@ -134,7 +134,7 @@ def format_expected_wait(reasons: Iterable[Reason], act: str, usual: float | Non
 
 
 def format_reason_lines(reasons: Iterable[Reason]) -> str:
-    """Reasons for a log that people read: each on a line of its own, with its next step on the line below.
+    """Reasons for a log that people read: each on a line of its own, with its next step on the line below, and then why it matters.
 
     What a code means and what to do is there once, with the first of the reasons that say it.
     """
@@ -143,8 +143,9 @@ def format_reason_lines(reasons: Iterable[Reason]) -> str:
         said = "\n".join(lines)
         meaning = "" if reason.meaning and reason.meaning in said else reason.meaning
         step = f"    Next: {reason.next_step}" if reason.next_step else ""
-        lines.append(f"[{reason.code}] {reason.text} {meaning}".rstrip())
+        lines.append(f"[{reason.code}] {reason.text}")
         lines += [step] if step and step not in lines else []
+        lines += [f"    Why it matters: {meaning}"] if meaning else []
     return "\n".join(lines)
 
 

@@ -36,6 +36,7 @@ from airflow_provider_kmigrate.core.migration.controllers import advise_after_st
 from airflow_provider_kmigrate.core.migration.gates import MET, Gate, not_yet, slow_stop_limit, unidentified_reasons
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, describe_foreign_file
 from airflow_provider_kmigrate.core.node_files.properties import diff_properties, edit_properties, parse_properties
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.steps.backup import (
     BackupStore,
@@ -71,7 +72,8 @@ def install_file(context: StepContext, node: NodeSpec, stage: FileStage, *, allo
     context.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
     changes = diff_properties(old, text)
     context.say(
-        f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
+        f"{node.name}: new server.properties with {count_of(len(changes), 'change')}"
+        + "".join(f"\n    {change}" for change in changes)
     )
     digest = host.put_properties(node, text, context.fence.token)
     context.backup.confirm_written(node, text)
@@ -206,7 +208,7 @@ def retry(context: StepContext, what: str, do: Callable[[], Value]) -> Value:
         try:
             return do()
         except Unavailable as error:
-            context.say(f"{what}: {error} Trying again, at most {tries_left} times.")
+            context.say(f"{what}: {error} Trying again, at most {count_of(tries_left, 'time')}.")
             context.clock.sleep(_PAUSE)
     return do()
 

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, broker
 from airflow_provider_kmigrate.core.migration.gates import refuse_or_wait
 from airflow_provider_kmigrate.core.offsets_topic import expansion, offsets_repair
 from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog, RepairPlan, parse_decisions
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import Step, StepContext, pass_gate_again
 
@@ -67,15 +68,19 @@ class RepairOffsets(Step):
         if not set(self._plan.stop) <= set(self.groups):  # no broker lists a group whose commits it cannot find
             self.groups = self._plan.stop
             return Wait(
-                (Reason("K02", f"Asking the brokers for {len(self.groups)} groups.", cause=Cause.COORDINATORS_NOT_ASKED),)
+                (
+                    Reason(
+                        "K02",
+                        f"Asking the brokers for {count_of(len(self.groups), 'group')}.",
+                        cause=Cause.COORDINATORS_NOT_ASKED,
+                    ),
+                )
             )
         decision = offsets_repair.decide_repair(self._plan, view)
         return Done(f"{decision.text}{self._describe_next_step()}") if isinstance(decision, Done) else decision
 
     def _describe_next_step(self) -> str:
-        text = (
-            f" {self._removed} copies were removed. Restart every broker once: until then it keeps the copies that it has loaded."
-        )
+        text = f" {count_of(self._removed, 'copy was', 'copies were')} removed. Restart every broker once: until then it keeps the copies that it has loaded."
         return text if self._removed else ""
 
     def act(self, context: StepContext, act: Act) -> None:

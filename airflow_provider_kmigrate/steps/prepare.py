@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.node_files.properties import parse_propertie
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFacts, PreflightFinding, Severity, has_migration_begun
 from airflow_provider_kmigrate.core.preflight.machines import list_metadata_room
-from airflow_provider_kmigrate.core.shared.text import join_ids
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.group_watch import sample_group_progress
 from airflow_provider_kmigrate.steps.journal import format_reasons, read_journal_lines
@@ -113,14 +113,17 @@ def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = la
     for text in (*result.facts.environment.unread, *map(str, findings)):
         context.say(text)
     context.journal.write(
-        "findings", "preflight", f"{len(findings)} findings", findings=[finding_to_json(finding) for finding in findings]
+        "findings",
+        "preflight",
+        f"{count_of(len(findings), 'finding')}",
+        findings=[finding_to_json(finding) for finding in findings],
     )
     keep(result)
     if reasons := tuple(finding.reason for finding in preflight.blocking_findings(findings)):
-        text = f"preflight: {len(reasons)} findings block the migration; nothing was changed. {format_reasons(reasons)}"
+        text = f"preflight: {count_of(len(reasons), 'finding blocks', 'findings block')} the migration; nothing was changed. {format_reasons(reasons)}"
         raise Refused(text, reasons)
     unknown = sum(finding.severity is Severity.UNKNOWN for finding in findings)
-    context.say(f"Done: nothing blocks the migration; {len(findings) - unknown} warnings, {unknown} unknown.")
+    context.say(f"Done: nothing blocks the migration; {count_of(len(findings) - unknown, 'warning')}, {unknown} unknown.")
     return findings
 
 
@@ -178,7 +181,7 @@ def save_all(context: StepContext) -> Done:
     view = context.observer.observe(Fields.POSITION)
     if migration_has_ended(view):  # a broker that was left behind may have any file
         names = context.backup.verify()
-        text = f"The migration is finalized: the backup in {context.backup.folder} stays as it is, {len(names)} files verified by hash."
+        text = f"The migration is finalized: the backup in {context.backup.folder} stays as it is, {count_of(len(names), 'file')} verified by hash."
         context.say(f"Done: {text}")
         return Done(text)
     has_begun = has_migration_begun(view)
@@ -199,7 +202,7 @@ def save_all(context: StepContext) -> Done:
     count = context.backup.keep_tree(context.tools.zk.tree(), once=has_begun)
     names = context.backup.verify()
     sample_group_progress(context)
-    text = f"{count} znodes and {len(context.spec.brokers)} originals saved in {context.backup.folder}, {len(names)} files verified by hash."
+    text = f"{count_of(count, 'znode')} and {count_of(len(context.spec.brokers), 'original')} saved in {context.backup.folder}, {count_of(len(names), 'file')} verified by hash."
     context.journal.write("done", "backup", text)
     context.say(f"Done: {text}")
     return Done(text)

@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.migration.roll import MovedSince, update_mov
 from airflow_provider_kmigrate.core.migration.rollback import SAFE, RollbackTerms
 from airflow_provider_kmigrate.core.migration.rollback_plan import plan_rollback
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.backup import rollback_prerequisites
 from airflow_provider_kmigrate.steps.dual_write import StatesKept, raise_states, recover_dual_write, start_down_controller
@@ -85,9 +86,13 @@ def planned(context: StepContext, terms: RollbackTerms = SAFE) -> ObservedRollba
         context.say(text)
     rows = [[change.what, str(change), change.held] for change in changed]
     context.journal.write(
-        "plan", "rollback", f"{len(steps)} rollback steps", steps=list(steps), kept=list(consequences), changed=rows
+        "plan", "rollback", f"{count_of(len(steps), 'rollback step')}", steps=list(steps), kept=list(consequences), changed=rows
     )
-    context.say("Nothing to roll back: no trace of a migration." if not steps else f"Done: the rollback has {len(steps)} steps.")
+    context.say(
+        "Nothing to roll back: no trace of a migration."
+        if not steps
+        else f"Done: the rollback has {count_of(len(steps), 'step')}."
+    )
     return ObservedRollback(steps, consequences, view)
 
 

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done
 from airflow_provider_kmigrate.core.cluster_state.model import Reason, headlines
 from airflow_provider_kmigrate.core.cluster_state.spec import SparkJobSpec
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import (
     HELD,
@@ -189,10 +190,10 @@ class CommandedJobControl(JobControl):
     logs: Logs
 
     def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
-        """Run the hold command, and wait until the job stands still. As `JobControl.hold`, but for this:
+        """Run the hold command, and wait until the job processes nothing. As `JobControl.hold`, but for this:
 
-        Whatever fails before the hold is in effect, the release command is run. The request stays if that fails too, so that whoever
-        resumes the job runs it again. Not `needed`: continue without a job that could not be held.
+        If anything fails before the hold is in effect, the release command is run. The request stays if that fails too, so that
+        the operator who resumes the job runs it again. Not `needed`: continue without a job that could not be held.
         """
         hold, record = self._request_hold(by, why), self._read_record()
         is_held = record is not None and record.hold == hold.id
@@ -237,7 +238,7 @@ class CommandedJobControl(JobControl):
         with suppress(KMigrateError):
             marks = self.logs({topic_partition.topic for topic_partition in checkpoint.offsets})
             if waiting := spark_hold.count_waiting(checkpoint.offsets, marks):
-                return f"The job is held: {waiting} records wait, and it moved in none of {len(checkpoint.offsets)} partitions."
+                return f"The job is held: {count_of(waiting, 'record waits', 'records wait')}, and it moved in none of {count_of(len(checkpoint.offsets), 'partition')}."
         return "The job stands still. No record is known to wait for it, so this rests on its command."
 
     def _release_after_failure(self) -> None:

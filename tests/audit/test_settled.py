@@ -17,6 +17,7 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import event_store, job, settling
 from airflow_provider_kmigrate.audit.job import Audited, audit_source
+from airflow_provider_kmigrate.audit.judge import Judged
 from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import Source
@@ -30,6 +31,11 @@ from tests.audit.compared import ALL, differences, messages, reported_by_ledger
 from tests.audit.random_histories import FAULTS, Uneven, _Made, history, overwrite, renamed, skip, truncate
 
 KEY = SettledKey("abc", ALL.skew_ms)
+
+
+def judged_of(audited: Audited) -> Judged:
+    assert audited.judged is not None
+    return audited.judged
 
 
 class Gates:
@@ -56,11 +62,11 @@ class Gates:
         assert differences(messages(audited.facts), messages(whole.facts)) == {}, why
         assert (audited.findings, audited.health, audited.partitions) == (whole.findings, whole.health, whole.partitions), why
         assert sorted(audited.drawn.readings) == sorted(whole.drawn.readings), why
-        opened = audited.judged.opened
+        opened = judged_of(audited).opened
         self.narrowed += opened.settled is not None
         self.reopened += len(opened.reopened)
         self.suspects, self.partitions = self.suspects + audited.suspects, self.partitions + audited.partitions
-        text = settling.settle(self.engine, opened, audited.judged.screened, audited.judged.context, KEY)
+        text = settling.settle(self.engine, opened, judged_of(audited).screened, judged_of(audited).context, KEY)
         self.settled += text.startswith("settled: ") and not text.startswith("settled: 0 ")
         return audited
 
@@ -158,7 +164,7 @@ def flow(seed: int, after: Sequence[_FLOW], *, many: int = 8) -> tuple[list[Even
 
 
 @pytest.mark.usefixtures("many_may_reopen")
-@pytest.mark.parametrize("fault", sorted({*FAULTS}, key=lambda fault: fault.__name__))
+@pytest.mark.parametrize("fault", sorted({*FAULTS}, key=lambda fault: str(getattr(fault, "__name__", ""))))
 @pytest.mark.parametrize("seed", range(2))
 def test_a_fault_after_a_cut(duck: Engine, tmp_path: Path, fault: _FLOW, seed: int) -> None:
     gates = Gates(duck, tmp_path)
@@ -291,7 +297,7 @@ def test_with_many_news_below_the_cuts_everything_is_read(duck: Engine, tmp_path
     gates.write(before)
     gates.compare()
     gates.write(later)
-    opened = gates.compare().judged.opened
+    opened = judged_of(gates.compare()).opened
     assert opened.settled is None
     assert "2 partitions have news of what was read before" in opened.whole_because
 
@@ -305,9 +311,9 @@ def test_a_reopened_partition_with_too_many_events_is_read_with_everything(
     gates.compare()
     gates.write(later)
     monkeypatch.setattr(settling, "MOST_OPEN_ROWS", 3)
-    opened = gates.compare().judged.opened
+    opened = judged_of(gates.compare()).opened
     assert opened.settled is None
-    assert "1 partitions have news of what was read before" in opened.whole_because
+    assert "1 partition has news of what was read before" in opened.whole_because
 
 
 def test_a_calm_flow_is_read_after_its_cuts_alone(duck: Engine, tmp_path: Path) -> None:
@@ -316,7 +322,7 @@ def test_a_calm_flow_is_read_after_its_cuts_alone(duck: Engine, tmp_path: Path) 
     gates.write(before)
     gates.compare()
     gates.write(later)
-    opened = gates.compare().judged.opened
+    opened = judged_of(gates.compare()).opened
     assert opened.settled is not None
     assert (opened.whole_because, opened.reopened) == ("", {})
     duck.attach("events", opened.rows)
@@ -362,9 +368,9 @@ def test_cuts_that_do_not_fit_are_not_used(
     gates.write(later)
     spoil(gates)
     audited = gates.audit(key=key)
-    assert audited.judged.opened.settled is None
-    assert audited.judged.opened.whole_because == why
-    assert bool(settling.describe(audited.judged.opened)) == bool(why)
+    assert judged_of(audited).opened.settled is None
+    assert judged_of(audited).opened.whole_because == why
+    assert bool(settling.describe(judged_of(audited).opened)) == bool(why)
     assert differences(messages(audited.facts), messages(gates.audit(key=None).facts)) == {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from airflow_provider_kmigrate.clients import zookeeper
+from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.holding import Holding
 from airflow_provider_kmigrate.clients.znodes import Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
@@ -71,10 +71,10 @@ class MemoryZooKeeper:
     def children_by_path(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         return ((path, self.children(path)) for path in paths if path in self._ensemble.znodes)
 
-    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
+    def read_znodes(self, paths: Iterable[str]) -> Iterator[tuple[str, znodes.Znode]]:
         there = self._ensemble.znodes
         found = ((path, there[path]) for path in paths if path in there)
-        return ((path, zookeeper.Znode(znode.data, znode.version, znode.zxid, 0.0)) for path, znode in found)
+        return ((path, znodes.Znode(znode.data, znode.version, znode.zxid, 0)) for path, znode in found)
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         if holding is not None and self._ensemble.znodes[holding.path].version != holding.token:

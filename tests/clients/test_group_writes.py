@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients import group_writes
 from airflow_provider_kmigrate.clients.holding import Holding
@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, Store, ZkGroup
 from airflow_provider_kmigrate.core.member.registration import Mode
 from airflow_provider_kmigrate.exceptions import Failed, Refused
+from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.kit.held import Held
 
 T0, OFFSET, MODE = TopicPartition("t", 0), "/consumers/g/offsets/t/0", "/consumers/g/migration/mode"
@@ -50,12 +51,12 @@ def zk(ensemble: Ensemble) -> ZooKeeper:
     return ZooKeeper(ensemble)
 
 
-def test_a_mode_is_written_and_read_back(zk: ZooKeeper) -> None:
+def test_a_mode_is_written_and_read_back(zk: Any) -> None:
     group_writes.write_mode(zk, "g", Mode.KAFKA, Held())
     assert zk.read(MODE) == (b"kafka", 1)
 
 
-def test_a_mode_that_reads_back_differently_fails(zk: ZooKeeper) -> None:
+def test_a_mode_that_reads_back_differently_fails(zk: Any) -> None:
     zk.other = b"zookeeper"
     with pytest.raises(Failed, match=r"was written as b'kafka' but reads b'zookeeper': another client also writes it"):
         group_writes.write_mode(zk, "g", Mode.KAFKA, Held())
@@ -70,7 +71,7 @@ def test_a_mode_that_reads_back_differently_fails(zk: ZooKeeper) -> None:
     ],
 )
 def test_nothing_is_copied_into_a_store_that_is_not_as_planned(
-    zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch, now: GroupSeen, code: str
+    zk: Any, monkeypatch: pytest.MonkeyPatch, now: GroupSeen, code: str
 ) -> None:
     monkeypatch.setattr(group_writes, "seen", lambda *_: {"g": now})
     with pytest.raises(Refused, match=code):
@@ -78,15 +79,15 @@ def test_nothing_is_copied_into_a_store_that_is_not_as_planned(
     assert zk.read(OFFSET) is None
 
 
-def test_offsets_that_read_back_differently_fail(zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_that_read_back_differently_fail(zk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_writes, "seen", lambda *_: {"g": WHOLE})
-    with pytest.raises(Failed, match="1 offsets of g were written to zookeeper but read back differently"):
+    with pytest.raises(Failed, match="1 offset of g was written to zookeeper but read back differently"):
         group_writes.copy_offsets(zk, {}, PLAN, Held())
     assert zk.read(OFFSET) == (b"7", 0)
 
 
 def test_an_offset_that_was_committed_since_the_plan_is_not_written_over(
-    ensemble: Ensemble, zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+    ensemble: Ensemble, zk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_writes, "seen", lambda *_: {"g": WHOLE})  # before that commit
     ensemble.put(OFFSET, b"8")

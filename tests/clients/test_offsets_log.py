@@ -169,7 +169,7 @@ def test_a_log_that_cannot_be_read_to_its_end_is_not_taken_for_whole(monkeypatch
     marks = {TopicPartition("__consumer_offsets", 3): LogMark(start=0, end=1)}
     monkeypatch.setattr(offsets_log, "read_marks", lambda *_, **__: marks)
     monkeypatch.setattr(offsets_log, "Consumer", lambda *_, **__: consumer)
-    text = "1 partitions of __consumer_offsets were not read within 0 s" if timeout == 0.0 else "reading __consumer_offsets"
+    text = "1 partition of __consumer_offsets was not read within 0 s" if timeout == 0.0 else "reading __consumer_offsets"
     with pytest.raises(KMigrateError, match=text):
         OffsetsLog({}).read(timeout=timeout)
 

@@ -87,7 +87,7 @@ def test_credentials() -> None:
         "user alice": {
             "SCRAM-SHA-256": "4096 iterations",
             "SCRAM-SHA-512": "8192 iterations",
-            "mechanism 9": "1 iterations",
+            "mechanism 9": "1 iteration",
         }
     }
 
@@ -184,4 +184,4 @@ READS = {
 def test_errors_are_never_an_empty_answer(key: int, code: int, error: type[Exception]) -> None:
     answer, read = READS[key]
     with pytest.raises(error):
-        ask({key: answer(code)}, read)
+        ask({key: answer(code)}, read)  # type: ignore[no-untyped-call]

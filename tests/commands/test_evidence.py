@@ -173,7 +173,7 @@ def test_audits_that_were_not_looked_at_are_named(
     Path("audits/sim/good/verdict.json").write_text("{}")
     monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 1)
     assert run() == 0
-    assert "files and folders; the others were not looked at" in capsys.readouterr().out
+    assert "files and folders; the others were not read" in capsys.readouterr().out
 
     def fail(_: Path) -> None:
         raise PermissionError(13, "Permission denied")

@@ -52,7 +52,7 @@ def test_acknowledgements_and_callbacks(settings: dict[str, Any], tmp_path: Path
         called.append((message.partition() or 0, message.offset() or 0))
 
     with AuditedProducer(
-        Producer(settings), FileSink(tmp_path), name="orders", on_delivery=lambda _, m: defaults.append(m.offset())
+        Producer(settings), FileSink(tmp_path), name="orders", on_delivery=lambda _, m: defaults.append(m.offset() or 0)
     ) as producer:
         for number in range(60):
             producer.produce("t", f"v{number}", "k", number % 3, on_delivery=mine)
@@ -139,4 +139,4 @@ def test_a_producer_that_cannot_deliver_in_time_says_so(settings: dict[str, Any]
     producer.close(0.1)
     (stop,) = of(Stop, events(tmp_path))
     assert not stop.clean
-    assert "1 records" in stop.reason
+    assert "1 record " in stop.reason

@@ -200,7 +200,7 @@ class Waiting:
 def test_topics_without_leaders_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: Any = Waiting(monkeypatch, kafka_calls)
     monkeypatch.setattr(kafka_calls, "_has_leaders", waiting)
-    with pytest.raises(TimedOut, match="not every partition of 1 topics had a leader"):
+    with pytest.raises(TimedOut, match="not every partition of 1 topic had a leader"):
         kafka_calls.wait_for_leaders(waiting, {"t": 3}, 10.0)
 
 

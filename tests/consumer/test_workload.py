@@ -245,7 +245,7 @@ def test_a_used_folder_is_refused(tmp_path: Path) -> None:
 def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     log, progress, group = begun(tmp_path, "m"), StreamProgress(tmp_path), GroupPlan("g", 2)
     assert progress.update().started == {"m"}
-    assert group.unsettled(progress, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
+    assert group.unsettled(progress, [A, B]).startswith("group g: 2 of 2 partitions without an owner (")
     log.write_ownership("g", 1, OwnershipChange.ACQUIRED, [A, B])
     assert group.unsettled(progress.update(), [A, B]) == "1 of 2 members of group g own partitions"
     assert not GroupPlan("g", 1).unsettled(progress, [A, B])
@@ -253,7 +253,7 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     other = TopicPartition("b1", 0)
     assert plan.describe_unowned(progress, []) == "no broker shows topic t of group g"
     assert plan.describe_unowned(progress, [A, B]) == "no broker shows topic ^b of group g"
-    assert plan.describe_unowned(progress, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
+    assert plan.describe_unowned(progress, [A, B, other]) == "group g: 1 of 3 partitions without an owner (b1-0)"
     log.write_ownership("g", 2, OwnershipChange.RELEASED, [B])
     begun(tmp_path, "n").write_ownership("g", 2, OwnershipChange.ACQUIRED, [B])
     assert not group.unsettled(progress.update(), [A, B])

@@ -1,6 +1,8 @@
 """Views of a cluster in its rollback, for tables of cases."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision
 from airflow_provider_kmigrate.core.cluster_state.model import (
@@ -23,7 +25,7 @@ MIGRATION_FILE = {**ZOOKEEPER_FILE, "zookeeper.metadata.migration.enable": "true
 KRAFT_FILE = {"process.roles": "broker", "node.id": "0"}
 
 
-def handed_over(modes, flags=OFF3):
+def handed_over(modes: Sequence[Any], flags: Sequence[bool | None] = OFF3) -> ClusterView:
     """ZooKeeper owns the cluster, /migration is gone, every broker names its controller; directories still full."""
     view = replace(cluster(list(modes), flags), state_epoch=3)
     for node in view.brokers:
@@ -31,7 +33,7 @@ def handed_over(modes, flags=OFF3):
     return view
 
 
-def later(view, seconds=5.0, offset=None):
+def later(view: ClusterView, seconds: float = 5.0, offset: int | None = None) -> ClusterView:
     """The same some seconds later, /migration moved on or not."""
     moved = replace(view, taken_at=view.taken_at + seconds)
     return moved if offset is None else with_zk(moved, migration=migration(offset))
@@ -42,41 +44,42 @@ STOPPED = replace(cluster([MIG] * 3, OFF3, 50), state_epoch=5)
 FINAL = cluster([KRAFT] * 3, (False, False, False), 50)
 
 
-def equal(view):
+def equal(view: ClusterView) -> ClusterView:
     """Both sides were read, and hold the same."""
     return replace(view, topics=({}, {}), stored={kind: Stored({}) for kind in StoredKind})
 
 
-def missing(view):
-    """ZooKeeper lacks a topic."""
+def missing(view: ClusterView) -> ClusterView:
+    """A topic is missing in ZooKeeper."""
     return replace(equal(view), topics=({}, {"t": TopicMetadata("t", "id", {})}))
 
 
-def with_quorum(view, **changes):
+def with_quorum(view: ClusterView, **changes: Any) -> ClusterView:
+    assert view.quorum is not None
     return replace(view, quorum=replace(view.quorum, **changes))
 
 
-def with_files(view, keys):
+def with_files(view: ClusterView, keys: Mapping[str, str]) -> ClusterView:
     """The properties of one stopped controller."""
     return replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=NodeFiles(keys))})
 
 
-def unresponsive(view, *nodes):
+def unresponsive(view: ClusterView, *nodes: int) -> ClusterView:
     gone = {node: Controller(node) for node in nodes}
     return replace(view, controllers={**view.controllers, **gone})
 
 
-def shape(decision):
+def shape(decision: Decision) -> tuple[object, ...]:
     codes = [reason.code for reason in getattr(decision, "reasons", ())]
     return (type(decision), decision.verb) if isinstance(decision, Act) else (type(decision), *codes)
 
 
-def alive(view, node=3000):
+def alive(view: ClusterView, node: int = 3000) -> ClusterView:
     unknown = replace(view.controllers[node], process=Process(ProcessState.UNKNOWN))
     return replace(view, controllers={**view.controllers, node: unknown})
 
 
-def emptied(view, *, full=()):
+def emptied(view: ClusterView, *, full: Collection[int] = ()) -> ClusterView:
     files = {
         node: NodeFiles(meta={"/kraft": {"cluster.id": "c"} if node in full else {}}, has_metadata_log=node in full)
         for node in view.controllers

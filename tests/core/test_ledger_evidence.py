@@ -30,7 +30,7 @@ def test_a_sender_of_fixed_rate_has_evidence_of_each_partition() -> None:
 def test_a_partition_that_was_written_steadily_and_then_not() -> None:
     """Its leader is gone, and no record was given up yet: no failure is reported, and nothing is missing."""
     (text,) = messages(steady(stops=1), everywhere=False)
-    assert text.startswith("1 partitions of producers had steady writes before the step and none since it began, first t-1 by p")
+    assert text.startswith("1 partition of producers had steady writes before the step and none since it began, first t-1 by p")
 
 
 def test_partitions_that_may_be_silent() -> None:

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.monitoring.status import list_reason_lines
 from airflow_provider_kmigrate.core.reasons import ENTRIES
 from airflow_provider_kmigrate.core.reasons.entry import RunbookEntry
 from airflow_provider_kmigrate.runbook import main
+from airflow_provider_kmigrate.steps.journal import format_reason_lines, format_reasons
 from tests.core.next_moves import NEXT, WORDS, count_words_to_next_move, status
 
 _FIRST_STEP = re.compile(r"^(?:1\. |\*\*Do\.\*\* )\S.*$", re.MULTILINE)
@@ -78,6 +79,22 @@ def test_only_then_it_says_what_to_do_and_within_a_minute(code: str, is_alarm: b
     assert step[1] == reason.next_step.replace("<cluster>", "prod") if not is_alarm else step[1] == reason.next_step
     assert count_words_to_next_move(shown) <= WORDS
     assert shown.index(step[1]) < shown.index("Why it matters: "), "the move first, then its reason"
+
+
+@pytest.mark.parametrize("code", ENTRIES)
+def test_a_message_and_a_task_log_say_the_move_within_a_minute_and_before_why_it_matters(code: str) -> None:
+    reason = Reason(code, SEEN)
+    for text in (str(reason), format_reasons([reason]), format_reason_lines([reason])):
+        assert f"[{code}] {SEEN}" in text
+        begin = text.index(f"Next: {reason.next_step}")
+        assert len(text[: begin + len(f"Next: {reason.next_step}")].split()) <= WORDS
+        assert text.index("Why it matters: ") > begin
+        assert text.endswith(f"Why it matters: {reason.meaning}")
+
+
+def test_without_a_move_of_its_own_a_reason_says_what_it_means() -> None:
+    reason = Reason("G05", SEEN, remedy="")
+    assert str(reason) == f"[G05] {SEEN} {reason.meaning}"
 
 
 def test_a_code_that_is_seen_twice_is_explained_once() -> None:

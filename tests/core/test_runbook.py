@@ -34,8 +34,8 @@ def modules() -> dict[str, list[ast.AST]]:
 
 def codes_in(nodes: Iterable[ast.AST]) -> set[str]:
     """Every constant that has the form of a code."""
-    constants = (each for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return {each.value for each in constants if CODE.fullmatch(each.value)}
+    constants = (each.value for each in nodes if isinstance(each, ast.Constant))
+    return {value for value in constants if isinstance(value, str) and CODE.fullmatch(value)}
 
 
 @cache
@@ -101,7 +101,7 @@ def test_every_finding_that_is_not_known_says_how_to_find_out() -> None:
         node for path in PREFLIGHT.glob("*.py") for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
     ]
     named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "unknown"]
-    codes = {argument.value for call in named for argument in call.args[:1] if isinstance(argument, ast.Constant)}
+    codes = {str(argument.value) for call in named for argument in call.args[:1] if isinstance(argument, ast.Constant)}
     assert len(codes) > 10
     assert [code for code in sorted(codes) if not ENTRIES[code].ask] == []
 
@@ -120,11 +120,11 @@ def test_a_reason_has_its_words_from_the_registry() -> None:
     assert own == []
 
 
-def test_a_log_line_says_what_was_observed_what_it_means_and_what_to_do() -> None:
+def test_a_log_line_says_what_was_observed_what_to_do_and_what_it_means() -> None:
     line = str(Reason("G09", "Client-metrics subscriptions exist: a."))
-    assert line.startswith("[G09] Client-metrics subscriptions exist: a. At the next controller failover the dual-write")
-    assert line.endswith("More: G09 in the runbook.")
-    assert str(Reason("T01", "Soaking.")).endswith("Next: Nothing: it continues by itself.")
+    assert line.startswith("[G09] Client-metrics subscriptions exist: a. Next: ")
+    assert "More: G09 in the runbook. Why it matters: At the next controller failover the dual-write" in line
+    assert "Next: Nothing: it continues by itself." in str(Reason("T01", "Soaking."))
     assert "Next" not in str(Reason("G09", "The reason beside it says what to do.", remedy=""))
 
 

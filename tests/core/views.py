@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_provider_kmigrate.core.cluster_state.model import (
     Age,
@@ -37,7 +38,7 @@ CONTROLLERS = (3000, 3001, 3002)
 
 def broker(node: int, mode: BrokerMode | None, everyone: Sequence[int], process: Process = UP) -> Broker:
     listed = frozenset(everyone) if mode is not None else frozenset()
-    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None, NodeFiles(FILES.get(mode), edited=()))
+    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None, NodeFiles(FILES[mode] if mode else None, edited=()))
 
 
 def controller(node: int, flag: bool | None = True, *, used: bool = True) -> Controller:
@@ -125,7 +126,7 @@ def readable(view: ClusterView, *, written: bool = True) -> ClusterView:
     zk = view.zk
     if written and zk is not None and isinstance(zk.migration, Migration) and zk.migration.age is None:
         zk = replace(zk, migration=replace(zk.migration, age=Age(0.0, 0.1)))
-    given = {
+    given: dict[str, Any] = {
         "topics": ({}, {}),
         "stored": {kind: Stored({}) for kind in StoredKind},
         "state_epoch": 3,

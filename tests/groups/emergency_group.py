@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow_provider_kmigrate.clients.group_reads import read_groups
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup
@@ -26,7 +28,7 @@ class World:
 
     def __init__(self, *kafka: KafkaGroup | None, committed: dict[TopicPartition, int] | None = None) -> None:
         self.ensemble = Ensemble("id")
-        self.zk = MemoryZooKeeper(self.ensemble)
+        self.zk: Any = MemoryZooKeeper(self.ensemble)
         self._kafka, self._committed = list(kafka or (STABLE,)), committed
         self.groups: list[str] = []
         self.now = 0.0

@@ -59,7 +59,7 @@ def test_a_plan_alone_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None
     world = Organisation()
     assert world.set_modes("kafka", "--all", "--dry-run") == 0
     assert world.modes() == [b"zookeeper"] * 3
-    assert "3 groups in 1 waves to set" in capsys.readouterr().out
+    assert "3 groups in 1 wave to set" in capsys.readouterr().out
 
 
 def test_members_that_do_not_say_since_when_they_are_there_stay(capsys: pytest.CaptureFixture[str]) -> None:

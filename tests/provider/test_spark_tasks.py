@@ -151,7 +151,7 @@ class TestHolding:
             with pytest.raises(AirflowFailException, match="J22"):
                 executed(SparkJobRisksOperator, cluster_file=str(sim.path))
         else:
-            assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark jobs, 1 warnings."
+            assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark job, 1 warning."
 
     def test_a_job_without_progress_is_reported(self, job_file: Path) -> None:
         with pytest.raises(TimedOut, match="J11"):

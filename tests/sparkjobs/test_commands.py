@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,11 +57,12 @@ def control(job: Job, tmp_path: Path) -> CommandedJobControl:
     spec = SparkJobSpec(
         "sink", "", hold_folder=str(tmp_path), hold_command=HOLD_COMMAND, release_command=RELEASE_COMMAND, quiet=20.0
     )
+    clock: Any = FakeClock(on_tick=[job.tick])
     return CommandedJobControl(
         spec,
         FILES,
         lambda _: None,
-        FakeClock(on_tick=[job.tick]),
+        clock,
         call=job.call,
         committed=lambda: {PARTITION: job.read},
         logs=job.logs,
@@ -78,7 +80,7 @@ def codes(act: Callable[[], object]) -> list[str]:
 
 
 def test_a_job_is_held_where_it_stands_and_reads_on_from_there(control: CommandedJobControl, job: Job) -> None:
-    assert control.hold("dag/run", "roll") == "The job is held: 995 records wait, and it moved in none of 1 partitions."
+    assert control.hold("dag/run", "roll") == "The job is held: 995 records wait, and it moved in none of 1 partition."
     assert control.hold("dag/run", "roll") == "The job is held.", "asked again after a kill"
     assert files_of(control) == {HOLD, HELD}
     assert control.wait_for_progress().startswith("The job is held")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode
+from typing import Any
+
+from airflow_provider_kmigrate.core.cluster_state.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration.controllers import why_restarted_last
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
@@ -14,20 +16,20 @@ from airflow_provider_kmigrate.steps.catalog import run_plan
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, Handover, ZooKeeperLeads, equivalent_after_failover
-from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from benchmarks import direct
 from tests.steps.walked import walked
 
-EVERYTHING = 0
+EVERYTHING = Fields(0)
 
 
-def forward(cluster, context):
+def forward(cluster: Any, context: Any) -> None:
     """Every step of the plan after preflight and backup: tasks that are cleared go on without a new preflight."""
     run_plan(context, tuple(step for step in MIGRATION if step.kind not in {"preflight", "backup"}))
 
 
-def roll(cluster, context, target):
+def roll(cluster: Any, context: Any, target: Any) -> None:
     order = [node.id for node in cluster.spec.brokers]
     policy = cluster.spec.policy
     while (node := next_to_roll(cluster.observe(EVERYTHING), order, target)) is not None:
@@ -36,63 +38,63 @@ def roll(cluster, context, target):
         run_step(RollBroker(node, target, policy), context)
 
 
-def finalize(cluster, context):
+def finalize(cluster: Any, context: Any) -> None:
     view = cluster.observe(EVERYTHING)
     for node in sorted(cluster.spec.controllers, key=lambda n: bool(why_restarted_last(view, n.id))):
         run_step(finalizing(node), context)
 
 
-def finalizing(node, *approved):
+def finalizing(node: Any, *approved: Any) -> Any:
     """A step with the patience of a test."""
     step = FinalizeController(node, *approved)
     step.patience = 40.0
     return step
 
 
-def untouched(cluster, context):
+def untouched(cluster: Any, context: Any) -> None:
     """No migration was begun."""
 
 
 @walked
-def controllers(cluster, context):
+def controllers(cluster: Any, context: Any) -> None:
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), context)
 
 
 @walked
-def some_in_migration(cluster, context):
+def some_in_migration(cluster: Any, context: Any) -> None:
     controllers(cluster, context)
     run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), context)
 
 
 @walked
-def all_in_migration(cluster, context):
+def all_in_migration(cluster: Any, context: Any) -> None:
     controllers(cluster, context)
     roll(cluster, context, BrokerMode.MIGRATION)
     run_step(Copied(), context)
 
 
 @walked
-def some_kraft(cluster, context):
+def some_kraft(cluster: Any, context: Any) -> None:
     all_in_migration(cluster, context)
     for node in cluster.spec.brokers[:2]:
         run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), context)
 
 
 @walked
-def all_kraft(cluster, context):
+def all_kraft(cluster: Any, context: Any) -> None:
     all_in_migration(cluster, context)
     roll(cluster, context, BrokerMode.KRAFT)
 
 
 @walked
-def to_dual_write(cluster, context):
+def to_dual_write(cluster: Any, context: Any) -> None:
     """As the whole plan brings it there, with preflight and backup."""
     direct.to_dual_write(context)
 
 
 @walked
-def finalization_begun(cluster, context):
+def finalization_begun(cluster: Any, context: Any) -> None:
     """A standby has lost its flag already; the leader has not."""
     all_kraft(cluster, context)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
@@ -102,7 +104,7 @@ def finalization_begun(cluster, context):
 
 
 @walked
-def handed_over(cluster, context):
+def handed_over(cluster: Any, context: Any) -> None:
     all_in_migration(cluster, context)
     run_step(ControllerFailover(cluster.spec.controllers), context)
     run_step(equivalent_after_failover(600.0), context)
@@ -110,7 +112,12 @@ def handed_over(cluster, context):
     run_step(ZooKeeperLeads(), context)
 
 
-def check_end(cluster, controller_stops=1):
+def journal_of(context: StepContext) -> Any:
+    """What the simulated run has written."""
+    return context.journal
+
+
+def check_end(cluster: Any, controller_stops: Any = 1) -> None:
     assert position_of(cluster.observe(EVERYTHING)).phase is Phase.FINALIZED
     assert cluster.finalized
     for (role, _), node in cluster.nodes.items():
@@ -120,7 +127,7 @@ def check_end(cluster, controller_stops=1):
         assert node.starts == node.stops + (0 if role is NodeRole.BROKER else 1)
 
 
-def check_back(cluster):
+def check_back(cluster: Any) -> None:
     view = cluster.observe(EVERYTHING)
     assert cluster.disasters == []
     assert position_of(view).phase is Phase.ZOOKEEPER

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.steps.nodes import install_file
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.changing import Changing
-from tests.steps.phases import all_kraft, check_end, finalize, finalizing
+from tests.steps.phases import all_kraft, check_end, finalize, finalizing, journal_of
 from tests.steps.sim_nodes import Health
 
 Change = Callable[["Changing"], None]
@@ -141,7 +141,7 @@ def test_the_finalization_says_what_changed_since_the_approval(tmp_path: Path) -
     cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})},) * 2)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     run_step(FinalizeController(standby, ApprovedState("ZooKeeper and KRaft store the same 0 topics.")), context)
-    assert any("Changed since the approval" in text and "1 topics" in text for text in said)
+    assert any("Changed since the approval" in text and "1 topic" in text for text in said)
 
 
 @pytest.mark.parametrize(("change", "code"), CHANGES[2:5], ids=lambda given: getattr(given, "__name__", given))
@@ -178,7 +178,7 @@ def test_nothing_is_finalized_once_the_rollback_is_lost(tmp_path: Path, lose: Ca
     assert all(
         node.stage is FileStage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is NodeRole.CONTROLLER
     )
-    assert ("lost", code) in [(kind, code) for kind, text in context.journal.lines if code in text]
+    assert ("lost", code) in [(kind, code) for kind, text in journal_of(context).lines if code in text]
 
 
 def test_no_backup_is_needed_once_the_finalization_has_happened(tmp_path: Path) -> None:

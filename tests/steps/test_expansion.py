@@ -162,7 +162,7 @@ def test_what_happens_to_a_sleeping_expansion_without_us(cluster: SimCluster, tm
         (TO_20, lambda c: other_file(c, 1, "7"), "B18", "broker 0 has 50, broker 1 has 7"),
         (TO_20, lambda c: c.in_transaction.update(moving()), "K81", "Open transactions hold back commits"),
         (TO_20, lambda c: (setattr(c, "offsets_partitions", 0), c.offsets.clear()), "K83", "does not exist"),
-        (TO_20, lambda c: setattr(c, "moving", ("t-0",)), "S04", "1 partitions are being reassigned"),
+        (TO_20, lambda c: setattr(c, "moving", ("t-0",)), "S04", "1 partition is being reassigned"),
         (TO_20, lambda c: c.unread_coordinators.add(2), "K02", "brokers 2"),
         ({"partitions": "many"}, lambda c: None, "F09", "partitions is 'many'"),
         ({}, lambda c: None, "F09", "partitions is None"),
@@ -234,7 +234,7 @@ def test_a_commit_behind_the_export_is_exported_again_as_long_as_nothing_was_del
     up_to(cluster.context(tmp_path), "delete groups")
     commit(cluster, moving()[0], 4711)
     before = stored(cluster)
-    with pytest.raises(Refused, match=f"1 groups committed since the export: {moving()[0]}") as refused:
+    with pytest.raises(Refused, match=f"1 group committed since the export: {moving()[0]}") as refused:
         step(cluster, tmp_path, "delete groups")
     assert codes(refused) == {"K82"}
     assert stored(cluster) == before
@@ -260,7 +260,7 @@ def test_a_group_that_appears_after_the_export_is_exported_by_the_cleared_tasks(
     up_to(cluster.context(tmp_path), "restart broker")
     new = next(name for name in (f"new-{n}" for n in range(50)) if hash_group(name) % 10 != hash_group(name) % 20)
     commit(cluster, new, 5)
-    with pytest.raises(Refused, match=f"1 groups that move appeared since the export: {new}"):
+    with pytest.raises(Refused, match=f"1 group that moves appeared since the export: {new}"):
         step(cluster, tmp_path, "restart broker", node=0)
     before[new] = [(hash_group(new) % 10, dict(cluster.offsets[hash_group(new) % 10][new]))]
     expand(cluster.context(tmp_path))
@@ -271,7 +271,7 @@ def test_a_group_that_starts_before_its_import_is_not_overwritten(cluster: SimCl
     up_to(cluster.context(tmp_path), "import offsets")
     early = moving()[0]
     commit(cluster, early, 3)
-    with pytest.raises(Refused, match=f"1 groups committed before their offsets were imported: {early}") as refused:
+    with pytest.raises(Refused, match=f"1 group committed before their offsets were imported: {early}") as refused:
         step(cluster, tmp_path, "import offsets")
     assert codes(refused) == {"K82"}
     assert stored(cluster)[early] == [(hash_group(early) % 20, {TopicPartition("t", 0): FetchedOffset(3)})]
@@ -423,7 +423,7 @@ def test_a_group_that_appeared_while_brokers_disagreed_is_named_at_the_end(tmp_p
     cluster.offsets[hash_group(new) % 10][new] = {TopicPartition("t", 0): FetchedOffset(5)}
     run_step(build(cluster.spec, "verify offsets", TO_20), replace(cluster.context(tmp_path), say=said.append))
     assert any(
-        text.startswith(f"1 groups that appeared during the restarts have commits that no broker looks for: {new}.")
+        text.startswith(f"1 group that appeared during the restarts has commits that no broker looks for: {new}.")
         for text in said
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ class Consumers:
 @pytest.fixture
 def cluster(tmp_path: Path) -> SimCluster:
     """Controllers run, and no broker has been rolled yet."""
-    there = ready(tmp_path, TARGET)
+    there: SimCluster = ready(tmp_path, TARGET)
     policy, groups = Policy(canary_bake=0.0, start_timeout=120.0), GroupProgressSpec(commit_within=30.0)
     there.spec = replace(there.spec, policy=policy, group_progress=groups)
     return there
@@ -191,11 +192,12 @@ def test_every_step_that_restarts_brokers_or_ends_a_roll_waits_for_groups(cluste
     rolls = [row for row in plan if row.each is NodeRole.BROKER]
     assert rolls
     for row in rolls:
-        step = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target), "partitions": 20})
+        step: Any = build(cluster.spec, row.kind, {"node": 1, "target": str(row.target), "partitions": 20})
         assert step.state.groups.spec == cluster.spec.group_progress
     last = plan[max(plan.index(row) for row in rolls) + 2]
     assert last.kind == ends
-    assert build(cluster.spec, ends, {"partitions": 20})._progress.spec == cluster.spec.group_progress
+    last_step: Any = build(cluster.spec, ends, {"partitions": 20})
+    assert last_step._progress.spec == cluster.spec.group_progress
 
 
 @pytest.mark.parametrize("sync_for", [1e9, 5.0], ids=["in one process", "in a task that may defer"])
@@ -246,7 +248,7 @@ def test_the_watch_reports_a_group_that_has_lost_its_members_since_a_restart(clu
     roll(cluster, cluster.context(tmp_path), 1)
     cluster.clock.time += 60.0
     with pytest.raises(
-        Unavailable, match=r"\[G38\] 1 consumer groups have lost.*billing.*before the restart: billing-7 on 10.1.2.3"
+        Unavailable, match=r"\[G38\] 1 consumer group has lost.*billing.*before the restart: billing-7 on 10.1.2.3"
     ):
         run_watch(cluster.context(tmp_path))
     there.continues = cluster.clock.time

@@ -78,7 +78,7 @@ def test_a_group_with_members_is_waited_for_and_what_it_commits_meanwhile_counts
     cluster.members[group] = 2
     unchanged, impatient = stored(cluster), RepairOffsets({})
     impatient.patience = 60.0
-    with pytest.raises(TimedOut, match=rf"\[K79\] 1 groups that are repaired have members: {group} \(2\)"):
+    with pytest.raises(TimedOut, match=rf"\[K79\] 1 group that is repaired has members: {group} \(2\)"):
         run_step(impatient, context)
     assert stored(cluster) == unchanged
     step = RepairOffsets({})

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.member.registration import (
     consumer_id,
     is_same_in_librdkafka,
 )
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
 _FALSE: Final = frozenset({"false", "0", "f"})
@@ -438,7 +439,9 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     if not wildcards:
         return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
     if len(topics) != 1:
-        raise _ambiguous_subscription(f"{len(topics)} entries, one a wildcard.", "Join them into one expression with |.")
+        raise _ambiguous_subscription(
+            f"{count_of(len(topics), 'entry', 'entries')}, one a wildcard.", "Join them into one expression with |."
+        )
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compile_wildcard(expression) is None:
         text = f"Python and Java may read {expression} differently."

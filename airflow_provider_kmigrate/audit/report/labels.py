@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditFinding, A
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, GroupBalance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
 from airflow_provider_kmigrate.core.shared.text import (
+    Count,
     escape_html,
     format_date,
     format_duration,
@@ -201,7 +202,7 @@ def describe_balance(balance: GroupBalance) -> str:
         if getattr(balance, name) or name == "once"
     ]
     others = f" + {format_number(balance.unacknowledged)} without an acknowledgement" if balance.unacknowledged else ""
-    repeats = f"; {format_number(balance.repeats)} duplicates besides" if balance.repeats else ""
+    repeats = f"; {Count(balance.repeats):duplicate} besides" if balance.repeats else ""
     return f"{balance.group}: {format_number(balance.acked)} acknowledged{others} = {' + '.join(parts)}{repeats}."
 
 
@@ -220,7 +221,7 @@ def _format_figures(facts: Facts) -> dict[str, str]:
 
 def render_about(facts: ReportFacts, json_name: str) -> str:
     """Hints on reading the page, and the place of the same facts for programs."""
-    unreadable = f"{facts.unreadable} lines of the journal could not be read. " if facts.unreadable else ""
+    unreadable = f"{Count(facts.unreadable):line} of the journal could not be read. " if facts.unreadable else ""
     return (
         '<section id="about"><h2>How to read this</h2>'
         "<p>A verdict is the worst of its findings. PASS needs every required level of evidence without a hole; what was not "

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.audit.report_facts import LagTrack, OwnerTra
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, PhaseSpan
-from airflow_provider_kmigrate.core.shared.text import escape_html, format_duration, format_number, format_time
+from airflow_provider_kmigrate.core.shared.text import Count, escape_html, format_duration, format_number, format_time
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
 _TICKS = 7
@@ -124,7 +124,7 @@ def _render_steps(facts: ReportFacts, axis: Axis) -> Iterator[str]:
         yield render_row("Phases", name, "".join(_render_phase(axis, phase) for phase in facts.phases), _WITH_NAMES)
     if facts.acts:
         bars = (_render_act(axis, act, facts.window.to_ms) for act in facts.acts)
-        yield render_row("Changes", f"{len(facts.acts)} changes of the cluster, listed below", "".join(bars))
+        yield render_row("Changes", f"{Count(len(facts.acts)):change} of the cluster, listed below", "".join(bars))
     if facts.alarms:
         marks = (axis.render_mark("alarm", alarm.at_ms, f"{alarm.step}: {alarm.text}") for alarm in facts.alarms)
         yield render_row("Alarms", "; ".join(alarm.text for alarm in facts.alarms), "".join(marks))
@@ -162,7 +162,9 @@ def _render_phase_table(facts: ReportFacts) -> str:
     phases = render_table("Phases", columns, (_phase_cells(phase, facts) for phase in facts.phases))
     changes = [(escape_html(act.step), escape_html(act.verb), escape_html(_describe_act(act))) for act in facts.acts]
     all_changes = render_table("Changes", {"Step": "", "Change": "", "When (UTC)": "keep"}, changes)
-    return f"<h3>Phase by phase</h3>{phases}<details><summary>All {len(facts.acts)} changes</summary>{all_changes}</details>"
+    return (
+        f"<h3>Phase by phase</h3>{phases}<details><summary>All {Count(len(facts.acts)):change}</summary>{all_changes}</details>"
+    )
 
 
 def _phase_cells(phase: PhaseSpan, facts: ReportFacts) -> tuple[str, ...]:
@@ -233,7 +235,7 @@ def _render_columns(  # noqa: PLR0917  # a row has these parts
 
 
 def _format_records(count: float) -> str:
-    return f"{format_number(count)} records"
+    return f"{Count(round(count)):record}"
 
 
 def _describe_gap(gap: Gap) -> str:
@@ -257,7 +259,7 @@ def render_course(course: Course) -> str:
     )
     rows = "".join(row for group in course.groups[:MAX_COURSES] for row in _render_group_course(group, axis))
     not_shown = len(course.groups) - MAX_COURSES
-    more = f'<p class="soft">{not_shown} more groups are in the JSON file.</p>' if not_shown > 0 else ""
+    more = f'<p class="soft">{Count(not_shown):more group is|more groups are} in the JSON file.</p>' if not_shown > 0 else ""
     legend = _render_legend_items(
         [
             ("phase", "at the end of each minute everything acknowledged had been delivered"),
@@ -312,7 +314,7 @@ def _render_restarts(course: Course) -> str:
         for restart in course.restarts
     )
     table = render_table("Restarts, and what clients noticed of them", columns, rows)
-    return f"<details><summary>All {len(course.restarts)} restarts</summary>{table}</details>"
+    return f"<details><summary>All {Count(len(course.restarts)):restart}</summary>{table}</details>"
 
 
 def render_owners(facts: ReportFacts) -> str:
@@ -349,7 +351,7 @@ def _summarize_owners(tracks: Sequence[OwnerTrack]) -> str:
     double, unowned = (sum(getattr(track, name) for track in tracks) for name in ("double_ms", "unowned_ms"))
     longest = max((span.ms for track in tracks for span in track.held if not span.owners), default=0)
     two = f"<strong>Two owners at once for {format_duration(double)} in all.</strong>" if double else "Never two owners at once."
-    return f"{format_number(len(tracks))} partitions. {two} Without an owner: at most {format_duration(longest)} at a time, {format_duration(unowned)} summed over all partitions."
+    return f"{Count(len(tracks)):partition}. {two} Without an owner: at most {format_duration(longest)} at a time, {format_duration(unowned)} summed over all partitions."
 
 
 MAX_COPIES = 20  # rows of the picture of commits
@@ -376,16 +378,18 @@ _COPIES_LEGEND = (
 
 
 def _describe_read_commits(facts: OffsetsFacts) -> str:
-    what = f"{format_number(facts.commits)} commits of {format_number(facts.groups)} groups"
-    return f"{what} were read from the {facts.count} partitions of <code>__consumer_offsets</code>."
+    what = f"{Count(facts.commits):commit} of {Count(facts.groups):group}"
+    return f"{what} were read from the {Count(facts.count):partition} of <code>__consumer_offsets</code>."
 
 
 def _describe_concerned(facts: OffsetsFacts) -> str:
     earlier_count = (
-        f" The topic had {facts.earlier[0]} partitions when they were written; since then" if len(facts.earlier) == 1 else ""
+        f" The topic had {Count(facts.earlier[0]):partition} when they were written; since then"
+        if len(facts.earlier) == 1
+        else ""
     )
-    moved = f"{earlier_count} {format_number(facts.moved)} groups have another partition." if earlier_count else ""
-    return f"<strong>{format_number(sum(facts.totals.values()))} commits of {format_number(facts.concerned)} groups are not only where they belong.</strong>{moved}"
+    moved = f"{earlier_count} {Count(facts.moved):group has|groups have} another partition." if earlier_count else ""
+    return f"<strong>Not only where they belong: {Count(sum(facts.totals.values())):commit} of {Count(facts.concerned):group}.</strong>{moved}"
 
 
 def _render_course(shown: ShownCopies) -> str:
@@ -399,7 +403,7 @@ def _render_course(shown: ShownCopies) -> str:
         f"<title>{escape_html(commit.text)}</title></circle>"
         for at, commit in enumerate(course)
     )
-    words = f"{name}: {judged.state}; {len(course)} commits"
+    words = f"{name}: {judged.state}; {Count(len(course)):commit}"
     return render_row(
         f'{escape_html(name)}<br><span class="soft">{escape_html(judged.state)}</span>', words, "".join(dots), _TALL, guides=""
     )
@@ -428,7 +432,7 @@ def render_canary(verdict: CanaryVerdict | None) -> str:
     """The canary's comparison: its estimate, its bounds and what is still accepted."""
     if verdict is None:
         return ""
-    state = f"{format_number(verdict.measured)} of {format_number(verdict.window)} intervals: {render_outcome(verdict.outcome)}"
+    state = f"{format_number(verdict.measured)} of {Count(verdict.window):interval}: {render_outcome(verdict.outcome)}"
     narrow_titles = ("Canary against baseline", "Interval", "Accepted", "Smallest detectable effect")
     columns = {"Metric": "th", "Says": ""} | dict.fromkeys(narrow_titles, "keep")
     table = render_table("Comparison of the canary", columns, [_comparison_cells(verdict)])
@@ -438,7 +442,7 @@ def render_canary(verdict: CanaryVerdict | None) -> str:
 def _comparison_cells(verdict: CanaryVerdict) -> tuple[str, ...]:
     accepted = f"up to {verdict.margin:g}"
     detectable = "" if verdict.smallest is None else f"{_format_factor(verdict.smallest)} (with a probability of 80 %)"
-    members = f"{_format_factor(verdict.estimate)} (against {verdict.baseline} members)"
+    members = f"{_format_factor(verdict.estimate)} (against {Count(verdict.baseline):member})"
     return (
         escape_html(verdict.metric),
         render_outcome(verdict.outcome),

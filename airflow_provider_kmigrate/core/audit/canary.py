@@ -32,6 +32,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutcome, CanaryVerdict, worst_outcome
 from airflow_provider_kmigrate.core.cluster_state.spec import match_instance
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
 POWER: Final = 0.8
@@ -371,7 +372,7 @@ def judge_canary(members: Sequence[MemberSeries], invariants: Iterable[AuditFind
     """The verdict over these series, the canary's first. `invariants`: the audit's findings on it; a FAIL among them decides."""
     reached = min((len(member.after.values) for member in members), default=0)
     if reached < plan.window:
-        text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
+        text = f"{reached} of the {count_of(plan.window, 'interval that is', 'intervals that are')} compared have passed since the change."
         return _build_verdict(plan, reached, [*invariants, _inconclusive_finding(AuditCause.WINDOW_OPEN, text)])
     comparable_members, findings = _select_comparable(members)
     baseline_count = len(comparable_members) - (members[0] in comparable_members)
@@ -482,7 +483,7 @@ def _check_member_count(members: Sequence[MemberSeries], comparable_members: Seq
     has_canary = members[0] in comparable_members
     baseline_count = len(comparable_members) - has_canary
     if baseline_count < MIN_BASELINE or not has_canary:
-        text = f"{METRIC}: {'the canary' if has_canary else 'no canary'} and {baseline_count} baseline members can be compared."
+        text = f"{METRIC}: {'the canary' if has_canary else 'no canary'} and {count_of(baseline_count, 'baseline member')} can be compared."
         yield _inconclusive_finding(AuditCause.FEW_MEMBERS, text)
 
 

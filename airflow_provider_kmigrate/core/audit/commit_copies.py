@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutc
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import CopyState, JudgedCopies, StoredCommit
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.shared.text import format_number, join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import Count, join_ids, summarize
 
 _CASES: Final = 20
 
@@ -65,22 +65,22 @@ def _copies_as_dict(shown: ShownCopies) -> dict[str, Any]:
 
 
 _FOUND: Final[Mapping[CopyState, tuple[AuditCause, str]]] = {
-    CopyState.SPLIT: (AuditCause.COORDINATORS_SPLIT, "{} commits: two coordinators alternately committed for the same group."),
+    CopyState.SPLIT: (AuditCause.COORDINATORS_SPLIT, "{:commit}: two coordinators alternately committed for the same group."),
     CopyState.REVIVED: (
         AuditCause.OFFSETS_REVIVED,
-        "{} commits: the group continued from an older offset after a newer one was ignored.",
+        "{:commit}: the group continued from an older offset after a newer one was ignored.",
     ),
     CopyState.IGNORED: (
         AuditCause.OFFSETS_REVIVED,
-        "{} commits are ignored while one broker leads both partitions: an older copy is further on in its log.",
+        "{:commit is|commits are} ignored while one broker leads both partitions: an older copy is further on in its log.",
     ),
-    CopyState.AHEAD: (AuditCause.COMMITS_MISPLACED, "{} commits are older in their own partition than in another one."),
+    CopyState.AHEAD: (AuditCause.COMMITS_MISPLACED, "{:commit is|commits are} older in their own partition than in another one."),
     CopyState.MISPLACED: (
         AuditCause.COMMITS_MISPLACED,
-        "{} commits are not in the partition that their group has by the topic's count.",
+        "{:commit is|commits are} not in the partition that their group has by the topic's count.",
     ),
-    CopyState.REMOVED: (AuditCause.COPIES_LEFT, "{} removed offsets have an older copy in another partition."),
-    CopyState.STALE: (AuditCause.COPIES_LEFT, "{} commits have an older copy in another partition."),
+    CopyState.REMOVED: (AuditCause.COPIES_LEFT, "{:removed offset has|removed offsets have} an older copy in another partition."),
+    CopyState.STALE: (AuditCause.COPIES_LEFT, "{:commit has|commits have} an older copy in another partition."),
 }
 
 
@@ -98,18 +98,18 @@ def _check_copy_states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
     for state, (cause, text) in _FOUND.items():
         if many := facts.totals.get(state, 0):
             cases = [_case_of_copies(shown.judged) for shown in facts.shown if shown.judged.state is state]
-            words = f"{text.format(format_number(many))}{_describe_partition_count(facts)}"
+            words = f"{text.format(Count(many))}{_describe_partition_count(facts)}"
             yield AuditFinding.of(AuditOutcome.FAIL, cause, words, Level.LOG, many, tuple(cases[:_CASES]))
 
 
 def _describe_partition_count(facts: OffsetsFacts) -> str:
     earlier_count = f", and had {join_ids(facts.earlier)} when they were written" if len(facts.earlier) == 1 else ""
-    return f" __consumer_offsets has {facts.count} partitions{earlier_count}."
+    return f" __consumer_offsets has {Count(facts.count):partition}{earlier_count}."
 
 
 def _check_group_states(facts: OffsetsFacts) -> Iterator[AuditFinding]:
     if facts.states:
-        text = f"{format_number(facts.states)} groups have a state of their own in another partition too, which can hide their offsets."
+        text = f"{Count(facts.states):group has|groups have} a state of their own in another partition too, which can hide their offsets."
         yield AuditFinding.of(AuditOutcome.FAIL, AuditCause.COPIES_LEFT, text, Level.LOG, facts.states)
 
 
@@ -117,7 +117,7 @@ def _report_read_commits(facts: OffsetsFacts) -> AuditFinding:
     if not facts.count:
         text = "There is no __consumer_offsets: no group has ever committed."
     else:
-        text = f"{format_number(facts.commits)} commits of {format_number(facts.groups)} groups in {facts.count} partitions of __consumer_offsets were read."
+        text = f"Read: {Count(facts.commits):commit} of {Count(facts.groups):group} in {Count(facts.count):partition} of __consumer_offsets."
     return AuditFinding.of(AuditOutcome.PASS, AuditCause.COMMITS_READ, text, Level.LOG, facts.commits)
 
 

@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.offsets_topic.offsets_records import (
     decode_record,
 )
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import Count, count_of
 
 _KEPT: Final = 20  # steps kept of a track
 _RECENT: Final = 4  # last offsets kept of a track
@@ -136,7 +137,7 @@ class Track:
         return self.moved_ms if stays else later.moved_ms
 
     def find_step_back(self, later: Track) -> tuple[OffsetStep, ...]:
-        """The step between this stretch and the next one, if it goes back, with a removal between them or not."""
+        """The step between this stretch and the next one, if the later one has the smaller offset, with a removal between them or not."""
         step = self._step_to(later)
         return (step,) if step and step.after < step.before else ()
 
@@ -217,7 +218,7 @@ _CASES: Final = 20
 _FEW: Final = 2
 # More than `_FEW` late commits among so many records of a partition look so too, whatever coordinators did.
 _CLOSE: Final = 10
-_LATE: Final = "{} retried commits took effect after newer ones of the same members."
+_LATE: Final = "{:retried commit} took effect after newer ones of the same members."
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,42 +330,46 @@ class _Shown(Enum):
     BACK = (
         AuditOutcome.FAIL,
         AuditCause.COMMIT_WENT_BACK,
-        "{} commits went back: their group had committed a higher offset before.",
+        "{:commit} went back: their group had committed a higher offset before.",
     )
     LATE = AuditOutcome.INCONCLUSIVE, AuditCause.COMMIT_LATE, _LATE
     OVERTAKEN = AuditOutcome.PASS, AuditCause.COMMIT_LATE, _LATE
     MEANT = (
         AuditOutcome.PASS,
         AuditCause.COMMIT_WENT_BACK,
-        "{} commits went back, of groups that the cluster file names as `resetting_groups`.",
+        "{:commit} went back, of groups that the cluster file names as `resetting_groups`.",
     )
-    REMOVED = AuditOutcome.INCONCLUSIVE, AuditCause.COMMIT_REMOVED, "{} committed offsets were removed and not set again."
+    REMOVED = (
+        AuditOutcome.INCONCLUSIVE,
+        AuditCause.COMMIT_REMOVED,
+        "{:committed offset was|committed offsets were} removed and not set again.",
+    )
     AGAIN = (
         AuditOutcome.INCONCLUSIVE,
         AuditCause.COMMIT_REMOVED,
-        "{} committed offsets were removed and set again further on; records in between may not have been delivered.",
+        "{:committed offset was|committed offsets were} removed and set again further on; records in between may not have been delivered.",
     )
     EXPIRED = (
         AuditOutcome.PASS,
         AuditCause.COMMIT_REMOVED,
-        "{} committed offsets of groups without members, which had not committed lately, were removed.",
+        "{:committed offset} of groups without members, which had not committed lately, were removed.",
     )
     STALLED = (
         AuditOutcome.INCONCLUSIVE,
         AuditCause.GROUP_STALLED,
-        "{} partitions had records waiting, but no commit moved, or commits stopped, although their group has or had members.",
+        "{:partition} had records waiting, but no commit moved, or commits stopped, although their group has or had members.",
     )
 
 
 def _build_finding(shown: _Shown, cases: Iterable[Case], count: int) -> AuditFinding:
     outcome, cause, text = shown.value
     examples = tuple(sorted(cases, key=lambda case: case.sort_key)[:_CASES])
-    return AuditFinding.of(outcome, cause, text.format(count), Level.LOG, count, examples)
+    return AuditFinding.of(outcome, cause, text.format(Count(count)), Level.LOG, count, examples)
 
 
 def check_unreadable_records(count: int) -> list[AuditFinding]:
     """The finding about records of `__consumer_offsets` in an unknown format; none if there are none."""
-    text = f"{count} records of __consumer_offsets could not be read."
+    text = f"{count_of(count, 'record')} of __consumer_offsets could not be read."
     return [AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.COMMITS_UNKNOWN, text, Level.LOG, count)] if count else []
 
 

@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.core.audit.verdict import AuditFinding, AuditOutc
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 Marks = Mapping[TopicPartition, LogMark]
@@ -52,7 +53,9 @@ def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, in
         )
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))
     if missing := sorted(topic_partition.name for topic_partition in read_offsets.keys() - marks.keys()):
-        text = f"the cluster does not report {missing[0]}, of which events were read; {len(missing)} partitions in all"
+        text = (
+            f"the cluster does not report {missing[0]}, of which events were read; {count_of(len(missing), 'partition')} in all"
+        )
         raise Unavailable(f"{text}: was the events topic deleted?")
     removed = [
         (topic_partition, marks[topic_partition].start, offset)
@@ -62,7 +65,7 @@ def refuse_removed_events(marks: Marks, read_offsets: Mapping[TopicPartition, in
     if removed:
         (topic_partition, start, offset), more = (
             removed[0],
-            f", and {len(removed) - 1} more partitions" if len(removed) > 1 else "",
+            f", and {count_of(len(removed) - 1, 'more partition')}" if len(removed) > 1 else "",
         )
         text = f"Events were removed before an audit ingested them: {topic_partition.name} begins at {start}, and was read up to {offset}{more}."
         raise Refused.because(Reason.of(AuditCause.EVENTS_REMOVED, text))

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import Count, count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK: Final = 10_000
@@ -220,34 +221,36 @@ class _Findings:
             for begin, end in block_spans(before.marks[topic_partition], blocks, before.block)
         ) - sum(case.last - case.first + 1 for case in self.cases.get(AuditCause.COMPACTED, ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
-        text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
+        text = f"Unchanged: {count_of(self.equal, 'record')} of {count_of(len(before.prints), 'partition')} ({share} compared)."
         return AuditFinding.of(AuditOutcome.PASS, AuditCause.UNCHANGED, text, Level.LOG, self.equal)
 
 
 def _build_finding(outcome: AuditOutcome, cause: AuditCause, text: str, cases: Sequence[Case]) -> AuditFinding:
     total, partitions = sum(case.count for case in cases), len({(case.topic, case.partition) for case in cases})
     examples = tuple(sorted(cases, key=lambda case: case.sort_key)[:_CASES])
-    return AuditFinding.of(outcome, cause, text.format(total=total, partitions=partitions), Level.LOG, total, examples)
+    return AuditFinding.of(
+        outcome, cause, text.format(total=Count(total), partitions=Count(partitions)), Level.LOG, total, examples
+    )
 
 
 _TEXTS: Final = {
     AuditOutcome.FAIL: {
-        AuditCause.LOG_SHRUNK: "{total} records of {partitions} partitions are no longer in the log.",
-        AuditCause.LOG_CHANGED: "Records of {partitions} partitions changed: other records have their offsets now.",
-        AuditCause.LOG_TRUNCATED: "The logs of {partitions} partitions end earlier than before: {total} acknowledged offsets were truncated.",
-        AuditCause.EPOCH_WENT_BACK: "The leader epoch of {partitions} partitions went back.",
-        AuditCause.PARTITIONS_GONE: "{partitions} partitions are gone.",
-        AuditCause.TOPIC_RECREATED: "The topics of {partitions} partitions were created again, with other ids.",
+        AuditCause.LOG_SHRUNK: "No longer in the log: {total:record} of {partitions:partition}.",
+        AuditCause.LOG_CHANGED: "Records of {partitions:partition} changed: other records have their offsets now.",
+        AuditCause.LOG_TRUNCATED: "The logs of {partitions:partition} end earlier than before: {total:acknowledged offset was|acknowledged offsets were} truncated.",
+        AuditCause.EPOCH_WENT_BACK: "The leader epoch of {partitions:partition} went back.",
+        AuditCause.PARTITIONS_GONE: "{partitions:partition is|partitions are} gone.",
+        AuditCause.TOPIC_RECREATED: "The topics of {partitions:partition was|partitions were} created again, with other ids.",
     },
     AuditOutcome.INCONCLUSIVE: {
-        AuditCause.LOG_UNREAD: "{partitions} partitions could not be read.",
-        AuditCause.START_UNEXPLAINED: "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
-        AuditCause.POLICY_CHANGED: "{total} records of {partitions} partitions are gone, whose cleanup.policy was changed to or from compaction.",
+        AuditCause.LOG_UNREAD: "{partitions:partition} could not be read.",
+        AuditCause.START_UNEXPLAINED: "The beginning of {partitions:log} is gone, {total:offset}, and their retention does not explain it.",
+        AuditCause.POLICY_CHANGED: "Gone: {total:record} of {partitions:partition}, whose cleanup.policy was changed to or from compaction.",
     },
     AuditOutcome.PASS: {
-        AuditCause.COMPACTED: "{total} records of {partitions} compacted partitions are gone; compaction removes records, so their blocks were not compared.",
-        AuditCause.RETENTION: "Retention removed the beginning of {partitions} logs; {total} offsets were not compared.",
-        AuditCause.NOT_REQUESTED: "{partitions} partitions of the earlier fingerprint were not compared: their topics are no longer requested.",
+        AuditCause.COMPACTED: "Gone: {total:record} of {partitions:compacted partition}; compaction removes records, so their blocks were not compared.",
+        AuditCause.RETENTION: "Retention removed the beginning of {partitions:log}; {total:offset was|offsets were} not compared.",
+        AuditCause.NOT_REQUESTED: "{partitions:partition} of the earlier fingerprint were not compared: their topics are no longer requested.",
     },
 }
 
@@ -326,14 +329,14 @@ def _compare_blocks(topic_partition: TopicPartition, before: Fingerprint, after:
         if old_print == new_print:
             log_findings.equal += old_print.records
         elif new_print.records >= old_print.records:
-            note = f"{old_print.records} records before, {new_print.records} now, with other contents"
+            note = f"{count_of(old_print.records, 'record')} before, {new_print.records} now, with other contents"
             log_findings.add(AuditCause.LOG_CHANGED, topic_partition, span, note, old_print.records)
         elif fewer is not AuditCause.LOG_SHRUNK or now.end >= span[1]:  # what follows the log's end is reported as truncated
             log_findings.add(
                 fewer,
                 topic_partition,
                 span,
-                f"{new_print.records} records of {old_print.records}",
+                f"{count_of(new_print.records, 'record')} of {old_print.records}",
                 old_print.records - new_print.records,
             )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.shared.text import format_duration, printable
+from airflow_provider_kmigrate.core.shared.text import count_of, format_duration, printable
 
 #: Before an option of Spark's Kafka source among a job's properties: spark-submit passes on only what begins with `spark.`.
 KAFKA_OPTIONS: Final = "spark.kmigrate."
@@ -68,7 +68,7 @@ class StageProgress(NamedTuple):
 def progress_line(what: str, seconds: float, stages: Sequence[StageProgress]) -> str:
     """How far Spark is with something after so many seconds."""
     parts = (
-        f"stage {stage.number}: {stage.done} of {stage.tasks} tasks, {stage.running} running{f', {stage.failed} failed' if stage.failed else ''}"
+        f"stage {stage.number}: {stage.done} of {count_of(stage.tasks, 'task')}, {stage.running} running{f', {stage.failed} failed' if stage.failed else ''}"
         for stage in stages
     )
     return f"Spark for {format_duration(1000 * seconds)}: {'; '.join(parts)} ({what})"

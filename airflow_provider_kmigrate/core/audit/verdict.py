@@ -23,7 +23,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import Count, count_of, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION = 3
@@ -188,12 +188,12 @@ def combine(findings: Iterable[AuditFinding], health: Iterable[LevelHealth], can
 
 BEFORE_THE_STEP: Final = "Before the step began, so not caused by it: "
 VIOLATIONS: Mapping[str, tuple[AuditCause, str]] = {
-    "lost": (AuditCause.LOST, "{} acknowledged records were lost."),
-    "diverged": (AuditCause.DIVERGED, "{} records share an offset with a different record."),
-    "stored_twice": (AuditCause.STORED_TWICE, "{} records are in the log twice."),
-    "commit_gap": (AuditCause.COMMIT_GAP, "{} records were committed before they were delivered."),
-    "redelivered": (AuditCause.REDELIVERED, "{} records were delivered to their group again."),
-    "reordered": (AuditCause.REORDERED, "{} records came after a later record of their partition."),
+    "lost": (AuditCause.LOST, "{:acknowledged record was|acknowledged records were} lost."),
+    "diverged": (AuditCause.DIVERGED, "{:record shares|records share} an offset with a different record."),
+    "stored_twice": (AuditCause.STORED_TWICE, "{:record is|records are} in the log twice."),
+    "commit_gap": (AuditCause.COMMIT_GAP, "{:record was|records were} committed before they were delivered."),
+    "redelivered": (AuditCause.REDELIVERED, "{:record was|records were} delivered to their group again."),
+    "reordered": (AuditCause.REORDERED, "{:record} came after a later record of their partition."),
     "double_owned": (AuditCause.DOUBLE_OWNED, "Partitions had two owners in one group for {} ms in total."),
 }
 
@@ -228,7 +228,7 @@ def _violation_finding(
 ) -> AuditFinding:
     """`before`: the beginning of the sentence."""
     cause, text = VIOLATIONS[name]
-    return AuditFinding.of(outcome, cause, before + text.format(violation.count), level, violation.count, violation.cases)
+    return AuditFinding.of(outcome, cause, before + text.format(Count(violation.count)), level, violation.count, violation.cases)
 
 
 def _check_not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
@@ -237,7 +237,7 @@ def _check_not_owned(facts: Facts, level: Level) -> Iterator[AuditFinding]:
     now = AuditOutcome.FAIL if facts.recorded else AuditOutcome.INCONCLUSIVE
     for deliveries, outcome, before in ((earlier, AuditOutcome.PASS, BEFORE_THE_STEP), (facts.not_owned, now, "")):
         if deliveries.count:
-            text = f"{before}{deliveries.count} records were delivered to a member that did not own their partition."
+            text = f"{before}{count_of(deliveries.count, 'record was', 'records were')} delivered to a member that did not own their partition."
             yield AuditFinding.of(outcome, AuditCause.NOT_OWNED, text, level, deliveries.count, deliveries.cases)
 
 
@@ -251,22 +251,24 @@ def _list_notes(facts: Facts, level: Level) -> Iterator[AuditFinding]:
         longest = "".join(f", {case.topic}-{case.partition} for {case.count} ms at once" for case in facts.unowned.cases[:1])
         yield note_finding(AuditCause.UNOWNED, f"Partitions had no owner for {unowned_ms} ms in total{longest}.", facts.unowned)
     if uneven := facts.uneven:
-        text = f"{len(uneven)} generations shared their partitions unevenly, first {uneven[0]}."
+        text = f"{count_of(len(uneven), 'generation')} shared their partitions unevenly, first {uneven[0]}."
         yield note_finding(AuditCause.UNEVEN, text, LedgerFinding(len(uneven)))
     if failed := facts.send_failures:
         yield note_finding(
-            AuditCause.SENDS_GIVEN_UP, f"{failed} records were given up by their producers.", LedgerFinding(failed)
+            AuditCause.SENDS_GIVEN_UP,
+            f"{count_of(failed, 'record was', 'records were')} given up by their producers.",
+            LedgerFinding(failed),
         )
     if facts.of_others:
         partition_names = summarize([f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others])
         text = f"Partitions that only members without events owned were not judged: {partition_names}."
         yield note_finding(AuditCause.OWNER_WITHOUT_EVENTS, text, LedgerFinding(len(facts.of_others)))
     if skipped := facts.skipped.count:
-        text = f"{skipped} offsets between deliveries were skipped, and no wrapped producer reported records there."
+        text = f"{count_of(skipped, 'offset between deliveries was', 'offsets between deliveries were')} skipped, and no wrapped producer reported records there."
         yield note_finding(AuditCause.SKIPPED, text, facts.skipped)
     if repeats := facts.client_repeats.count:  # counted beside `redelivered`, and no fault of the group or the brokers
         clients = summarize(sorted({case.members[-1] for case in facts.client_repeats.cases}))
-        text = f"{repeats} records were handed out twice by the client itself, in consecutive polls of one generation: {clients}."
+        text = f"{count_of(repeats, 'record was', 'records were')} handed out twice by the client itself, in consecutive polls of one generation: {clients}."
         yield note_finding(AuditCause.CLIENT_REPEATED, text, facts.client_repeats)
 
 
@@ -299,11 +301,11 @@ def _check_completeness(account: LevelHealth) -> list[AuditFinding]:
         text = f"Nothing of {level.label} was read, so nothing shows that {CLAIMS[level]}."
         findings.append(AuditFinding.of(AuditOutcome.INCONCLUSIVE, AuditCause.LEVEL_UNMEASURED, text, level))
     if account.malformed:
-        text = f"{account.malformed} events at {level.label} could not be read and were kept aside."
+        text = f"{count_of(account.malformed, 'event')} at {level.label} could not be read; kept aside."
         findings.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.MALFORMED, text, level, account.malformed))
     if account.owner_changes:
         bound = 100 * undetected_fault_rate(account.owner_changes)
-        text = f"{account.owner_changes} changes of owner were observed; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
+        text = f"{count_of(account.owner_changes, 'change of owner was', 'changes of owner were')} observed; a fault in fewer than {bound:.2g} % of them could have stayed undetected (95 %)."
         findings.append(AuditFinding.of(AuditOutcome.PASS, AuditCause.OWNER_CHANGES, text, level, account.owner_changes))
     return findings
 

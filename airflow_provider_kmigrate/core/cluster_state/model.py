@@ -207,7 +207,8 @@ class Reason:
         return cls(CODE_OF[cause], text, cause=cause)
 
     def __str__(self) -> str:
-        parts = (f"[{self.code}] {self.text}", self.meaning, f"Next: {self.next_step}" if self.next_step else "")
+        move = f"Next: {self.next_step}" if self.next_step else ""
+        parts = (f"[{self.code}] {self.text}", move, f"Why it matters: {self.meaning}" if move and self.meaning else self.meaning)
         return " ".join(part for part in parts if part)
 
     @property

@@ -65,7 +65,7 @@ from airflow_provider_kmigrate.core.groups.offsets import (
 )
 from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote, UnreadableNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, MemberKind, Store
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 COPIED, MOVED, ROLLED_BACK = "copied", "moved", "rolled back"  # what the note records
 
@@ -127,7 +127,7 @@ def _decide_canary(
     if note.canary is CanaryPhase.RUNS:
         return decide_canary(state, observed, at, group, note)
     if note.canary is CanaryPhase.PASSED:
-        text = f"Group {group.name}: its canary has ended; {len(group.instances)} instances stop."
+        text = f"Group {group.name}: its canary has ended; {count_of(len(group.instances), 'instance stops', 'instances stop')}."
         return decide_canary_end(state, observed, at, group) or _stop(state, group, text)
     return None
 
@@ -187,7 +187,7 @@ def _begin(state: CutoverState, observed: GroupSeen, group: GroupSpec) -> Cutove
         text = f"Group {group.name}: {name} stops, and runs as the new version beside the others."
         fresh = replace(state, canary=CanaryWatch())  # what is known of a canary is of an earlier cutover
         return CutoverTurn(Act(Verb.STOP_INSTANCES, text, CANARY), fresh, (name,), STOPPED)
-    text = f"Group {group.name}: {len(group.instances)} instances stop; {move.describe_position(observed)}."
+    text = f"Group {group.name}: {count_of(len(group.instances), 'instance stops', 'instances stop')}; {move.describe_position(observed)}."
     return _stop(state, group, text)
 
 
@@ -263,9 +263,9 @@ def _decide_between(state: CutoverState, observed: GroupSeen, at: float, group: 
         kafka_offsets = dict(observed.committed or {}) | expected
         zookeeper_offsets = dict(observed.zk.offsets) if observed.zk else {}
         state = replace(state, quiet=replace(state.quiet, offsets=(zookeeper_offsets, kafka_offsets)))
-        text = f"Group {group.name} has had no member for {at - state.quiet.since:.0f} s: {len(copy_plan.writes)} offsets are copied."
+        text = f"Group {group.name} has had no member for {at - state.quiet.since:.0f} s: {count_of(len(copy_plan.writes), 'offset is', 'offsets are')} copied."
         return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=copy_plan)
-    text = f"Group {group.name}: both stores hold the same {len(note.partitions)} offsets, and there is no member."
+    text = f"Group {group.name}: both stores hold the same {count_of(len(note.partitions), 'offset')}, and there is no member."
     return CutoverTurn(
         Act(Verb.START_INSTANCES, f"{text} The new version starts.", MemberKind.KAFKA), state, names, MemberKind.KAFKA
     )
@@ -386,7 +386,7 @@ def _decide_progress(state: CutoverState, observed: GroupSeen, at: float, group:
             raise CutoverFailedError(Reason("V30", text, cause=Cause.GROUP_UNHEALTHY))
     if idle:
         return CutoverTurn(Wait((Reason("T01", f"Group {group.name}: {format_partitions(idle)} without a commit yet."),)), state)
-    text = f"Each of the {len(note.partitions)} partitions of group {group.name} makes progress in its new version."
+    text = f"Each of the {count_of(len(note.partitions), 'partition')} of group {group.name} makes progress in its new version."
     return CutoverTurn(Act(Verb.NOTE, text, MOVED), state)
 
 
@@ -475,7 +475,7 @@ def _copy_back(state: CutoverState, observed: GroupSeen, at: float, group: Group
     if not state.quiet_in_kafka.holds(at, group.quiet):
         text = f"Group {group.name}: its offsets in Kafka have stood still for {at - state.quiet_in_kafka.since:.0f} of {group.quiet:.0f} s."
         return CutoverTurn(Wait((Reason("T01", text),)), state)
-    text = f"Group {group.name}: {len(writes)} offsets in ZooKeeper are behind Kafka's."
+    text = f"Group {group.name}: {count_of(len(writes), 'offset in ZooKeeper is', 'offsets in ZooKeeper are')} behind Kafka's."
     return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=CopyPlan(group.name, Store.ZOOKEEPER, writes))
 
 
@@ -490,7 +490,7 @@ def _start_old_version(
     if turn := _stop_late_starters(state, at, group, note, due):
         return turn
     if due and note is not None and (writes := _plan_first_offsets(observed, note)):
-        text = f"Group {group.name}: {len(writes)} partitions got their first records during the cutover: the old version begins there at 0."
+        text = f"Group {group.name}: {count_of(len(writes), 'partition')} got their first records during the cutover: the old version begins there at 0."
         return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=CopyPlan(group.name, Store.ZOOKEEPER, writes))
     if due:
         text = f"{', '.join(due)} of group {group.name} must run as the old version again."
@@ -543,7 +543,7 @@ def _end_rollback(state: CutoverState, observed: GroupSeen, group: GroupSpec, no
     if left_reasons := unread_canary_reasons(observed, note):
         return CutoverTurn(Wait(left_reasons), state)
     if writes := plan_canary_clean_up(observed, note):
-        text = f"Group {group.name}: {len(writes.writes)} offsets that its canary left in Kafka are ahead of ZooKeeper's."
+        text = f"Group {group.name}: {count_of(len(writes.writes), 'offset that its canary left in Kafka is', 'offsets that its canary left in Kafka are')} ahead of ZooKeeper's."
         return CutoverTurn(Act(Verb.COPY_OFFSETS, text), state, writes=writes)
     return CutoverTurn(Act(Verb.NOTE, f"Group {group.name} runs as its old version again.", ROLLED_BACK), state)
 
@@ -566,7 +566,7 @@ def _describe_migration(observed: GroupSeen, group: GroupSpec) -> Iterator[str]:
     if not move.has_only_kafka_consumers(observed, group):
         if group.side_by_side:
             yield f"{canary_of(group)} stops and runs as a Kafka consumer beside the others for {group.bake:.0f} s, and processes their records a second time"
-        yield f"{names} stop at once, {len(observed.zookeeper_offsets)} offsets are copied to Kafka, and {names} start as Kafka consumers"
+        yield f"{names} stop at once, {count_of(len(observed.zookeeper_offsets), 'offset is', 'offsets are')} copied to Kafka, and {names} start as Kafka consumers"
         yield f"a pause of their own stop and start, and of {group.quiet + _OBSERVED:.0f} s in which there may be no member"
     if observed.zk is not None and observed.zk.cutover is not None:
         yield "the leftovers in ZooKeeper are deleted"

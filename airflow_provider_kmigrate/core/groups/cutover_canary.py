@@ -46,6 +46,7 @@ from airflow_provider_kmigrate.core.groups.offsets import (
 )
 from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, Store
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 CANARY: Final = "canary"  # what acts on the canary alone are about
 CANARY_PASSED: Final = "canary passed"  # what the note records
@@ -172,7 +173,7 @@ def _watch_canary(state: CutoverState, observed: GroupSeen, at: float, group: Gr
         decision = Wait((Reason("T01", f"Group {group.name}: {name} runs the new version; {waits}."),))
         return CutoverTurn(decision, state, may_defer=group.bake > 0)
     state = replace(state, canary=replace(watch, has_baked=True))
-    text = f"Group {group.name}: {name} reads each of the {len(note.partitions)} partitions as the new version."
+    text = f"Group {group.name}: {name} reads each of the {count_of(len(note.partitions), 'partition')} as the new version."
     return CutoverTurn(Act(Verb.NOTE, text, CANARY_PASSED), state)
 
 

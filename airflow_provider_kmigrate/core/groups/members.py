@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, match_i
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, MemberSeen, ZkGroup
 from airflow_provider_kmigrate.core.member.registration import Mode
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 _SHOWN = 8
 
@@ -162,7 +162,10 @@ def _unsettled_member_reasons(observed: GroupSeen) -> Iterator[Reason]:
     ]
     if zk is not None and late:
         names = ", ".join(late[:_SHOWN])
-        yield Reason("K52", f"Group {observed.name}: {len(late)} migrating consumers are not settled in {zk.mode} mode: {names}.")
+        yield Reason(
+            "K52",
+            f"Group {observed.name}: {count_of(len(late), 'migrating consumer is', 'migrating consumers are')} not settled in {zk.mode} mode: {names}.",
+        )
 
 
 def _is_settled(member: MemberSeen, zk: ZkGroup) -> bool:
@@ -409,7 +412,7 @@ def _describe_faults(health: GroupHealth, group: GroupSpec, now: float, limit: f
     if health.absent_since is not None and now - health.absent_since >= limit:
         yield f": the switched instance has been missing for {now - health.absent_since:.0f} s"
     if health.restarts >= RESTARTS:
-        yield f": the switched instance has restarted {health.restarts} times"
+        yield f": the switched instance has restarted {count_of(health.restarts, 'time')}"
     if health.unstable_since is not None and now - health.unstable_since >= limit:
         yield f" has not been stable for {now - health.unstable_since:.0f} s"
 
@@ -418,7 +421,7 @@ def never_healthy_reasons(group: GroupSpec, watched: float, times: int, healthy_
     """V30 if the group was unstable `times` times in `watched` seconds, and never healthy for `healthy_seconds` seconds; else empty."""
     if watched <= HEALTHY_PERIODS * healthy_seconds or not times:
         return ()
-    text = f"was unstable {times} times in {watched:.0f} s, and never healthy for {healthy_seconds:.0f} s without a break."
+    text = f"was unstable {count_of(times, 'time')} in {watched:.0f} s, and never healthy for {healthy_seconds:.0f} s without a break."
     return (_unhealthy_reason(f"Group {group.name} {text}"),)
 
 

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.groups.members import GroupObservations
 from airflow_provider_kmigrate.core.groups.move import decide_set_mode, hold_reasons, is_mode_written
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.member.registration import Mode, Registration
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +97,4 @@ def describe_mode_plan(plan: ModePlan, mode: Mode) -> Iterable[str]:
     for name, reasons in (plan.left or {}).items():
         yield f"{name} stays: {' '.join(map(str, reasons))}"
     count = sum(map(len, plan.waves))
-    yield f"mode {mode}: {count} groups in {len(plan.waves)} waves to set, {len(plan.done)} in it already, {len(plan.left or {})} stay"
+    yield f"mode {mode}: {count_of(count, 'group')} in {count_of(len(plan.waves), 'wave')} to set, {len(plan.done)} in it already, {len(plan.left or {})} stay"

@@ -229,9 +229,7 @@ def check_old_version_is_served(zk: ZkView | None, name: str, goal: Goal | None)
     """
     if goal is not Goal.ZOOKEEPER_CONSUMERS or zk is None or zk.broker_ids:
         return None
-    text = (
-        f"Group {name} cannot go back to ZooKeeper consumers: no broker is registered in ZooKeeper, so they would get no record."
-    )
+    text = f"Group {name} cannot be rolled back to ZooKeeper consumers: no broker is registered in ZooKeeper, so they would get no record."
     reasons = (Reason("K97", text),)
     return Refuse(reasons) if isinstance(zk.controller, ZkController) and zk.controller.is_kraft else Wait(reasons)
 

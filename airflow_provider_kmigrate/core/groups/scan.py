@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.member.assignors import Assigned, Frozen, St
 from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, MemberKind, Store, ZkGroup
 from airflow_provider_kmigrate.core.member.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 
 def is_other_wave(requested_wave: object, wave: int) -> bool:
@@ -308,7 +308,9 @@ def _check_double_reading(observations: TwoObservations) -> Iterator[PreflightFi
     consumers = observed.members_of_kind(MemberKind.KAFKA)
     if consumers and observed.zk is not None and observed.zk.registrations and observed.zk.mode is Mode.ZOOKEEPER:
         names = summarize(sorted(f"{member.name} on {member.host}" for member in consumers))
-        yield blocks("K38", f"Kafka consumers while ZooKeeper coordinates {len(observed.zk.registrations)} members: {names}")
+        yield blocks(
+            "K38", f"Kafka consumers while ZooKeeper coordinates {count_of(len(observed.zk.registrations), 'member')}: {names}"
+        )
 
 
 def _check_topic_settings(observations: TwoObservations) -> Iterator[PreflightFinding]:
@@ -391,7 +393,10 @@ def _check_orphaned_owners(observations: TwoObservations) -> Iterator[PreflightF
         return
     members = zk.registrations.keys() | zk.progress.keys()
     if orphaned := [partition for partition, thread in zk.owners.items() if consumer_of(thread) not in members]:
-        yield warns("K52", f"{len(orphaned)} partitions have an owner that is not a member: {format_partitions(orphaned)}")
+        yield warns(
+            "K52",
+            f"{count_of(len(orphaned), 'partition has', 'partitions have')} an owner that is not a member: {format_partitions(orphaned)}",
+        )
 
 
 def _check_starvation(observations: TwoObservations) -> Iterator[PreflightFinding]:

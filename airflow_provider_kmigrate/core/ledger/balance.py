@@ -39,6 +39,7 @@ from airflow_provider_kmigrate.core.ledger.partition import (
     check_partition,
 )
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import Count
 
 
 def balance(
@@ -257,10 +258,10 @@ def _count_delivered(book: Book, parts: Iterable[PartitionChecked]) -> dict[str,
 
 
 _TEXTS: Final = {
-    AuditCause.NOT_DELIVERED_YET: "has not received {count} acknowledged records yet",
-    AuditCause.GAPS_UNCLEAR: "received runs with gaps that may hide up to {count} records",
-    AuditCause.MAYBE_COMPACTED: "has not received {count} acknowledged records of compacted logs",
-    AuditCause.IN_UNREAD_EVENTS: "may have received {count} records through members whose newest events were not read yet",
+    AuditCause.NOT_DELIVERED_YET: "has not received {count:acknowledged record} yet",
+    AuditCause.GAPS_UNCLEAR: "received runs with gaps that may hide up to {count:record}",
+    AuditCause.MAYBE_COMPACTED: "has not received {count:acknowledged record} of compacted logs",
+    AuditCause.IN_UNREAD_EVENTS: "may have received {count:record} through members whose newest events were not read yet",
 }
 
 
@@ -269,4 +270,4 @@ def _open_question_reasons(total: _Total, limit: int) -> Iterator[Reason]:
         merged = LedgerFinding.merge(findings, max(1, limit))
         first = merged.cases[0]
         first_offsets = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
-        yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=merged.count)}, {first_offsets}.")
+        yield Reason.of(cause, f"Group {group} {_TEXTS[cause].format(count=Count(merged.count))}, {first_offsets}.")

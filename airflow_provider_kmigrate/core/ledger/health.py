@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.reasons.entry import AuditCause
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 _LAG_MS: Final = 5_000
 
@@ -178,7 +179,7 @@ def _check_every_partition(since: int, newest: Newest, groups: Iterable[str]) ->
     late = [topic_partition.name for topic_partition, t_ms in sorted(acked.items()) if t_ms < since]
     if late:
         yield _no_evidence_reason(
-            f"no record of {len(late)} of {len(acked)} partitions was acknowledged since the step began, first {late[0]}"
+            f"no record of {len(late)} of {count_of(len(acked), 'partition')} was acknowledged since the step began, first {late[0]}"
         )
     for group in sorted(groups):
         undelivered = [
@@ -188,7 +189,7 @@ def _check_every_partition(since: int, newest: Newest, groups: Iterable[str]) ->
         ]
         if undelivered:
             yield _no_evidence_reason(
-                f"group {group} received no record of {len(undelivered)} of {len(acked)} partitions since the step began, first {undelivered[0]}"
+                f"group {group} received no record of {len(undelivered)} of {count_of(len(acked), 'partition')} since the step began, first {undelivered[0]}"
             )
 
 
@@ -197,7 +198,7 @@ def _check_missing_acks(since: int, newest: Newest) -> Iterator[Reason]:
     unacknowledged = [sending for sending in newest.find_without_acks(since) if newest.was_steady(sending, since)]
     if unacknowledged:
         producer, topic, partition = unacknowledged[0]
-        text = f"{len(unacknowledged)} partitions of producers had steady writes before the step and none since it began, "
+        text = f"{count_of(len(unacknowledged), 'partition')} of producers had steady writes before the step and none since it began, "
         text += f"first {topic}-{partition} by {producer}, which writes others of the topic"
         text += ". Its records may wait for an acknowledgement that does not come."
         yield Reason.of(AuditCause.NO_EVIDENCE, text)
@@ -215,7 +216,7 @@ def _check_failing_sends(since: int, newest: Newest, failures: Iterable[SendFail
     if last:
         first = last[min(last)]
         failing_partition = f"{first.topic}-{first.partition} with {first.error}"
-        text = f"{len(last)} partitions of producers had failed sends last, {first.producer} for {failing_partition}."
+        text = f"{count_of(len(last), 'partition')} of producers had failed sends last, {first.producer} for {failing_partition}."
         yield Reason.of(AuditCause.SENDS_FAIL, text)
 
 
@@ -274,7 +275,11 @@ def check_any_evidence(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]
 
 
 def _bad_lines_reasons(lines: Sequence[str]) -> list[Reason]:
-    return [Reason.of(AuditCause.BAD_LINES, f"{len(lines)} lines are not events, first: {lines[0]}")] if lines else []
+    return (
+        [Reason.of(AuditCause.BAD_LINES, f"{count_of(len(lines), 'line is', 'lines are')} not events, first: {lines[0]}")]
+        if lines
+        else []
+    )
 
 
 def _writer_flaws(writer: Writer) -> Iterator[Reason]:
@@ -284,7 +289,9 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
         text = f"{writer.name} is missing {writer.missing} of its events, first number {writer.first_missing}."
         yield Reason.of(AuditCause.NUMBERS_MISSING, text)
     if writer.conflicts:
-        yield Reason.of(AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {writer.conflicts} numbers.")
+        yield Reason.of(
+            AuditCause.NUMBER_REUSED, f"{writer.name} has two different events under {count_of(writer.conflicts, 'number')}."
+        )
 
 
 def _check_ending(writer: Writer, times: EvidenceTimes) -> Iterator[Reason]:

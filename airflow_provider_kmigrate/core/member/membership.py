@@ -472,7 +472,7 @@ class Reducer:
         ):
             self._commit_offset(event.where, held_partition.began, (Store.KAFKA,))
 
-    # ----------------------------------------------------------------------------------------------------- reconcile
+    # ----------------------------------------------------------------------------------------------------- release what is not wanted
 
     def release_unwanted(self) -> None:
         """Release whatever is not wanted, before anything is claimed (R18)."""

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.node_files.config_matrix import (
     restart_loop_reason,
     stage_on_disk,
 )
-from airflow_provider_kmigrate.core.shared.text import join_ids
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids
 
 _HANGS = (
     " If 'KRaftMigrationDriver' shutting down is its last line for a minute, the controller never ends: it has no connection to "
@@ -284,7 +284,7 @@ def _decide_without_flag(view: ClusterView, controller_id: int) -> Decision:
         return Wait(quorum.reasons)
     behind = view.quorum.high_watermark - view.quorum.voters.get(controller_id, -1)
     if behind > 1000:
-        return Wait((Reason("G20", f"Controller {controller_id} is {behind} records behind the high watermark."),))
+        return Wait((Reason("G20", f"Controller {controller_id} is {count_of(behind, 'record')} behind the high watermark."),))
     return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
 
 

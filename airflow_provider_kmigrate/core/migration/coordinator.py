@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, ClusterView, HostedGroup, Partition, Reason, could_not_read
 from airflow_provider_kmigrate.core.member.registration import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, java_hash
 from airflow_provider_kmigrate.core.migration.gates import MET, Gate, combine_gates, never, not_yet, not_yet_if, refuse_or_wait
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 
 def hash_group(group: str) -> int:
@@ -374,7 +374,7 @@ def _noted_counts(view: ClusterView) -> Mapping[str, int]:
 
 def _refuse_expanded_topic(view: ClusterView, topic: CoordinatorTopic, noted: int, count: int) -> Gate:
     text = (
-        f"{topic.name} had {noted} partitions when kmigrate last verified it, and has {count} now. The brokers' answers fit both numbers:"
+        f"{topic.name} had {count_of(noted, 'partition')} when kmigrate last verified it, and has {count} now. The brokers' answers fit both numbers:"
         " a broker that restarts may compute other coordinators than the rest."
     )
     offer = f" If none has restarted since, {_describe_completion(view, count)}" if topic is OFFSETS else ""
@@ -478,7 +478,7 @@ def decide_agreement(view: ClusterView) -> Decision:
     existing = list(list_coordinator_topics(view))
     if not existing:
         return Done("No coordinator exists yet.")
-    described_counts = " and the ".join(f"{count} partitions of {topic.name}" for topic, _, count in existing)
+    described_counts = " and the ".join(f"{count_of(count, 'partition')} of {topic.name}" for topic, _, count in existing)
     unsure = (reason.text for row in existing for reason in judge_topic(view, *row, view.brokers.keys()).reasons)
     return Done(" ".join((f"Every broker computes coordinators with the {described_counts}.", *unsure)))
 
@@ -492,7 +492,7 @@ def _describe_effect(view: ClusterView, counts: Counts, count: int) -> str:
     untouched = classes.pop(GroupClass.INVARIANT)
     described_classes = [f"{len(names)} {kind}: {summarize(names)}" for kind, names in classes.items() if names]
     counted = "; ".join([*described_classes, f"{len(untouched)} {GroupClass.INVARIANT}"])
-    return f"Of {len(groups)} consumer groups: {counted}.{_describe_roll_ahead(coordinators, groups)}"
+    return f"Of {count_of(len(groups), 'consumer group')}: {counted}.{_describe_roll_ahead(coordinators, groups)}"
 
 
 def _likely_coordinators(view: ClusterView, counts: Counts, count: int) -> Coordinators | None:
@@ -515,6 +515,6 @@ def _describe_roll_ahead(coordinators: Coordinators, groups: Collection[str]) ->
         return ""
     split, blackout = map(max, zip(*forecast_roll(moving, done, order), strict=True))
     return (
-        f" Once all have restarted, {moving.total()} groups are in partitions without their offsets. On the way up to {split} are accepted "
+        f" Once all have restarted, {count_of(moving.total(), 'group is', 'groups are')} in partitions without their offsets. On the way up to {split} are accepted "
         f"twice and up to {blackout} by no broker, if brokers restart in the order {join_ids(order)}."
     )

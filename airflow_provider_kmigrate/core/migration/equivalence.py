@@ -36,7 +36,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
 )
 from airflow_provider_kmigrate.core.migration.gates import Gate, never, not_yet_if
 from airflow_provider_kmigrate.core.node_files.kafka_keys import is_secret
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import Count, count_of, summarize
 
 HIDDEN: Final = "(hidden)"
 PRESENT: Final = "present"
@@ -86,7 +86,7 @@ def format_quota(value: str | float) -> str:
 
 def format_credential(iterations: int) -> str:
     """How a SCRAM credential is compared: by its iterations, without its salt and keys."""
-    return f"{iterations} iterations"
+    return f"{count_of(iterations, 'iteration')}"
 
 
 def normalize_name(name: str) -> str:
@@ -115,21 +115,21 @@ PENDING = "its deletion was pending; KRaft does not take such topics over and th
 
 
 class DifferenceKind(Enum):
-    """What differs; the value is what a reason says behind the number of such differences."""
+    """What differs; the value is what a reason says of so many such differences (`core.shared.text.Count`)."""
 
-    MISSING_TOPIC = "topics are in ZooKeeper but not in KRaft"
-    EXTRA_TOPIC = "topics are in KRaft but not in ZooKeeper"
-    TOPIC_ID = "topics have two ids, or one that is unknown"
-    PARTITIONS = "topics differ in their partitions"
-    REPLICAS = "partitions differ in their replicas"
-    LEADER = "partitions differ in their leader"
-    TOPIC_CONFIG = "topic settings differ"
-    BROKER_SETTING = "brokers' settings differ"
-    QUOTA = "quotas differ"
-    CREDENTIAL = "SCRAM credentials differ"
-    ACL = "access rules differ"
-    DELEGATION = "delegation tokens differ"
-    PRODUCER_IDS = "blocks of producer ids end before ids that are in use"
+    MISSING_TOPIC = "{:topic is|topics are} in ZooKeeper but not in KRaft"
+    EXTRA_TOPIC = "{:topic is|topics are} in KRaft but not in ZooKeeper"
+    TOPIC_ID = "{:topic has|topics have} two ids, or one that is unknown"
+    PARTITIONS = "{:topic differs in its|topics differ in their} partitions"
+    REPLICAS = "{:partition differs in its|partitions differ in their} replicas"
+    LEADER = "{:partition differs in its|partitions differ in their} leader"
+    TOPIC_CONFIG = "{:topic setting differs|topic settings differ}"
+    BROKER_SETTING = "{:broker's setting differs|brokers' settings differ}"
+    QUOTA = "{:quota differs|quotas differ}"
+    CREDENTIAL = "{:SCRAM credential differs|SCRAM credentials differ}"
+    ACL = "{:access rule differs|access rules differ}"
+    DELEGATION = "{:delegation token differs|delegation tokens differ}"
+    PRODUCER_IDS = "{:block of producer ids ends|blocks of producer ids end} before ids that are in use"
 
 
 _KINDS = {
@@ -204,7 +204,7 @@ def summarize_differences(differences: Iterable[Difference]) -> tuple[Reason, ..
 
 def _summarize_kind(kind: DifferenceKind, alike: list[Difference]) -> Reason:
     code = "E01" if kind is DifferenceKind.MISSING_TOPIC else "E08" if kind in _SETTINGS else "E02"
-    text = f"{len(alike)} {kind.value}: {summarize(alike, _EXAMPLES, '; ')}."
+    text = f"{kind.value.format(Count(len(alike)))}: {summarize(alike, _EXAMPLES, '; ')}."
     return Reason(code, text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else Cause.SIDES_DIFFER)
 
 
@@ -249,7 +249,7 @@ def _compare_entity(
 def _describe_indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
     """`12 partitions`, or which ones if they are not 0 to n-1."""
     indexes = sorted(partitions)
-    return f"{len(indexes)} partitions" if indexes == list(range(len(indexes))) else f"partitions {indexes}"
+    return f"{count_of(len(indexes), 'partition')}" if indexes == list(range(len(indexes))) else f"partitions {indexes}"
 
 
 def find_differences(view: ClusterView) -> tuple[Difference, ...]:
@@ -313,7 +313,7 @@ def nothing_lost(earlier: ClusterView, later: ClusterView) -> Gate:
 
 def describe_equality(view: ClusterView) -> str:
     """What is equal, counted, and what was not compared, with its reason; for a view without differences."""
-    counted = [f"{len(view.topics[0])} topics"] if view.topics else []
+    counted = [f"{count_of(len(view.topics[0]), 'topic')}"] if view.topics else []
     counted += [
         f"{_count_settings(kind, stored)} {kind}"
         for kind, stored in _stored_by_kind(view)

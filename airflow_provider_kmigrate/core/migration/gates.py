@@ -47,7 +47,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
     unnamed_broker_reasons,
 )
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 
 def all_brokers_named(view: ClusterView) -> Gate:
@@ -549,7 +549,7 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
     lag = dual_write_lag(view)
     if lag is None:
         return not_yet(could_not_read("the dual-write lag"))
-    text = f"The dual-write lag is {lag} records (limit {limit})."
+    text = f"The dual-write lag is {count_of(lag, 'record')} (limit {limit})."
     return not_yet_if(lag > limit, Reason("G07", text, cause=Cause.DUAL_WRITE_LAGS))
 
 
@@ -592,7 +592,9 @@ def no_leaderless_partition(view: ClusterView) -> Gate:
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
     without = leaderless_partitions(view)
-    text = f"{len(without)} partitions have no leader: {summarize(p.name for p in sorted(without))}."
+    text = (
+        f"{count_of(len(without), 'partition has', 'partitions have')} no leader: {summarize(p.name for p in sorted(without))}."
+    )
     return not_yet_if(without, Reason("G13", text))
 
 
@@ -679,7 +681,7 @@ def leaders_moved_by_stop(view: ClusterView, broker: int, stop_seconds: float) -
     """
     rows = view.partitions or ()
     stuck = [p for p in rows if p.leader == broker and set(p.isr) - {broker}]
-    text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
+    text = f"Broker {broker} took {stop_seconds:.1f} s to stop and still leads {count_of(len(stuck), 'partition')}: {summarize(p.name for p in sorted(stuck))}."
     return never_if(stuck and stop_seconds >= slow_stop_limit(len(rows)), Reason("G12", text))
 
 

@@ -35,7 +35,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import GroupProgressSpec
 from airflow_provider_kmigrate.core.events.model import TopicPartition
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember
 from airflow_provider_kmigrate.core.member.group_seen import GroupPosition, GroupSweep, Lag
-from airflow_provider_kmigrate.core.shared.text import printable, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, printable, summarize
 
 WINDOW = 6.0  # seconds; clients commit every 5 s by default
 OLDEST = 900.0  # seconds; older sweeps show nothing about the minutes before a restart
@@ -455,10 +455,10 @@ def _late_groups_reason(progress: GroupProgress, holding: Mapping[str, _Awaited]
     order = sorted(holding, key=lambda name: (-len(holding[name].find_stuck_partitions()), name))
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
     described_groups = "; ".join(_describe_group(progress, name, at) for name in order[:SHOWN]) + more
-    text = f"consumer groups made progress before the last restart, and have not continued in {waited:.0f} s since: {described_groups}."
+    text = f"made progress before the last restart, without progress in the {waited:.0f} s since: {described_groups}."
     if waited < progress.spec.commit_within or progress.samples < SAMPLES:
-        return Reason("T01", f"{len(order)} {text}")
-    return Reason("G38", f"{len(order)} {text}", cause=Cause.GROUPS_STUCK)
+        return Reason("T01", f"{count_of(len(order), 'consumer group')} {text}")
+    return Reason("G38", f"{count_of(len(order), 'consumer group')} {text}", cause=Cause.GROUPS_STUCK)
 
 
 def _describe_group(progress: GroupProgress, group: str, at: float) -> str:
@@ -473,7 +473,11 @@ def _describe_group(progress: GroupProgress, group: str, at: float) -> str:
         ),
         SHOWN,
     )
-    text = f"{len(stuck)} partitions, {lag} records behind: {described_partitions}" if stuck else "not measured yet"
+    text = (
+        f"{count_of(len(stuck), 'partition')}, {count_of(lag, 'record')} behind: {described_partitions}"
+        if stuck
+        else "not measured yet"
+    )
     earlier_clients = progress.clients.get(group, ())
     if awaited.absent_since is not None:
         text += f"; no members any more for {at - awaited.absent_since:.0f} s{_describe_earlier_clients(earlier_clients)}"
@@ -526,11 +530,11 @@ def lost_members_reasons(kept_groups: GroupsKept | None, sweep: GroupSweep | Non
         if position is not None
     }
     described_groups = [
-        f"{printable(name)} ({lag} records behind{_describe_earlier_clients(kept_groups.clients.get(name, ()))})"
+        f"{printable(name)} ({count_of(lag, 'record')} behind{_describe_earlier_clients(kept_groups.clients.get(name, ()))})"
         for name, lag in lag_by_group.items()
         if lag
     ]
-    text = f"{len(described_groups)} consumer groups have lost their members since a broker's restart: {summarize(described_groups, SHOWN, '; ')}."
+    text = f"{count_of(len(described_groups), 'consumer group has', 'consumer groups have')} lost their members since a broker's restart: {summarize(described_groups, SHOWN, '; ')}."
     return (Reason("G38", text, cause=Cause.GROUPS_STUCK),) if described_groups else ()
 
 
@@ -545,9 +549,9 @@ def describe_progress(first: GroupSweep | None, last: GroupSweep | None, spec: G
     late = sorted(((lag, name) for name, lag in lags.items() if lag), reverse=True)
     unread = "" if last.whole else " Not every group was read."
     if not late:
-        return f"Of {len(last.groups)} consumer groups with members, all with lag make progress.{unread}"
-    described_groups = summarize((f"{name} ({lag} records behind)" for lag, name in late), SHOWN)
-    return f"{len(late)} of {len(last.groups)} consumer groups with members have lag and committed nothing just now: {described_groups}.{unread}"
+        return f"Of {count_of(len(last.groups), 'consumer group')} with members, all with lag make progress.{unread}"
+    described_groups = summarize((f"{name} ({count_of(lag, 'record')} behind)" for lag, name in late), SHOWN)
+    return f"{len(late)} of {count_of(len(last.groups), 'consumer group')} with members have lag and committed nothing just now: {described_groups}.{unread}"
 
 
 def _lag_without_commit(earlier: GroupPosition, later: GroupPosition, max_lag: int) -> int:

@@ -205,7 +205,7 @@ def _list_not_compared(facts: PlanFacts) -> Iterator[str]:
     yield "metadata: passwords of SCRAM users beyond their iterations, values of hidden settings, and what KRaft does not report; the task `equivalence` names it"
     if facts.spec.later_groups:
         yield f"groups: {summarize(facts.spec.later_groups)} (`later_groups`) may still use ZooKeeper when the first roll begins"
-    yield "groups: one that commits to ZooKeeper without being registered is seen only if it has committed in the last ten minutes"
+    yield "groups: one that commits to ZooKeeper without being registered is detected only if it has committed in the last ten minutes"
     if keys := sorted({key for keys in facts.originals.values() for key in find_unknown_keys(keys)}):
         yield f"files: what these keys do, which Kafka does not know: {summarize(keys)}. Brokers keep them; controllers do not get them"
     if missing := [node.name for node in facts.spec.brokers if node.id not in facts.originals]:

@@ -202,7 +202,7 @@ MIGRATION: Plan = (
     StepRow("", "backup", "backup", run="prepare.run_backup", deferrable=False, operator="operators.migration.BackupOperator",
         doc="Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
             "rendered from these originals; a rollback restores them byte for byte. Notes the partition counts of "
-            "`__consumer_offsets` and `__transaction_state` in ZooKeeper: a later expansion is seen, whatever brokers answer.",
+            "`__consumer_offsets` and `__transaction_state` in ZooKeeper: a later expansion is detected, whatever brokers answer.",
         stops=("O01", "O05", "U04"),
     ),
     StepRow("controllers", "provision", "provision",

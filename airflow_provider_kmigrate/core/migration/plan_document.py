@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.cluster_state.spec import NodeRole
 from airflow_provider_kmigrate.core.migration.durations import AROUND_RESTART, choose_spread
 from airflow_provider_kmigrate.core.shared.text import (
     code_span,
+    count_of,
     defuse_markup,
     format_date,
     format_duration,
@@ -304,7 +305,7 @@ def _render_durations(document: Mapping[str, Any]) -> str:
     work, quick, longest = (document["seconds"][name] - soak for name in ("expected", "low", "high"))
     takes = f"**About {format_seconds(work)} of work** ({format_seconds(quick)} on a good day; steps give up after {format_seconds(longest)} in all)"
     soaks = f" **and {format_seconds(soak)} of soak**" if soak else ""
-    restarts = f"{brokers} restarts of brokers and {controllers} starts of controllers, one at a time"
+    restarts = f"{count_of(brokers, 'restart')} of brokers and {controllers} starts of controllers, one at a time"
     basis = (
         f" A restart of a broker takes {format_seconds(each['expected'])} ({describe_restart_basis(each)})." if brokers else ""
     )
@@ -441,8 +442,12 @@ def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
     if task["is_done"]:
         return f"* {code_span(task['id'])} is done."
     facts = [] if task["node"] else [task["does"]]
-    facts += [f"{task['leaders']} leaders move first."] if task["leaders"] else []
-    facts += [f"**{task['alone']} partitions have no other replica: they are unavailable meanwhile.**"] if task["alone"] else []
+    facts += [f"{count_of(task['leaders'], 'leader moves', 'leaders move')} first."] if task["leaders"] else []
+    facts += (
+        [f"**{count_of(task['alone'], 'partition has', 'partitions have')} no other replica: they are unavailable meanwhile.**"]
+        if task["alone"]
+        else []
+    )
     facts += [task["last_because"]] if task["last_because"] else []
     own = [code_span(line) for line in list_lines(task) if line not in common]
     return f"* {code_span(task['id'])}{': ' if facts or own else ''}{' '.join((*facts, ', '.join(own)))}".rstrip()

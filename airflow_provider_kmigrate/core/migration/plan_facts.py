@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.node_files.properties import (
     render_broker_file,
     render_controller_file,
 )
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
 _QUICK_RESTART: Final = 5.0
@@ -177,7 +178,7 @@ def list_restart_stalls(facts: PlanFacts) -> Iterator[str]:
     if facts.alone is None:
         yield "not known whether partitions have no other replica: the partitions were not read"
     elif alone := facts.alone.total():
-        yield f"{alone} partitions have no other replica and are unavailable while their broker restarts"
+        yield f"{count_of(alone, 'partition has no other replica and is', 'partitions have no other replica and are')} unavailable while their broker restarts"
 
 
 def restart_time(facts: PlanFacts) -> Seconds:

@@ -55,7 +55,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
 )
 from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import defuse_markup, format_minutes, join_ids, summarize, table_cell
+from airflow_provider_kmigrate.core.shared.text import count_of, defuse_markup, format_minutes, join_ids, summarize, table_cell
 
 
 class RollbackPart(StrEnum):
@@ -325,7 +325,9 @@ def list_losses(view: ClusterView) -> tuple[str, ...]:
     if not kraft_may_hold_more(view):
         return ()
     lag = gates.dual_write_lag(view)
-    behind = f"Up to {lag} metadata records that ZooKeeper has not received yet." if lag and lag > gates.MOST_LAG else ""
+    behind = (
+        f"Up to {count_of(lag, 'metadata record')} that ZooKeeper has not received yet." if lag and lag > gates.MOST_LAG else ""
+    )
     subscriptions = summarize(view.client_metrics or ())
     metrics = f"The client-metrics subscriptions {subscriptions}." if subscriptions else ""
     differing = (reason.text for reason in equivalence.difference_reasons(view))
@@ -390,7 +392,7 @@ def _describe_forecast(forecast: RollbackForecast) -> str:
     if not forecast.seconds:
         return "There is nothing to roll back."
     how = "as measured in this migration" if forecast.measured else "assumed, none was measured yet"
-    takes = f"It would take about {format_minutes(forecast.seconds)}: {forecast.restarts} restarts of {forecast.restart_seconds:.0f} s each ({how})."
+    takes = f"It would take about {format_minutes(forecast.seconds)}: {count_of(forecast.restarts, 'restart')} of {forecast.restart_seconds:.0f} s each ({how})."
     return f"{takes} It would lose: {' '.join(forecast.loses) or 'nothing that ZooKeeper should hold.'}"
 
 
@@ -452,7 +454,7 @@ def ensemble_spares_one(ensemble: tuple[ZooKeeperServer, ...] | None) -> Gate:
     others = [server.address for server in ensemble if not server.mode]
     serving, needed = len(ensemble) - len(others), min(len(ensemble), len(ensemble) // 2 + 2)
     text = (
-        f"Of the {len(ensemble)} ZooKeeper servers of the connection {serving} report that they serve, and {needed} "
+        f"Of the {count_of(len(ensemble), 'ZooKeeper server')} of the connection {serving} report that they serve, and {needed} "
         f"must, so that one more may fail. Not serving, or not reporting it: {', '.join(others)}."
     )
     return not_yet_if(serving < needed, Reason("Z05", text))

@@ -42,7 +42,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
 from airflow_provider_kmigrate.core.migration import gates, roll
 from airflow_provider_kmigrate.core.migration.gates import Gate, combine_gates, not_yet, not_yet_if
 from airflow_provider_kmigrate.core.migration.phase import kraft_owns, migration_has_ended
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _is_leader_alone(partition: Partition, leader: int) -> bool:
 
 def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _is_leader_alone(p, leader) and not _is_unwritable(view, p, leader)]
-    text = f"Broker {leader} is the only in-sync replica of {len(alone)} partitions: {summarize(alone)}."
+    text = f"Broker {leader} is the only in-sync replica of {count_of(len(alone), 'partition')}: {summarize(alone)}."
     return not_yet_if(alone, Reason("S02", text))
 
 
@@ -406,4 +406,8 @@ def explain_own_lag(view: ClusterView, broker: int, lags: Lags) -> str:
         return (
             f"Could not read how far broker {broker} is behind; nothing is done. Check that all its log directories are online."
         )
-    return f"Broker {broker} is {behind} records behind: it is still catching up; nothing is done." if behind > CAUGHT_UP else ""
+    return (
+        f"Broker {broker} is {count_of(behind, 'record')} behind: it is still catching up; nothing is done."
+        if behind > CAUGHT_UP
+        else ""
+    )

@@ -65,7 +65,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
 )
 from airflow_provider_kmigrate.core.migration.readiness import EVERY_PART, ReadinessAsk, RollbackPart
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, decide_file_rewrite, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: {FileStage.MIGRATION, FileStage.KRAFT}, BrokerMode.KRAFT: {FileStage.KRAFT}}  # or beyond
@@ -119,7 +119,7 @@ def no_other_broker_down(view: ClusterView, ids: Collection[int] = ()) -> Gate:
 
 def _no_partition_out_of_sync(partitions: Sequence[Partition]) -> Gate:
     out_of_sync = [p for p in partitions if p.is_under_replicated or p.leader < 0]
-    text = f"{len(out_of_sync)} partitions are under-replicated: {_format_partitions(out_of_sync)}."
+    text = f"{count_of(len(out_of_sync), 'partition is', 'partitions are')} under-replicated: {_format_partitions(out_of_sync)}."
     return not_yet_if(out_of_sync, Reason("S02", text, cause=Cause.UNDER_REPLICATED))
 
 
@@ -146,7 +146,7 @@ def no_reassignment(view: ClusterView) -> Gate:
     """Whether no reassignment runs: while partitions move, data are not yet where a stop expects them."""
     if view.moving is None:
         return not_yet(could_not_read("the reassignments"))
-    text = f"{len(view.moving)} partitions are being reassigned: {summarize(view.moving)}."
+    text = f"{count_of(len(view.moving), 'partition is', 'partitions are')} being reassigned: {summarize(view.moving)}."
     return not_yet_if(view.moving, Reason("S04", text))
 
 
@@ -420,7 +420,7 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
         return not_yet(could_not_read("the partitions"))
     isolated = set(isolated_brokers(view)) - {broker}
     out = tuple(row for row in view.missing_isr(broker) if row.leader not in isolated)
-    text = f"Broker {broker} is not in the ISR of {len(out)} partitions: {_format_partitions(out)}."
+    text = f"Broker {broker} is not in the ISR of {count_of(len(out), 'partition')}: {_format_partitions(out)}."
     return not_yet_if(out, Reason("R05", text, cause=Cause.OUT_OF_ISR))
 
 
@@ -477,7 +477,7 @@ def decide_preferred_leaders(view: ClusterView) -> Decision:
     if view.partitions is None:
         return Wait((could_not_read("the partitions"),))
     if to_elect := without_preferred_leader(view):
-        return Act(Verb.ELECT, f"{len(to_elect)} partitions are not led by their preferred replica.")
+        return Act(Verb.ELECT, f"{count_of(len(to_elect), 'partition is', 'partitions are')} not led by their preferred replica.")
     return Done("Every partition is led by its preferred replica.")
 
 
@@ -580,7 +580,7 @@ def _describe_missing_answers(samples: Sequence[BakeSample], broker: int) -> str
     others = max((count for broker_id, count in missed.items() if broker_id != broker), default=0)
     if missed[broker] <= 2 * others or missed[broker] < UNRESPONSIVE_SHARE * len(samples):
         return ""
-    return f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} observations since its restart (any other: {others} at most)."
+    return f"Broker {broker} did not answer in {missed[broker]} of {count_of(len(samples), 'observation')} since its restart (any other: {others} at most)."
 
 
 def _describe_slowness(before: Sequence[BakeSample], samples: Sequence[BakeSample], broker: int) -> str:
@@ -590,7 +590,7 @@ def _describe_slowness(before: Sequence[BakeSample], samples: Sequence[BakeSampl
     if now is None or not limits or now <= TIMES_SLOWER * max(limits.values()) + SECONDS_SLOWER:
         return ""
     compared = ", ".join(f"{name}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
-    return f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({compared}; medians of {len(samples)} observations)."
+    return f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({compared}; medians of {count_of(len(samples), 'observation')})."
 
 
 def _describe_isr_departures(samples: Sequence[BakeSample], broker: int) -> str:
@@ -598,7 +598,7 @@ def _describe_isr_departures(samples: Sequence[BakeSample], broker: int) -> str:
     others = max((count_departures(samples, other) for other in _other_brokers(samples, broker)), default=0)
     if own_departures < others + DEPARTURES:
         return ""
-    return f"Broker {broker} left ISRs {own_departures} times since its restart (any other: {others} at most)."
+    return f"Broker {broker} left ISRs {count_of(own_departures, 'time')} since its restart (any other: {others} at most)."
 
 
 def count_departures(samples: Sequence[BakeSample], broker: int) -> int:

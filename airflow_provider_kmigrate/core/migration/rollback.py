@@ -70,7 +70,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
 from airflow_provider_kmigrate.core.migration.recovery import Recovered, Recoveries, is_wait_for_own_isrs
 from airflow_provider_kmigrate.core.node_files import config_matrix
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import format_date, join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, format_date, join_ids, summarize
 
 WITHOUT_CONTROLLER = 10.0  # seconds from the last stops to a ZooKeeper controller; a stop without a quorum took 5 to 6 (measured)
 
@@ -163,7 +163,7 @@ def describe_accepted_costs(view: ClusterView, terms: RollbackTerms) -> tuple[st
         alone = [row.name for row in rows if row.replicas == (number,)]
         only = f" It has the only replica of {summarize(alone)}." if alone else ""
         costs.append(
-            f"Accepted: broker {number} stays as it is, and nothing waits for it. It leads {leads}, and has replicas of {len(rows)} partitions.{only} "
+            f"Accepted: broker {number} stays as it is, and nothing waits for it. It leads {leads}, and has replicas of {count_of(len(rows), 'partition')}.{only} "
             "If it runs in KRaft mode, the handover isolates it: what it acknowledges afterwards is lost."
         )
     if terms.splits:
@@ -506,7 +506,7 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
     if view.partitions is None:
         return refuse_or_wait(gates.no_leaderless_partition(view))
     if electable := electable_partitions(view):
-        return Act(Verb.ELECT, f"{len(electable)} partitions have no leader.")
+        return Act(Verb.ELECT, f"{count_of(len(electable), 'partition has', 'partitions have')} no leader.")
     controller = zookeeper_controller(view)
     return Done(f"Broker {controller} is the ZooKeeper controller, and every broker names it.{_describe_leaderless(view)}")
 
@@ -524,7 +524,11 @@ def _describe_leaderless(view: ClusterView) -> str:
     waiting = gates.leaderless_partitions(view)
     brokers = sorted({broker for partition in waiting for broker in partition.isr or partition.replicas})
     names = summarize(partition.name for partition in sorted(waiting))
-    return f" {len(waiting)} partitions have no leader until broker {join_ids(brokers)} is back: {names}." if waiting else ""
+    return (
+        f" {count_of(len(waiting), 'partition has', 'partitions have')} no leader until broker {join_ids(brokers)} is back: {names}."
+        if waiting
+        else ""
+    )
 
 
 def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
@@ -575,7 +579,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             roll.may_stop(view, ()),
         )
     )
-    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may start at any time."
+    done = f"All {count_of(len(view.brokers), 'broker runs', 'brokers run')} on ZooKeeper as before; a new migration may start at any time."
     return as_decision(gate, done + gates.advise_after_rollback(view))
 
 

@@ -53,7 +53,7 @@ from airflow_provider_kmigrate.core.migration.phase import (
 )
 from airflow_provider_kmigrate.core.migration.readiness import ReadinessAsk, RollbackPart, find_shortcomings
 from airflow_provider_kmigrate.core.node_files.service_unit import find_zookeeper_needs
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 _SETTLING = 10.0  # seconds from the first observation in which unhealthy may only mean that no movement was seen yet
 _ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals and seconds; a longer gap is not watched
@@ -226,7 +226,7 @@ def decide_brokers_registered(view: ClusterView, expected: frozenset[int]) -> De
     if absent or unknown:
         text = f"Brokers that do not answer: {absent or 'none'}; not yet known as alive to every other: {unknown or 'none'}."
         return Wait((Reason("R03", text),))
-    return Done(f"All {len(expected)} brokers are registered and known to each other.")
+    return Done(f"All {count_of(len(expected), 'broker is', 'brokers are')} registered and known to each other.")
 
 
 def first_view_after_copy(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
@@ -265,7 +265,10 @@ def _decide_leaders_after_copy(view: ClusterView) -> Decision:
         return Done("Metadata is copied, the dual-write to ZooKeeper makes progress, every partition has a leader.")
     if view.partitions is None:
         return Wait(gate.reasons)
-    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless_partitions(view))} partitions leaderless: electing leaders.")
+    return Act(
+        Verb.ELECT,
+        f"The takeover left {count_of(len(gates.leaderless_partitions(view)), 'partition')} leaderless: electing leaders.",
+    )
 
 
 def decide_lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
@@ -273,7 +276,9 @@ def decide_lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decis
     if (done := _done_if_finalized(view)) is not None:
         return done
     gate = combine_gates((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
-    return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration advances.")
+    return as_decision(
+        gate, f"The dual-write lag is {count_of(gates.dual_write_lag(view) or 0, 'record')} and /migration advances."
+    )
 
 
 def decide_equivalence(view: ClusterView) -> Decision:
@@ -484,7 +489,7 @@ def describe_nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
         or gates.files_in_stage(view).state is GateState.NEVER
     ):
         return ""
-    numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
+    numbers = f"{count_of(len(view.brokers), 'broker')} and {count_of(len(view.controllers), 'controller')}"
     return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."
 
 
@@ -524,7 +529,7 @@ def describe_phase(view: ClusterView, now: float) -> str:
     phase, since = position_of(view).phase, ""
     if needs_rollback_prerequisites(view) and view.migration and view.migration.created_at:
         lag = gates.dual_write_lag(view)
-        behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
+        behind = f"; ZooKeeper is {count_of(lag, 'record')} behind" if lag is not None else ""
         since = f", {(now - view.migration.created_at) / 3600:.1f} h after the controllers started{behind}"
     if phase is Phase.ENDED:
         since = ": a controller without the flag leads, so a rollback is not possible (P12); `finalize` does what is left"

@@ -20,7 +20,14 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.node_files.config_matrix import STAGE_SECTIONS
 from airflow_provider_kmigrate.core.node_files.kafka_keys import has_url_user, visible_value
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
-from airflow_provider_kmigrate.core.shared.text import describe_hidden, escape_html, format_date, format_duration, printable
+from airflow_provider_kmigrate.core.shared.text import (
+    count_of,
+    describe_hidden,
+    escape_html,
+    format_date,
+    format_duration,
+    printable,
+)
 
 DOCUMENT_KIND: Final = "evidence"
 VERSION: Final = 1
@@ -275,7 +282,7 @@ def render_index(
         f"<h1>Evidence of the migration of {escape_html(about.cluster)}</h1>"
         f"<p>Cluster <code>{escape_html(about.cluster_id)}</code>. Made {format_date(about.made_ms)} by kmigrate {escape_html(about.made_by)}. {proof}</p>"
         f"<h2>Runs</h2><table><tr><th>run</th><th>began</th><th>took</th><th>restarts of brokers</th><th>alarms and failures</th></tr>{runs}</table>"
-        f"<p>{approvals} approvals are in <code>approvals.json</code>.</p>"
+        f"<p>{count_of(approvals, 'approval is', 'approvals are')} in <code>approvals.json</code>.</p>"
         f"<h2>Not in it</h2><ul>{left_out}</ul>"
         "<h2>How to check it</h2><p><code>kmigrate evidence verify FILE</code> needs neither the cluster nor a network. Without kmigrate: compare the "
         f"SHA-256 of each file with <code>{MANIFEST}</code>.</p>"
@@ -298,7 +305,7 @@ def render_verification(verification: Verification) -> str:
             0, f"Evidence of cluster {printable(str(about.get('cluster')))} ({printable(str(about.get('cluster_id')))})."
         )
     if not verification.problems:
-        lines.append(f"All {verification.files} files are as they were written.")
+        lines.append(f"All {count_of(verification.files, 'file is', 'files are')} as they were written.")
     return "\n".join((*lines, *verification.notes)) + "\n"
 
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.monitoring.journal_lines import (
     list_phases,
     restart_seconds,
 )
-from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable
+from airflow_provider_kmigrate.core.shared.text import count_of, format_date, format_duration, printable
 
 DOCUMENT_KIND: Final = "history"
 VERSION: Final = 1
@@ -81,7 +81,7 @@ def render_history(document: Mapping[str, Any]) -> str:
             f"  {format_date(run['from_ms'])}, for {_format_span(run['from_ms'], run['to_ms'])}",
         ]
         lines += [
-            f"  {printable(phase['phase']):<22} {_format_span(phase['from_ms'], phase['to_ms']):>12}  {phase['done']} steps done"
+            f"  {printable(phase['phase']):<22} {_format_span(phase['from_ms'], phase['to_ms']):>12}  {count_of(phase['done'], 'step')} done"
             for phase in run["phases"]
         ]
         lines += [

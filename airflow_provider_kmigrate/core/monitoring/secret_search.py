@@ -55,6 +55,7 @@ class _Secret:
         self._joined |= {_join(form) for form in _list_encoded(self._plain)}
 
     def is_in(self, plain: bytes, decoded: bytes, joined: bytes) -> bool:
+        """Whether a text contains the secret: as it is, with its escapes decoded, or without spaces and ends of lines."""
         return self._plain in plain or self._decoded in decoded or any(form in joined for form in self._joined)
 
 

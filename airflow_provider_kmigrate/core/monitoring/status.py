@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.migration.readiness import Readiness, descri
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.monitoring.watch import ClusterOwner, KnownActs, map_out_of_isr, unread_reasons
 from airflow_provider_kmigrate.core.node_files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import format_date, format_duration, printable, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, format_date, format_duration, printable, summarize
 
 DOCUMENT_KIND: Final = "status"
 VERSION: Final = 3
@@ -249,7 +249,7 @@ def _describe_broker(view: ClusterView, broker: Broker, out_of_isr: Mapping[int,
     if out_of_isr is None:
         return node | {"state": f"{broker.mode} mode, ISR not read{leads}", "is_well": False}
     out = out_of_isr.get(broker.id, [])
-    sync = f"out of {len(out)} ISRs: {summarize(out)}" if out else "in sync"
+    sync = f"out of {count_of(len(out), 'ISR')}: {summarize(out)}" if out else "in sync"
     return node | {"state": f"{broker.mode} mode, {sync}{leads}", "is_well": not out}
 
 
@@ -300,7 +300,7 @@ def render_status(document: Mapping[str, Any]) -> str:
         *_render_alarms(document),
         f"Rollback   {document['rollback']['text']}",
         f"Phase      {document['phase_text']}",
-        f"Progress   {progress['done']} of {progress['of']} starts and restarts done. {_describe_rest(progress)}",
+        f"Progress   {progress['done']} of {count_of(progress['of'], 'start or restart', 'starts and restarts')} done. {_describe_rest(progress)}",
         f"Run        {_describe_owner(owner)}",
         *(f"Under way  {act['node']}: {act['text']}" for act in document["under_way"]),
         "",

@@ -43,7 +43,7 @@ from airflow_provider_kmigrate.core.migration.readiness import Readiness
 from airflow_provider_kmigrate.core.migration.waits import find_urgent_alarms
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.shared.text import format_date, join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, format_date, join_ids, summarize
 
 _HIDES_ALARMS = frozenset(
     {Cause.UNREAD, Cause.UNREAD_ZOOKEEPER, Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_COORDINATORS}
@@ -208,7 +208,7 @@ def _find_failing_brokers(view: ClusterView, acts: KnownActs) -> Iterator[tuple[
         if broker.mode is None:
             yield name, _unresponsive_broker_reason(view, name, broker, acts)
         elif out := out_of_isr.get(broker.id):
-            text = f"Broker {broker.id} is out of the ISR of {len(out)} partitions: {summarize(out)}."
+            text = f"Broker {broker.id} is out of the ISR of {count_of(len(out), 'partition')}: {summarize(out)}."
             yield name, Reason("R05", f"{text} {_describe_unit_and_file(view, name, broker, acts)}", cause=Cause.OUT_OF_ISR)
 
 

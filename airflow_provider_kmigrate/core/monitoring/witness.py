@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reas
 from airflow_provider_kmigrate.core.migration.gates import MOST_LAG, dual_write_lag
 from airflow_provider_kmigrate.core.migration.phase import Phase, position_of
 from airflow_provider_kmigrate.core.shared.foreign_json import EXACT, read_json
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 STATE: Final = "ZkMigrationState"
 LAG: Final = "ZkWriteBehindLag"
@@ -127,4 +128,4 @@ def describe_witness(view: ClusterView, gauges: Mapping[int, KafkaGauges]) -> st
     ]
     agree = len(gauges) - len(unread) - len({reason.node for reason in find_contradictions(view, gauges)})
     missing = f" Not read: {'; '.join(unread)}." if unread else ""
-    return f"Kafka's own gauges agree on {agree} of {len(gauges)} controllers.{missing}"
+    return f"Kafka's own gauges agree on {agree} of {count_of(len(gauges), 'controller')}.{missing}"

@@ -60,7 +60,7 @@ from airflow_provider_kmigrate.core.migration.phase import find_alarms, kraft_ow
 from airflow_provider_kmigrate.core.node_files.config_matrix import read_setting, stage_on_disk
 from airflow_provider_kmigrate.core.offsets_topic import offsets_repair
 from airflow_provider_kmigrate.core.offsets_topic.offsets_repair import GroupLog
-from airflow_provider_kmigrate.core.shared.text import code_span, join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import code_span, count_of, join_ids, summarize
 
 FetchedOffsets = Mapping[TopicPartition, FetchedOffset]
 
@@ -191,11 +191,11 @@ def describe_expansion(view: ClusterView, expansion: Expansion, *, undo: bool) -
     has_begun = expansion == _noted_expansion(view)
     consequences = (
         "An earlier run has begun this; each step does what is left." if has_begun else "",
-        f"`{OFFSETS.name}` goes from {old} to {new} partitions."
+        f"`{OFFSETS.name}` goes from {old} to {count_of(new, 'partition')}."
         + ("" if multiple else f" {new} is no multiple of {old}: a multiple would move fewer."),
-        f"**{len(group_names)} groups move and must stop now**, until their offsets are imported: {summarize(map(code_span, group_names), 200)}."
+        f"**{count_of(len(group_names), 'group moves', 'groups move')} and must stop now**, until their offsets are imported: {summarize(map(code_span, group_names), 200)}."
         + (f" With members now: {members_text}." if members_text else "")
-        + f" {len(staying)} groups stay in their partitions and are not touched.",
+        + f" {count_of(len(staying), 'group stays', 'groups stay')} in their partitions and are not touched.",
     )
     return tuple(_describe_steps(view, expansion)), tuple(filter(None, consequences))
 
@@ -205,7 +205,7 @@ def _describe_steps(view: ClusterView, expansion: Expansion) -> list[str]:
         f"{index}: {join_ids(row)}" for index, row in enumerate(replicas_to_add(view, expansion), len(_offsets_partitions(view)))
     ]
     grow = (
-        f"the topic gets {len(added)} partitions; replicas of each: {summarize(added, 30, '; ')}"
+        f"the topic gets {count_of(len(added), 'partition')}; replicas of each: {summarize(added, 30, '; ')}"
         if added
         else "the topic has its partitions already"
     )
@@ -235,7 +235,7 @@ def _describe_leftovers(view: ClusterView, expansion: Expansion) -> str:
     if present in expansion.old:
         return "Nothing else was changed."
     return (
-        f"What stays: {OFFSETS.name} has {present} partitions, and Kafka cannot remove any. Brokers use {_format_counts(expansion.old)} until one "
+        f"What stays: {OFFSETS.name} has {count_of(present, 'partition')}, and Kafka cannot remove any. Brokers use {_format_counts(expansion.old)} until one "
         "restarts (K01): restart none before this expansion is run again."
     )
 
@@ -257,9 +257,13 @@ def _find_expansion_to_continue(view: ClusterView, target: int) -> Expansion | D
         return Wait((could_not_read("ZooKeeper or the partitions"),))
     note = view.zk.expansion
     if note is not None and note.is_over and note.new == target == len(_offsets_partitions(view)):
-        return Done(f"{OFFSETS.name} has {target} partitions and every group that moved has its offsets: nothing is left to do.")
+        return Done(
+            f"{OFFSETS.name} has {count_of(target, 'partition')} and every group that moved has its offsets: nothing is left to do."
+        )
     if note is None or note.is_over:
-        return Refuse((Reason("K83", f"No expansion to {target} partitions has begun. Clear `moving_groups.stopped`."),))
+        return Refuse(
+            (Reason("K83", f"No expansion to {count_of(target, 'partition')} has begun. Clear `moving_groups.stopped`."),)
+        )
     return expansion_under_way(view, target)
 
 
@@ -272,7 +276,7 @@ def expansion_under_way(view: ClusterView, target: int) -> Expansion | Wait | Re
         return _decide_begin(view, target)
     if note.new == target:
         return note
-    text = f"An expansion of {OFFSETS.name} to {note.new} partitions is under way, not to {target}."
+    text = f"An expansion of {OFFSETS.name} to {count_of(note.new, 'partition')} is under way, not to {target}."
     return Refuse((Reason("K83", text),))
 
 
@@ -352,9 +356,13 @@ def _target_allowed(old: frozenset[int], present: int, target: int) -> Gate:
     multiples = [base * factor for factor in range(1, present // base + _MULTIPLES + 1) if base * factor > present]
     allowed_text = f"Multiples of {base} that are allowed: {', '.join(map(str, multiples[:_MULTIPLES]))}."
     if unused:
-        allowed_text += f" The topic has {present} partitions already, which no broker uses: {present} is allowed, too."
+        allowed_text += (
+            f" The topic has {count_of(present, 'partition')} already, which no broker uses: {present} is allowed, too."
+        )
     if target < present or (target == present and not unused):
-        return never(Reason("K83", f"{OFFSETS.name} has {present} partitions, and cannot get {target}. {allowed_text}"))
+        return never(
+            Reason("K83", f"{OFFSETS.name} has {count_of(present, 'partition')}, and cannot get {target}. {allowed_text}")
+        )
     wrong = target % base != 0 and not (unused and target == present)
     return never_if(
         wrong, Reason("K83", f"{target} is no multiple of {base}, the count of {OFFSETS.name} that brokers use. {allowed_text}")
@@ -371,7 +379,7 @@ def _counts_by_broker(view: ClusterView) -> Mapping[int, frozenset[int]]:
 
 def _partitions_in_sync(rows: Collection[Partition]) -> Gate:
     out_of_sync = sorted(row for row in rows if row.is_under_replicated or row.leader < 0)
-    text = f"{len(out_of_sync)} partitions of {OFFSETS.name} are under-replicated or without leader: {summarize(row.name for row in out_of_sync)}."
+    text = f"{count_of(len(out_of_sync), f'partition of {OFFSETS.name} is', f'partitions of {OFFSETS.name} are')} under-replicated or without leader: {summarize(row.name for row in out_of_sync)}."
     return not_yet_if(out_of_sync, Reason("S02", text))
 
 
@@ -447,7 +455,10 @@ def _moving_groups_stopped(view: ClusterView, expansion: Expansion) -> Gate:
     groups_with_members = [f"{group} ({members})" for group, members in moving_groups_with_members(view, expansion).items()]
     return not_yet_if(
         groups_with_members,
-        Reason("K79", f"{len(groups_with_members)} groups that move have members: {summarize(groups_with_members, 20)}."),
+        Reason(
+            "K79",
+            f"{count_of(len(groups_with_members), 'group that moves has', 'groups that move have')} members: {summarize(groups_with_members, 20)}.",
+        ),
     )
 
 
@@ -487,10 +498,13 @@ def decide_stopped(view: ClusterView, target: int) -> Decision:
         groups_with_members = moving_groups_with_members(view, expansion)
         return Act(
             Verb.NOTE,
-            f"The expansion begins. {len(groups_with_members)} groups that move have members: {summarize(groups_with_members, 20)}.",
+            f"The expansion begins. {count_of(len(groups_with_members), 'group that moves has', 'groups that move have')} members: {summarize(groups_with_members, 20)}.",
         )
     gate = combine_gates((groups_gate, _moving_groups_stopped(view, expansion)))
-    return gates.as_decision(gate, f"No broker has a member of the {len(moving_groups(view, expansion))} groups that move.")
+    return gates.as_decision(
+        gate,
+        f"No broker has a member of the {count_of(len(moving_groups(view, expansion)), 'group that moves', 'groups that move')}.",
+    )
 
 
 def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
@@ -505,9 +519,11 @@ def decide_export(view: ClusterView, target: int, export: Export) -> Decision:
     if offsets_to_export(view, expansion, export) != saved:
         return Act(
             Verb.EXPORT,
-            f"No member is left. Saving the offsets of {len(current_offsets)} groups: {summarize(sorted(current_offsets))}.",
+            f"No member is left. Saving the offsets of {count_of(len(current_offsets), 'group')}: {summarize(sorted(current_offsets))}.",
         )
-    return Done(f"The offsets of {len(saved)} groups that move are in the backup, in two copies.")
+    return Done(
+        f"The offsets of {count_of(len(saved), 'group that moves', 'groups that move')} are in the backup, in two copies."
+    )
 
 
 def offsets_to_export(view: ClusterView, expansion: Expansion, export: Export) -> Mapping[str, FetchedOffsets]:
@@ -535,7 +551,9 @@ def build_export(view: ClusterView, expansion: Expansion, export: Export, log: M
 
 def log_mismatch_reason(wrong: Sequence[str]) -> Reason:
     """K85: how the log differs from what brokers report, or from what was exported."""
-    return Reason("K85", f"{OFFSETS.name} holds {len(wrong)} other commits than it must: {summarize(wrong, apart='; ')}.")
+    return Reason(
+        "K85", f"{OFFSETS.name} holds {count_of(len(wrong), 'other commit')} than it must: {summarize(wrong, apart='; ')}."
+    )
 
 
 def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
@@ -547,9 +565,7 @@ def decide_delete(view: ClusterView, target: int, export: Export) -> Decision:
     if changed_groups := sorted(group for group, offsets in current_offsets.items() if export.groups.get(group) != offsets):
         return Refuse((_changed_groups_reason(changed_groups, "since the export"),))
     if current_offsets:
-        text = (
-            f"The export has the offsets of {len(current_offsets)} groups: deleting them, {summarize(sorted(current_offsets))}."
-        )
+        text = f"The export has the offsets of {count_of(len(current_offsets), 'group')}: deleting them, {summarize(sorted(current_offsets))}."
         return Act(Verb.DELETE_GROUPS, text)
     if expansion.stage is not ExpansionStage.DELETED:
         return Act(Verb.DELETE_GROUPS, f"No broker has anything left of a group that moves: reading whether {OFFSETS.name} has.")
@@ -570,7 +586,7 @@ def _expansion_with_groups_stopped(view: ClusterView, target: int) -> Expansion 
 
 
 def _changed_groups_reason(groups: Sequence[str], when: str) -> Reason:
-    return Reason("K82", f"{len(groups)} groups committed {when}: {summarize(groups, 20)}.")
+    return Reason("K82", f"{count_of(len(groups), 'group')} committed {when}: {summarize(groups, 20)}.")
 
 
 # The topic and the brokers
@@ -582,7 +598,7 @@ def decide_expand(view: ClusterView, target: int) -> Decision:
     if not isinstance(expansion, Expansion):
         return expansion
     if len(rows) == target:
-        done = f"{OFFSETS.name} has {target} partitions, all in sync."
+        done = f"{OFFSETS.name} has {count_of(target, 'partition')}, all in sync."
         return _check_restarts_begun(view, expansion) or gates.as_decision(_partitions_in_sync(rows), done)
     gate = combine_gates(
         (
@@ -594,7 +610,10 @@ def decide_expand(view: ClusterView, target: int) -> Decision:
     )
     if not gate.met:
         return refuse_or_wait(gate)
-    return Act(Verb.EXPAND, f"No broker has anything of a group that moves: {OFFSETS.name} gets {target - len(rows)} partitions.")
+    return Act(
+        Verb.EXPAND,
+        f"No broker has anything of a group that moves: {OFFSETS.name} gets {count_of(target - len(rows), 'partition')}.",
+    )
 
 
 def _moving_groups_gone(view: ClusterView, expansion: Expansion) -> Gate:
@@ -604,7 +623,7 @@ def _moving_groups_gone(view: ClusterView, expansion: Expansion) -> Gate:
         return never(Reason("K83", text))
     groups_gate = combine_gates((coordinator.groups_known(view), _moving_groups_stopped(view, expansion)))
     remaining_groups = sorted(existing_offsets(view, expansion)) if groups_gate.met else []
-    text = f"{len(remaining_groups)} groups that move appeared since the export: {summarize(remaining_groups, 20)}."
+    text = f"{count_of(len(remaining_groups), 'group that moves', 'groups that move')} appeared since the export: {summarize(remaining_groups, 20)}."
     return combine_gates((groups_gate, never_if(remaining_groups, Reason("K82", text))))
 
 
@@ -664,7 +683,13 @@ def _decide_stopped_broker(broker: Broker, mode: BrokerMode, *, file_has_new_cou
 
 def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decision:
     if len(_offsets_partitions(view)) != expansion.new:
-        return Refuse((Reason("K83", f"{OFFSETS.name} does not have its {expansion.new} partitions yet. Clear `expand` first."),))
+        return Refuse(
+            (
+                Reason(
+                    "K83", f"{OFFSETS.name} does not have its {count_of(expansion.new, 'partition')} yet. Clear `expand` first."
+                ),
+            )
+        )
     danger = [reason for reason in find_alarms(view) if reason.cause is not Cause.UNFLAGGED_CONTROLLER]
     gate = combine_gates(
         (
@@ -696,11 +721,11 @@ def _controllers_ready(view: ClusterView) -> Gate:
 def decide_one_coordinator(view: ClusterView, target: int) -> Decision:
     """Wait until every broker uses the new count and each group has exactly one coordinator, the leader of its partition."""
     if view.partitions is None or len(_offsets_partitions(view)) != target:
-        return Wait((Reason("K83", f"{OFFSETS.name} does not have {target} partitions yet."),))
+        return Wait((Reason("K83", f"{OFFSETS.name} does not have {count_of(target, 'partition')} yet."),))
     groups = view.coordinators.groups if view.coordinators else ()
     gate = combine_gates((coordinator.answers_agree(view), coordinator.groups_known(view)))
     gate = _one_coordinator_each(view, target, groups) if gate.met else gate
-    text = f"Every broker uses {target} partitions of {OFFSETS.name}, and each of {len(groups)} groups has one coordinator."
+    text = f"Every broker uses {count_of(target, 'partition')} of {OFFSETS.name}, and each of {count_of(len(groups), 'group')} has one coordinator."
     return Done(text) if gate.met else Wait(gate.reasons)
 
 
@@ -714,7 +739,10 @@ def _one_coordinator_each(view: ClusterView, count: int, groups: Collection[str]
     ]
     return not_yet_if(
         misplaced_groups,
-        Reason("K01", f"{len(misplaced_groups)} groups do not have one coordinator: {summarize(misplaced_groups)}."),
+        Reason(
+            "K01",
+            f"{count_of(len(misplaced_groups), 'group does', 'groups do')} not have one coordinator: {summarize(misplaced_groups)}.",
+        ),
     )
 
 
@@ -730,14 +758,18 @@ def decide_import(view: ClusterView, target: int, export: Export, *, undo: bool 
         return Done("Nothing was deleted: no group needs its offsets from the export.")
     missing, conflicts = compare_offsets(view, export)
     if missing:
-        text = f"Each has one coordinator: committing the offsets of {len(missing)} groups, {summarize(sorted(missing))}."
+        text = f"Each has one coordinator: committing the offsets of {count_of(len(missing), 'group')}, {summarize(sorted(missing))}."
         return Act(Verb.IMPORT, text)
     if conflicts:
         return Refuse((_changed_groups_reason(conflicts, "before their offsets were imported"),))
     existing_partitions = _existing_partitions(view)
     lost_offsets = sum(partition not in existing_partitions for offsets in export.groups.values() for partition in offsets)
-    lost_text = f" {lost_offsets} offsets are of partitions that no longer exist." if lost_offsets else ""
-    return Done(f"{len(export.groups)} groups have exactly the offsets of the export, by their coordinators' answers.{lost_text}")
+    lost_text = (
+        f" {count_of(lost_offsets, 'offset is', 'offsets are')} of partitions that no longer exist." if lost_offsets else ""
+    )
+    return Done(
+        f"{count_of(len(export.groups), 'group has', 'groups have')} exactly the offsets of the export, by their coordinators' answers.{lost_text}"
+    )
 
 
 def decide_verify(view: ClusterView, target: int, export: Export, *, sure: bool, undo: bool = False) -> Decision:
@@ -817,9 +849,13 @@ def decide_progress(view: ClusterView, first: ClusterView, names: Collection[str
         return Wait((could_not_read("the groups that moved"),))
     waiting = [name for name in names if not _is_consuming(view.groups.get(name), (first.groups or {}).get(name))]
     if waiting:
-        text = f"{len(waiting)} of {len(names)} groups do not consume yet: {summarize(waiting, 20)}. They may start now."
+        text = (
+            f"Not consuming yet: {len(waiting)} of {count_of(len(names), 'group')}: {summarize(waiting, 20)}. They may start now."
+        )
         return Wait((Reason("K84", text),))
-    return Done(f"{len(names)} groups that had members before consume again.")
+    return Done(
+        f"{count_of(len(names), 'group that had members before consumes', 'groups that had members before consume')} again."
+    )
 
 
 def _is_consuming(now: GroupSeen | None, before: GroupSeen | None) -> bool:

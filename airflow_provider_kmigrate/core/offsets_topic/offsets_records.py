@@ -16,6 +16,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
 _INT16: Final = Struct(">h")
@@ -92,7 +93,7 @@ class RecordBytes:
         """The number of elements that follow: at most the bytes left, so that a damaged length costs no memory."""
         count = self.read_varint() - 1 if self.flexible else self.read_int32()
         if not 0 <= count <= len(self._data) - self._at:
-            raise BadRecord(f"an array of {count} elements in {len(self._data) - self._at} bytes")
+            raise BadRecord(f"an array of {count_of(count, 'element')} in {len(self._data) - self._at} bytes")
         return count
 
     def end_struct(self) -> None:

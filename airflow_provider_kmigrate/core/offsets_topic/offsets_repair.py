@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Act, Decision,
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, FetchedOffset, Reason
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.migration.coordinator import OFFSETS, count_members, groups_known, hash_group
-from airflow_provider_kmigrate.core.shared.text import format_date, printable, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, format_date, printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 
@@ -447,7 +447,7 @@ def _is_same_commit(commit: StoredCommit, other_commit: StoredCommit | None) -> 
 def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
     """Decide the next act of a repair, from a view with the coordinators and the groups of `stop` (`Fields.HOSTED_GROUPS`)."""
     if repair.empty:
-        return Done(f"Every commit lies only where the {repair.count} partitions of {OFFSETS.name} put it.")
+        return Done(f"Every commit lies only where the {count_of(repair.count, 'partition')} of {OFFSETS.name} put it.")
     if repair.undecided:
         return Refuse(tuple(Reason("K90", _describe_doubts(judged_copies)) for judged_copies in repair.undecided))
     if not (groups_gate := groups_known(view)).met:
@@ -456,15 +456,19 @@ def decide_repair(repair: RepairPlan, view: ClusterView) -> Decision:
         return Wait(
             (
                 Reason(
-                    "K79", f"{len(groups_with_members)} groups that are repaired have members: {summarize(groups_with_members)}."
+                    "K79",
+                    f"{count_of(len(groups_with_members), 'group that is repaired has', 'groups that are repaired have')} members: {summarize(groups_with_members)}.",
                 ),
             )
         )
     if repair.imports:
-        return Act(Verb.IMPORT, f"{len(repair.imports)} commits are newer in another partition of {OFFSETS.name}.")
+        return Act(
+            Verb.IMPORT,
+            f"{count_of(len(repair.imports), 'commit is', 'commits are')} newer in another partition of {OFFSETS.name}.",
+        )
     return Act(
         Verb.CLEAN_UP,
-        f"{len(repair.strays)} older copies of {len(repair.stop)} groups are in other partitions of {OFFSETS.name}.",
+        f"Other partitions of {OFFSETS.name} have {count_of(len(repair.strays), 'older copy', 'older copies')} of {count_of(len(repair.stop), 'group')}.",
     )
 
 

@@ -163,7 +163,7 @@ def _check_storm_spouts(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
     if tree and tree.storm_spouts is None:
         yield unknown(
             "G21",
-            "whether Storm spouts keep offsets in this ensemble: it has too many znodes to look at, or an answer was missing",
+            "whether Storm spouts keep offsets in this ensemble: it has too many znodes to read, or an answer was missing",
         )
 
 

@@ -55,7 +55,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
 )
 from airflow_provider_kmigrate.core.preflight.made import CheckMade
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 PREFLIGHT_FIELDS = (
     Fields.PROCESSES
@@ -143,7 +143,8 @@ def _check_in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFi
     behind = [partition for partition in view.partitions or () if partition.is_under_replicated or partition.leader < 0]
     if behind:
         yield blocks(
-            "S02", f"{len(behind)} partitions are under-replicated or without leader: {summarize(p.name for p in behind)}"
+            "S02",
+            f"{count_of(len(behind), 'partition is', 'partitions are')} under-replicated or without leader: {summarize(p.name for p in behind)}",
         )
 
 
@@ -160,7 +161,7 @@ def _check_unfinished_work(view: ClusterView, _: PreflightFacts) -> Iterator[Pre
 
 def _check_topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if without := sorted(name for name, topic in topics_in_zookeeper(view).items() if topic.topic_id is None):
-        yield blocks("B1b", f"{len(without)} topics have no id: {summarize(without)}")
+        yield blocks("B1b", f"{count_of(len(without), 'topic has', 'topics have')} no id: {summarize(without)}")
 
 
 def _check_leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -234,7 +235,7 @@ def _check_replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
 def _check_quorum_size(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     size = len(facts.spec.controllers)
     if size < 3 or size % 2 == 0:
-        yield warns("W3", f"the cluster file has {size} controller{'' if size == 1 else 's'}")
+        yield warns("W3", f"the cluster file has {count_of(size, 'controller')}")
 
 
 _CHECKS: tuple[Check, ...] = (

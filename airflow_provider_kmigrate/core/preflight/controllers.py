@@ -193,7 +193,7 @@ def _check_known_names(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
 
 
 def _names_at_controllers(future: Rendered, view: ClusterView, facts: PreflightFacts) -> Iterator[tuple[str, str | None, bool]]:
-    """Each node with its name at the controllers, and whether B13b reports it already. Nobody has seen the controllers' certificates yet."""
+    """Each node with its name at the controllers, and whether B13b reports it already. The controllers' certificates cannot be read yet."""
     nodes = {node.id: node for node in facts.spec.brokers}
     brokers = [facts.spec.brokers[0].id, *zookeeper_broker_files(view)]
     for place, (broker, (node_name, keys, file)) in enumerate(zip(brokers, future.nodes, strict=True)):
@@ -470,19 +470,19 @@ def _check_zookeeper_address(view: ClusterView, facts: PreflightFacts) -> Iterat
         if any(map(is_local_server, list_servers(connects.get(node.id, ""))))
     }
     proven = {_normalize_server(server.address) for server in facts.environment.servers}
-    doubtful: dict[str, list[str]] = {}
+    unproven_servers: dict[str, list[str]] = {}
     for node in facts.spec.controllers:
         hosts = tuple(broker.host for broker in facts.spec.brokers)
         is_copied = find_references(written[first_broker.id])
         rendered = servers if is_copied else list_servers(address_zookeeper(connect, node.host, hosts))
         unproven = [new for old, new in zip(servers, rendered, strict=True) if is_local_server(old)]
         if not _is_beside_server(node, local_machines) and not proven.issuperset(map(_normalize_server, unproven)):
-            doubtful[node.name] = unproven
-    if doubtful:
+            unproven_servers[node.name] = unproven
+    if unproven_servers:
         severity, names_text = (blocks, "names") if all(map(is_local_server, servers)) else (warns, "names beside others")
-        tried = summarize(dict.fromkeys(server for unproven in doubtful.values() for server in unproven))
+        tried = summarize(dict.fromkeys(server for unproven in unproven_servers.values() for server in unproven))
         text = (
-            f"zookeeper.connect of {first_broker.name} {names_text} its own machine ({connect}); elsewhere are {summarize(doubtful)}, "
+            f"zookeeper.connect of {first_broker.name} {names_text} its own machine ({connect}); elsewhere are {summarize(unproven_servers)}, "
             f"which would use {tried}, an address that the ZooKeeper connection does not have"
         )
         yield severity("B17", text)

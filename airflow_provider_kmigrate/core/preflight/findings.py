@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import (
 from airflow_provider_kmigrate.core.cluster_state.spec import ClusterSpec
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage, read_setting, stage_of
 from airflow_provider_kmigrate.core.reasons import ENTRIES
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 PROTOCOL = "inter.broker.protocol.version"
 
@@ -163,7 +163,7 @@ def describe_partitions(partitions: Iterable[Partition]) -> str:
     """How many partitions of which topics."""
     partition_list = list(partitions)
     topics = sorted({partition.topic for partition in partition_list})
-    return f"{len(partition_list)} partitions of {len(topics)} topics ({summarize(topics)})"
+    return f"{count_of(len(partition_list), 'partition')} of {count_of(len(topics), 'topic')} ({summarize(topics)})"
 
 
 def format_broker_values(broker_values: Mapping[int, object]) -> str:

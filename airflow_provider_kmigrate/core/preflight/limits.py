@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     warns,
     zookeeper_configs,
 )
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 _TOTAL, _PER_IP, _OVERRIDES, _RATE = (
     "max.connections",
@@ -65,11 +65,11 @@ def _check_connection_limits(view: ClusterView, facts: PreflightFacts) -> Iterat
     for key in limits.values:
         number = limits.number(key)
         if key.endswith(_TOTAL) and number is not None and number < needed:
-            nodes = f"{brokers} brokers, {controllers} controllers and kmigrate"
-            yield blocks("B26", f"{limits.name(key)}, and a controller may have {needed} connections of {nodes}")
+            nodes = f"{count_of(brokers, 'broker')}, {count_of(controllers, 'controller')} and kmigrate"
+            yield blocks("B26", f"{limits.name(key)}, and a controller may have {count_of(needed, 'connection')} of {nodes}")
         if key.endswith(_RATE) and number is not None and number * _SESSION_S < needed:
             seconds = f"more than {_SESSION_S:.0f} s"
-            yield warns("B26", f"{limits.name(key)}: {needed} connections to a new active controller take {seconds}")
+            yield warns("B26", f"{limits.name(key)}: {count_of(needed, 'connection')} to a new active controller take {seconds}")
     if _OVERRIDES not in limits.unread:
         yield from _check_addresses(limits, facts)
 
@@ -99,18 +99,18 @@ def _check_addresses(limits: _Limits, facts: PreflightFacts) -> Iterator[Preflig
     machines = _list_machines(facts)
     own = [name for machine in machines for name in machine.names]
     largest_of_others = max((limit for name, limit in overrides.items() if name not in own), default=0)
-    refused, doubtful = list[str](), list[str]()
+    refused, unclear = list[str](), list[str]()
     for machine in machines:
         named = [overrides[name] for name in machine.names if name in overrides]
         limit = min(named) if named else general
         if limit is not None and limit < machine.needed:
-            is_doubtful = not named and largest_of_others >= machine.needed
-            (doubtful if is_doubtful else refused).append(f"{machine.names[0]} (up to {machine.needed} connections)")
+            is_unclear = not named and largest_of_others >= machine.needed
+            (unclear if is_unclear else refused).append(f"{machine.names[0]} (up to {count_of(machine.needed, 'connection')})")
     keys = " and ".join(limits.name(key) for key in (_PER_IP, _OVERRIDES) if limits.values.get(key))
     if refused:
         yield blocks("B26", f"{keys} would refuse nodes at the controllers' listener: {summarize(refused)}")
-    if doubtful:
-        yield unknown("B26", f"whether the overrides mean these machines, by other names: {summarize(doubtful)}; {keys}")
+    if unclear:
+        yield unknown("B26", f"whether overrides apply to these machines under other names: {summarize(unclear)}; {keys}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     topics_in_zookeeper,
     zookeeper_broker_files,
 )
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 
 class Owner(StrEnum):
@@ -53,29 +53,25 @@ class CheckMade:
     findings: tuple[PreflightFinding, ...]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _saw_answers(view: ClusterView, facts: PreflightFacts) -> str:
     answered = sum(view.has_answered(node.id) for node in facts.spec.brokers)
     zookeeper = "ZooKeeper did not answer" if view.zk is None else "ZooKeeper answered"
-    return f"{answered} of {_count(len(facts.spec.brokers), 'broker')} answered; {zookeeper}"
+    return f"{answered} of {count_of(len(facts.spec.brokers), 'broker')} answered; {zookeeper}"
 
 
 def _saw_nodes(view: ClusterView, facts: PreflightFacts) -> str:
     registered = "unknown" if view.zk is None else str(len(view.zk.broker_ids))
-    return f"{_count(len(facts.spec.brokers), 'broker')} and {_count(len(facts.spec.controllers), 'controller')} in the cluster file; {registered} registered in ZooKeeper"
+    return f"{count_of(len(facts.spec.brokers), 'broker')} and {count_of(len(facts.spec.controllers), 'controller')} in the cluster file; {registered} registered in ZooKeeper"
 
 
 def _saw_partitions(view: ClusterView, _: PreflightFacts) -> str:
     if view.partitions is None:
         return "the partitions were not read"
-    return f"{_count(len(view.partitions), 'partition')} of {_count(len({partition.topic for partition in view.partitions}), 'topic')}"
+    return f"{count_of(len(view.partitions), 'partition')} of {count_of(len({partition.topic for partition in view.partitions}), 'topic')}"
 
 
 def _saw_topics(view: ClusterView, _: PreflightFacts) -> str:
-    return "the topics were not read" if view.topics is None else _count(len(topics_in_zookeeper(view)), "topic")
+    return "the topics were not read" if view.topics is None else count_of(len(topics_in_zookeeper(view)), "topic")
 
 
 def _saw_zookeeper(view: ClusterView, facts: PreflightFacts) -> str:
@@ -83,22 +79,22 @@ def _saw_zookeeper(view: ClusterView, facts: PreflightFacts) -> str:
     if view.zk is None or tree is None:
         return "ZooKeeper's tree was not read"
     settings, users = sum(map(len, tree.broker_settings.values())), len(tree.scram_users)
-    counts = (_count(settings, "dynamic setting"), _count(users, "SCRAM user"), _count(len(tree.acls), "ACL"))
+    counts = (count_of(settings, "dynamic setting"), count_of(users, "SCRAM user"), count_of(len(tree.acls), "ACL"))
     return f"ZooKeeper's tree: {', '.join(counts)}"
 
 
 def _saw_servers(_: ClusterView, facts: PreflightFacts) -> str:
-    return f"{_count(len(facts.environment.servers), 'server')} of the ensemble"
+    return f"{count_of(len(facts.environment.servers), 'server')} of the ensemble"
 
 
 def _saw_configs(_: ClusterView, facts: PreflightFacts) -> str:
     read = sum(config is not None for config in facts.configs.values())
-    return f"the running configuration of {read} of {_count(len(facts.spec.brokers), 'broker')}"
+    return f"the running configuration of {read} of {count_of(len(facts.spec.brokers), 'broker')}"
 
 
 def _saw_files(view: ClusterView, facts: PreflightFacts) -> str:
     read = len(zookeeper_broker_files(view))
-    return f"the properties file of {read} of {_count(len(facts.spec.brokers), 'broker')}"
+    return f"the properties file of {read} of {count_of(len(facts.spec.brokers), 'broker')}"
 
 
 def _saw_releases(_: ClusterView, facts: PreflightFacts) -> str:
@@ -109,24 +105,28 @@ def _saw_releases(_: ClusterView, facts: PreflightFacts) -> str:
 
 def _saw_log_dirs(_: ClusterView, facts: PreflightFacts) -> str:
     known = [dirs for dirs in facts.environment.log_dirs.values() if dirs is not None]
-    return f"{_count(sum(map(len, known)), 'directory').replace('directorys', 'directories')} of {_count(len(known), 'broker')}"
+    return (
+        f"{count_of(sum(map(len, known)), 'directory').replace('directorys', 'directories')} of {count_of(len(known), 'broker')}"
+    )
 
 
 def _saw_groups(view: ClusterView, _: PreflightFacts) -> str:
     return (
-        "ZooKeeper was not read" if view.zk is None else f"{_count(len(view.zk.live_groups), 'group')} with members in ZooKeeper"
+        "ZooKeeper was not read"
+        if view.zk is None
+        else f"{count_of(len(view.zk.live_groups), 'group')} with members in ZooKeeper"
     )
 
 
 def _saw_machines(view: ClusterView, facts: PreflightFacts) -> str:
     nodes = [*facts.spec.nodes()]
     unread = {reason.node for reason in view.unknowns if reason.node} & {node.name for node in nodes}
-    return f"the machines of {len(nodes) - len(unread)} of {_count(len(nodes), 'node')}"
+    return f"the machines of {len(nodes) - len(unread)} of {count_of(len(nodes), 'node')}"
 
 
 def _saw_certificates(_: ClusterView, facts: PreflightFacts) -> str:
     ends = [certificate.end for certificate in facts.environment.certificates.values() if certificate is not None]
-    return f"{_count(len(ends), 'listener')}, {sum(end != float('inf') for end in ends)} with a certificate"
+    return f"{count_of(len(ends), 'listener')}, {sum(end != float('inf') for end in ends)} with a certificate"
 
 
 def _saw_connections(_: ClusterView, facts: PreflightFacts) -> str:
@@ -134,7 +134,7 @@ def _saw_connections(_: ClusterView, facts: PreflightFacts) -> str:
 
 
 def _saw_controllers(_: ClusterView, facts: PreflightFacts) -> str:
-    return f"{_count(len(facts.spec.controllers), 'controller')} in the cluster file"
+    return f"{count_of(len(facts.spec.controllers), 'controller')} in the cluster file"
 
 
 _F, _K, _Z, _M, _S, _A = Owner.FILE, Owner.KAFKA, Owner.ZOOKEEPER, Owner.MACHINES, Owner.SECURITY, Owner.APPLICATIONS

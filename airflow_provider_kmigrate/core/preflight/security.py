@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_broker_files,
     zookeeper_configs,
 )
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 _ENCODER = "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"
@@ -60,13 +60,22 @@ def _check_acls(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
         return
     unreadable_rules = [*map(_describe_malformed, tree.malformed), *map(str, filter(_is_unreadable, tree.acls))]
     if unreadable_rules:
-        yield blocks("B8c", f"{len(unreadable_rules)} znodes or rules that the copy cannot read: {summarize(unreadable_rules)}")
+        yield blocks(
+            "B8c",
+            f"{count_of(len(unreadable_rules), 'znode or rule', 'znodes or rules')} that the copy cannot read: {summarize(unreadable_rules)}",
+        )
     builder = bool(values_by_broker(zookeeper_configs(facts), BUILDER))
     suspect_rules = [str(acl) for acl in tree.acls if not _is_unreadable(acl) and _is_uncertain(acl, builder)]
     if suspect_rules:
-        yield warns("W14", f"{len(suspect_rules)} rules that may not do what was meant: {summarize(suspect_rules)}")
+        yield warns(
+            "W14",
+            f"{count_of(len(suspect_rules), 'rule')} that may have another effect than was meant: {summarize(suspect_rules)}",
+        )
     if tree.acls and not values_by_broker(zookeeper_configs(facts), AUTHORIZER) and zookeeper_configs(facts):
-        yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: they are not enforced")
+        yield warns(
+            "W14",
+            f"{count_of(len(tree.acls), 'rule is', 'rules are')} in ZooKeeper, but no broker has an authorizer: they are not enforced",
+        )
 
 
 def _check_rules_elsewhere(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -118,14 +127,16 @@ def _check_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Preflight
         return
     lowest = min(feature_level(configured_protocol(config)) for config in configs.values())
     if tree.scram_users and lowest < feature_level(_SCRAM):
-        yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {summarize(tree.scram_users)}")
+        yield blocks(
+            "B9a", f"{count_of(len(tree.scram_users), 'SCRAM user')} with a version below {_SCRAM}: {summarize(tree.scram_users)}"
+        )
     if tree.tokens and lowest < feature_level(_TOKENS):
-        yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
+        yield blocks("B9a", f"{count_of(tree.tokens, 'delegation token')} with a version below {_TOKENS}")
     keyless = [broker for broker, keys in zookeeper_broker_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
         yield blocks(
             "B9a",
-            f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {summarize(keyless)}",
+            f"{count_of(tree.tokens, 'delegation token')}, but no delegation.token.secret.key in the files of brokers {summarize(keyless)}",
         )
 
 
@@ -211,7 +222,7 @@ def _check_super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Pre
             yield blocks("B13b", f"broker {broker} is known as {broker_name}, which is not among super.users")
     if joined:
         text = f"{summarize(dict.fromkeys(joined.values()))} in super.users of {'broker' if len(joined) == 1 else 'brokers'} {join_ids(joined)}"
-        yield blocks("B13b", f"names are parted by `;`, and a comma joins them to one that nobody has: {text}")
+        yield blocks("B13b", f"names are parted by `;`, and a comma joins them to one name, which no client has: {text}")
 
 
 _JOINED = re.compile(r",\s*(?=User:)")  # names of certificates have commas themselves

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.node_files.service_unit import (
 )
 from airflow_provider_kmigrate.core.preflight.actors import find_process, is_one_system
 from airflow_provider_kmigrate.core.preflight.findings import Check, PreflightFacts, PreflightFinding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.shared.text import join_ids, summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, join_ids, summarize
 
 
 def _check_stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -196,7 +196,7 @@ def _describe_neighbours(facts: PreflightFacts, node: NodeSpec, unit: ServiceUni
         for other in facts.spec.nodes()
         if other != node and normalize_host(other.host) == host and is_one_system(node, other)
     ]
-    return join_ids(others) or (f"{unit.beside} other Kafka processes" if unit.beside else "")
+    return join_ids(others) or (f"{count_of(unit.beside, 'other Kafka process', 'other Kafka processes')}" if unit.beside else "")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.core.preflight.findings import (
     zookeeper_configs,
 )
 from airflow_provider_kmigrate.core.preflight.kafka_requests import find_missing_requests, served_requests
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 _CONFLUENT = re.compile(r"(?:cp-)?([5-8])\.(\d+)(?:[-+.].*)?")  # Kafka itself has no release 5 to 8
 _KAFKA_IN_CONFLUENT = {5: 2, 7: 3, 8: 4}  # major numbers
@@ -267,7 +267,7 @@ def _check_token_defect(_: ClusterView, facts: PreflightFacts) -> Iterator[Prefl
     releases = {broker: parse_version(text or "") for broker, text in sorted(facts.environment.releases.items())}
     old = {broker: release for broker, release in releases.items() if release and _TOKENS.concerns(release)}
     if tree and tree.tokens and old:
-        yield warns("B1b", f"{tree.tokens} delegation tokens, and {_TOKENS} in {format_broker_values(old)}")
+        yield warns("B1b", f"{count_of(tree.tokens, 'delegation token')}, and {_TOKENS} in {format_broker_values(old)}")
 
 
 def _check_protocol_behind(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

@@ -224,7 +224,7 @@ source: Kafka 3.9: TransactionStateManager.validateTransactionTopicPartitionCoun
 K79 Groups that must be stopped have members
 means: While brokers disagree about its coordinator, a group with members is consumed twice or not at all; while members commit, no copy of their offsets is the last one. So groups that move in an expansion, or that are repaired, must have no member.
 meanwhile: In an expansion yes: brokers agree, and these groups work. In a repair **only as long as no broker restarts and no leader moves.**
-do: Stop every consumer of the groups in the text. The step sees it, and continues by itself.
+do: Stop every consumer of the groups in the text. The step observes it and continues by itself.
 do: The consumers are unknown: `kafka-consumer-groups.sh --bootstrap-server $B --describe --members --group G` shows their hosts.
 do: A consumer that was killed leaves after its session timeout; so does one with a `group.instance.id`, also after a clean stop.
 never: Start one of these groups before the task `progress` waits for it, or, in a repair, before it is done and every broker has restarted. Delete the group instead: that removes its offsets.

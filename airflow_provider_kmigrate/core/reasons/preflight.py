@@ -195,7 +195,7 @@ do: Controllers' listener without names (PLAINTEXT, TLS without `ssl.client.auth
 do: Or, if only nodes reach that port: `super.users` under `quorum.properties`, with `User:ANONYMOUS` and all nodes.
 never: Set `allow.everyone.if.no.acl.found` for this, or `User:ANONYMOUS` in the brokers' own file.
 source: measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis, CLUSTER_ACTION
-ask: Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers. Brokers' own are read at the handshake; nobody has seen the controllers' yet.
+ask: Find the names (for TLS the certificates' subjects), and check that super.users has those of brokers and controllers. Brokers' own are read at the handshake; the controllers' cannot be read before they run.
 
 B14 Replication is throttled
 means: A restarted replica catches up no faster than the throttle: out of its ISR for hours, and the roll waits.
@@ -233,14 +233,14 @@ do: ZooKeeper listens only on its own machine (`clientPortAddress`): open that f
 do: A reference (`${file:...}`) is copied as it is: write such names where it leads.
 never: Run a tunnel or a proxy on the controllers' machines for this.
 source: KIP-866; core.node_files.properties
-ask: Look up what the reference in zookeeper.connect stands for, and see that every controller's machine reaches those servers.
+ask: Look up what the reference in zookeeper.connect stands for, and check that every controller's machine reaches those servers.
 
 B18 Brokers differ where one value decides for all
 means: Controllers have one value for the whole cluster, from the first broker's file: rights, defaults or the fate of records would change. The partition count of __consumer_offsets or __transaction_state is that of the broker which creates it; brokers that have started before compute with their own.
 meanwhile: As safe as before. Find out who began to change this. Without __consumer_offsets or __transaction_state: only until the first consumer group or transaction appears.
 do: Give every broker the same value, and restart those that had another, one by one.
 do: Or write the value that you want under `quorum.properties` in the cluster file (not the authorizer or the counts of __consumer_offsets and __transaction_state).
-do: *Not known*: each broker's own login or certificate, such as a Kerberos principal with its host. Write the controllers' own under `quorum.properties`; see that each machine has the keytab or key.
+do: *Not known*: each broker's own login or certificate, such as a Kerberos principal with its host. Write the controllers' own under `quorum.properties`; check that each machine has the keytab or key.
 never: Move the broker whose values you like to the front of the cluster file. Create __consumer_offsets or __transaction_state by hand.
 source: KIP-866; KIP-895; core.node_files.properties; GroupCoordinator startup
 ask: Compare the brokers' files: what names a broker's host, or is its own key, the controllers need of their own, under quorum.properties.
@@ -313,8 +313,8 @@ means: Controllers have the brokers' limits (`max.connections` and its like), fr
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: From the file: other values for controllers in the cluster file, under `quorum.properties`: `max.connections.per.ip: 2147483647`, `max.connections.per.ip.overrides: ""`, `max.connections: 2147483647`, `max.connection.creation.rate: 2147483647`.
 do: Dynamic, which wins over every file: add the addresses of all brokers, controllers and of kmigrate to the overrides: `kafka-configs.sh --bootstrap-server $B --alter --entity-type brokers --entity-default --add-config 'max.connections.per.ip.overrides=[10.0.0.6:1000,10.0.0.7:1000]'`. Or raise the limit.
-never: Format controllers first and look then: a quorum without leader answers nobody.
-source: measured with 3.9.2: above `max.connections` a controller answers nobody and does not stop when it is asked to; a dynamic `max.connections.per.ip` resets at once; KIP-402, KIP-612
+never: Format controllers before you check: a quorum without a leader answers no client.
+source: measured with 3.9.2: above `max.connections` a controller answers no client and does not stop when it is asked to; a dynamic `max.connections.per.ip` resets at once; KIP-402, KIP-612
 ask: `getent ahosts NAME` for each name: the overrides must have the address from which that machine connects.
 
 C Properties files
@@ -384,7 +384,7 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Check `chronyc tracking` or `timedatectl` on every node, on ZooKeeper and on Airflow's workers.
 never: Step a clock during a roll.
 source: reliability: evidence is ordered by time
-ask: Compare date -u on the nodes and on this machine, or see that chronyc tracking is well on all of them.
+ask: Compare date -u on the nodes and on this machine, or check that `chronyc tracking` is well on all of them.
 
 W9 Another tool acts on the cluster or its files
 means: A tool that moves replicas, changes settings or writes nodes' files during a roll undoes what was checked: a restart may then leave the broker in its old mode.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import count_of
 
 
 class Link(NamedTuple):
@@ -45,5 +46,5 @@ def find_break(lines: Sequence[bytes], kept_link: Link) -> str:
     if passed:
         return ""
     if kept_link.lines > len(lines):
-        return f"it has {len(lines)} lines, and had {kept_link.lines}: its end is missing"
-    return f"its first {kept_link.lines} lines are not those that were kept: they were written again"
+        return f"it has {count_of(len(lines), 'line')}, and had {kept_link.lines}: its end is missing"
+    return f"of its beginning, {count_of(kept_link.lines, 'line')}, not all is as it was kept: it was written again"

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from airflow_provider_kmigrate.core.shared.text import count_of
+
 INT64: Final = 2**63 - 1
 #: Numbers that every JSON reader keeps exactly (RFC 7493, 2.2); sums of thousands of them still fit 64 bits.
 EXACT: Final = 2**53 - 1
@@ -55,7 +57,7 @@ def _build_decoder(largest: int) -> json.JSONDecoder:
 def _bounded_int_parser(largest: int) -> Callable[[str], int]:
     def parse_bounded(digits: str) -> int:
         if len(digits) > _DIGITS or not -largest <= (parsed := int(digits)) <= largest:
-            raise ValueError(f"a number of {len(digits)} digits is too large")
+            raise ValueError(f"a number of {count_of(len(digits), 'digit')} is too large")
         return parsed
 
     return parse_bounded
@@ -64,7 +66,7 @@ def _bounded_int_parser(largest: int) -> Callable[[str], int]:
 def _parse_finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"a number of {len(digits)} characters is too large")
+        raise ValueError(f"a number of {count_of(len(digits), 'character')} is too large")
     return number
 
 

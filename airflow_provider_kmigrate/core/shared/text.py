@@ -30,7 +30,7 @@ _LONGEST_NAME: Final = 1_000  # characters; that of a znode may have a million
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}... ({len(name)} characters)"
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}... ({count_of(len(name), 'character')})"
 
 
 def printable(text: str, allowed: str = "") -> str:
@@ -107,6 +107,23 @@ def prose_to_html(text: object) -> str:
 def format_number(value: float) -> str:
     """Whole numbers with thousands separated; others with three significant digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """A number with what it counts: `1 record`, `2 records`. `many`: if it is not `one` with an s, or a verb follows (`1 group moves`, `2 groups move`)."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+class Count(int):
+    """A number in a template or report: `{:record was|records were} lost` of 1 is `1 record was lost`, of 1200 `1,200 records were lost`.
+
+    As `count_of`, with thousands separated; without a noun the number alone.
+    """
+
+    def __format__(self, nouns: str) -> str:
+        one, _, many = nouns.partition("|")
+        noun = one if self == 1 else many or one + "s"
+        return f"{format_number(int(self))} {noun}" if nouns else format_number(int(self))
 
 
 def format_duration(ms: float) -> str:

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.cluster_state.decision import Decision, Done
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.events.model import LogMark, TopicPartition
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION: Final = 1
@@ -384,7 +384,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
     unknown = sorted(topic_partition.name for topic_partition in now.offsets if logs[topic_partition].unread)
     if unknown:
         return Wait((Reason("J05", f"Could not read the ends of these logs: {summarize(unknown)}."),))
-    return Done(f"All {len(now.offsets)} logs contain the offset where the job stopped.")
+    return Done(f"All {count_of(len(now.offsets), 'log contains', 'logs contain')} the offset where the job stopped.")
 
 
 def _check_checkpoint_moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Part
 from airflow_provider_kmigrate.core.cluster_state.spec import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.monitoring.journal_lines import ActSpan, JournalLine, list_acts, unsettled_acts
 from airflow_provider_kmigrate.core.preflight.findings import Severity
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 _GROUP = "kafka.group.id"
 #: option -> the default of Spark, or of the client; less makes the job die sooner (measured)
@@ -152,4 +152,9 @@ def _unhealthy_reasons(partitions: Sequence[Partition] | None) -> list[Reason]:
     behind = sum(partition.is_under_replicated for partition in partitions)
     if not leaderless and not behind:
         return []
-    return [Reason("Q01", f"{leaderless} partitions have no leader, {behind} have out-of-sync replicas.")]
+    return [
+        Reason(
+            "Q01",
+            f"{count_of(leaderless, 'partition has', 'partitions have')} no leader, {count_of(behind, 'has', 'have')} out-of-sync replicas.",
+        )
+    ]
