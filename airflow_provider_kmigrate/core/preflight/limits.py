@@ -110,7 +110,7 @@ def _check_addresses(limits: _Limits, facts: PreflightFacts) -> Iterator[Preflig
     if refused:
         yield blocks("B26", f"{keys} would refuse nodes at the controllers' listener: {summarize(refused)}")
     if unclear:
-        yield unknown("B26", f"whether overrides apply to these machines under other names: {summarize(unclear)}; {keys}")
+        yield unknown("B26", f"whether overrides apply to these machines by other names: {summarize(unclear)}; {keys}")
 
 
 @dataclass(frozen=True, slots=True)
