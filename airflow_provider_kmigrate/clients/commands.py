@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, Served
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
@@ -67,6 +66,8 @@ def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> 
 
     Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """
+    from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets  # noqa: PLC0415  # only a command of the cluster file
+
     with tempfile.TemporaryFile() as errors:  # not a pipe: a start command may leave a child that keeps it open forever
         code = _run_and_wait(argv, env, timeout, errors)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN))

@@ -45,7 +45,6 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import GroupsAt
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import has_identity
-from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets
 from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.shared.text import printable
@@ -142,6 +141,8 @@ class Instances:
         except Exception as error:  # noqa: BLE001 - an answer may be any bytes, and of them its library raises whatever it likes
             raise Unreachable(f"{what}: its answer is not HTTP ({type(error).__name__})") from None
         if not httpx.codes.is_success(status):
+            from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets  # noqa: PLC0415  # only an answer that refuses
+
             raise Failed(f"{what} answered {status}: {mask_secrets(printable(answer_text))}")
 
 
