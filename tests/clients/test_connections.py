@@ -253,6 +253,7 @@ class TestKafka:
             (kafka(**{"plugin.library.paths": "/tmp/evil"}), ["N03"]),
             (kafka(**{"security.protocol": "TLS"}), ["N03"]),
             (kafka(**SASL | {"sasl.mechanism": "OAUTHBEARER"}), ["N03"]),
+            *[(kafka(**SASL | {"sasl.mechanism": unknown}), ["N03"]) for unknown in ("SCRAM-SHA-1", "plain", "AWS_MSK_IAM", "")],
             (kafka(**SASL | {"sasl.password": ""}), ["N03"]),
             (kafka(**{"client.id": None}), ["N03"]),
             (kafka(**{"client.id": {"x": CANARY}}), ["N03"]),

@@ -177,6 +177,11 @@ def test_any_other_error_of_a_store_is_no_answer(address: str, monkeypatch: pyte
     monkeypatch.setattr(files, "cat", lambda *_args, **_kwargs: (_ for _ in ()).throw(PermissionError("403")))
     with pytest.raises(Unavailable, match="403"):
         store.read(["000000001"])
+    monkeypatch.setattr(
+        files, "cat", lambda paths, **_kwargs: dict.fromkeys(paths, PermissionError("404"))
+    )  # as fsspec's own stores
+    with pytest.raises(Unavailable, match="404"):
+        store.read(["000000001"])
     monkeypatch.setattr(files, "pipe_file", lambda *_args, **_kwargs: (_ for _ in ()).throw(FileNotFoundError("no bucket")))
     with pytest.raises(Unavailable, match="no such bucket"):
         store.create("000000001", b"one")
