@@ -303,6 +303,7 @@ def map_malformed_answers(read: Read) -> Read:
 
 _METADATA_LOG = "__cluster_metadata"
 LATEST, EARLIEST = -1, -2  # ListOffsets
+_CONSUMER, _DEBUGGING_CONSUMER = -1, -2  # its replica ids (ListOffsetsRequest.CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID)
 _Place = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _TOPIC = 2  # ConfigResource.Type of a topic
 _CONTROLLERS = 2  # DescribeCluster's endpoint type (KIP-919)
@@ -529,11 +530,17 @@ class Wire:
 
     @map_malformed_answers
     def log_offsets(
-        self, partitions: Iterable[tuple[str, int]], which: int = LATEST, *, committed: bool = False
+        self,
+        partitions: Iterable[tuple[str, int]],
+        which: int = LATEST,
+        *,
+        committed: bool = False,
+        of_replicas: bool = False,
     ) -> dict[tuple[str, int], int]:
         """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads.
 
-        The others are left out. `committed`: the last stable offset, where open transactions begin, instead of the next one.
+        The others are left out. `committed`: the last stable offset, where open transactions begin, instead of the next one. `of_replicas`:
+        of this broker's own logs, also where it follows (ListOffsets as Kafka's debugging consumer, replica id -2).
         """
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:
@@ -542,7 +549,10 @@ class Wire:
             ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=topic_partitions)
             for topic, topic_partitions in by_topic.items()
         ]
-        answer = self.ask(ListOffsetsRequest, 2, 7, replica_id=-1, isolation_level=int(committed), topics=requested_topics)
+        replica_id = _DEBUGGING_CONSUMER if of_replicas else _CONSUMER
+        answer = self.ask(
+            ListOffsetsRequest, 2, 7, replica_id=replica_id, isolation_level=int(committed), topics=requested_topics
+        )
         rows = ((topic.name, partition) for topic in answer.topics for partition in topic.partitions)
         return {(name, partition.partition_index): partition.offset for name, partition in rows if partition.error_code == 0}
 
@@ -558,18 +568,6 @@ class Wire:
                     check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
                     values.update((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
         return values
-
-    @map_malformed_answers
-    def replica_lags(self) -> dict[tuple[str, int], int]:
-        """For each of this broker's replicas: the records that its log is behind the high watermark it knows (DescribeLogDirs)."""
-        answer = self.ask(DescribeLogDirsRequest, 1, 4, topics=None)
-        return {
-            (topic.name, partition.partition_index): partition.offset_lag
-            for folder in answer.results
-            for topic in folder.topics
-            for partition in topic.partitions
-            if not partition.is_future_key
-        }
 
     @map_malformed_answers
     def client_metrics(self) -> tuple[str, ...] | None:

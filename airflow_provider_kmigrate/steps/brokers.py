@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn, Self
 
@@ -166,7 +167,7 @@ class RollBroker(NodeStep):
         view = context.observer.observe(Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.COORDINATORS)
         follower = recovery.follower_out_of_isrs(view, self.node.id)
         node = next((broker for broker in context.spec.brokers if broker.id == follower), self.node)
-        leader_or_reason = recovery.leader_to_restart(view, node.id, context.tools.wire(node).replica_lags())
+        leader_or_reason = recovery.leader_to_restart(view, node.id, read_lags(context, view, node))
         leader = next((broker for broker in context.spec.brokers if broker.id == leader_or_reason), None)
         if leader is None:
             context.say(str(leader_or_reason))
@@ -202,6 +203,21 @@ class RollBroker(NodeStep):
         """Leave the sweep of the consumer groups to the next restart."""
         if self.state.groups is not None:
             save_progress(context, self.state.groups)
+
+
+def read_lags(context: StepContext, view: ClusterView, follower: NodeSpec) -> dict[tuple[str, int], int]:
+    """Records by which the logs of `follower` end before their leaders', where it is out of the ISR. What is not read is left out.
+
+    What it says of itself (DescribeLogDirs) is no measure: a follower knows no high watermark beyond its own end (Kafka 3.9.2, measured).
+    """
+    out = view.missing_isr(follower.id)
+    own_ends = context.tools.wire(follower).log_offsets([(p.topic, p.index) for p in out], of_replicas=True)
+    leaders_ends: dict[tuple[str, int], int] = {}
+    for node in context.spec.brokers:
+        if led := [(p.topic, p.index) for p in out if p.leader == node.id]:
+            with suppress(KMigrateError):
+                leaders_ends |= context.tools.wire(node).log_offsets(led)
+    return recovery.lags_of(view, follower.id, own_ends, leaders_ends)
 
 
 class RollBackBroker(RollBroker):
@@ -242,7 +258,8 @@ class RollBackBroker(RollBroker):
                 run_step(RollBackLeftBroker(node, self.target, self._policy), context)
 
     def _raise_states_and_elect(self, context: StepContext) -> None:
-        view, lags = context.observer.observe(Fields.PARTITIONS), context.tools.wire(self.node).replica_lags()
+        view = context.observer.observe(Fields.PARTITIONS)
+        lags = read_lags(context, view, self.node)
         if why_not := recovery.reason_not_to_elect(view, self.node.id, lags):
             context.say(why_not)
             return

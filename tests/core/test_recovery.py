@@ -345,12 +345,37 @@ def test_none_or_several_leaders_are_a_follower_that_catches_up(leaders):
     assert find_stuck_leader(out_of_isr_of(leaders), 0) is None
 
 
-def test_a_leader_that_took_it_back_for_one_partition_works():
+def test_a_leader_whose_thread_died_may_keep_the_follower_in_other_isrs():
+    """Seen on real brokers: of 27 partitions of the leader 9 had the follower in their ISRs since before."""
     view = out_of_isr_of({2})
-    rejoined, *rest = [p for p in view.partitions if p.leader == 2]
+    kept, *rest = [p for p in view.partitions if p.leader == 2]
     others = [p for p in view.partitions if p.leader != 2]
-    view = replace(view, partitions=(replace(rejoined, isr=rejoined.replicas), *rest, *others))
-    assert find_stuck_leader(view, 0) is None
+    view = replace(view, partitions=(replace(kept, isr=kept.replicas), *rest, *others))
+    assert find_stuck_leader(view, 0) == 2
+
+
+def test_partitions_without_a_leader_have_no_stuck_one():
+    assert find_stuck_leader(OUT_OF_ISR, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "leaders", "expected"),
+    [
+        ({("t", 0): 95, ("t", 1): 7}, {("t", 0): 100, ("t", 1): 9}, {("t", 0): 5}),  # it is in the ISR of the second
+        ({("t", 0): 101}, {("t", 0): 100}, {("t", 0): 0}),
+        ({("t", 0): 95}, {}, {}),
+        ({}, {("t", 0): 100}, {}),
+    ],
+)
+def test_a_lag_is_what_both_logs_say(
+    own: dict[tuple[str, int], int], leaders: dict[tuple[str, int], int], expected: dict[tuple[str, int], int]
+) -> None:
+    assert recovery.lags_of(STUCK, 0, own, leaders) == expected
+
+
+def test_where_nobody_leads_nobody_is_ahead() -> None:
+    places = {(p.topic, p.index): 9 for p in OUT_OF_ISR.missing_isr(0)}
+    assert recovery.lags_of(OUT_OF_ISR, 0, places, {}) == dict.fromkeys(places, 0)
 
 
 def test_a_leader_may_restart_if_other_brokers_are_in_sync():

@@ -99,7 +99,7 @@ def test_a_recovery_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path,
     context = cluster.context(tmp_path)
     view, step = broker_step(verb)
     lags = {} if shown == "no lag" else dict.fromkeys((("t", p) for p in range(6)), 0)
-    tools = SimpleNamespace(**{**vars(context.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
+    tools = SimpleNamespace(**{**vars(context.tools), "wire": lambda _node: SimpleNamespace(log_offsets=lambda *_, **__: lags)})
     observer = SimpleNamespace(observe=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
     before = cluster.nodes[NodeRole.BROKER, 1].stops, cluster.controller_epoch
     step.act(replace(context, tools=tools, observer=observer), Act(Verb(verb), "it has lasted"))

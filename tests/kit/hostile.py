@@ -506,7 +506,7 @@ WIRE_READS: Final[Mapping[int, tuple[Callable[[Wire], object], ...]]] = {
     16: (lambda node: node.groups(),),
     18: (lambda node: node.api_versions(),),
     32: (lambda node: node.topic_configs("k", ["t"]), lambda node: wire.read_startup_config(node, 1)),
-    35: (lambda node: node.replica_lags(), wire.describe_log_dirs),
+    35: (wire.describe_log_dirs,),
     46: (wire.list_reassignments,),
     55: (lambda node: node.describe_quorum(),),
     60: (lambda node: node.describe_cluster(),),

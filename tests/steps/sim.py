@@ -552,11 +552,13 @@ class SimCluster:
             *(("t", partition) for partition in self.leaders),
             *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
         )
-        lags = dict.fromkeys(places, self.behind)
+        ends = dict.fromkeys(places, 1000)
         return SimpleNamespace(
             host=lambda node: SimHost(self),
             wire=lambda node: SimpleNamespace(
-                replica_lags=lambda: lags,
+                log_offsets=lambda _places, of_replicas=False: (
+                    {place: end - self.behind for place, end in ends.items()} if of_replicas else ends
+                ),
                 locations=self.locations,
                 endpoint=node.name,
                 ask=lambda *_, **__: self._described(node.id),

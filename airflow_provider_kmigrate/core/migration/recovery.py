@@ -14,7 +14,7 @@ unfenced, and others do not learn that it is back (Kafka 3.9.2, `KRaftMigrationD
 
 **Stuck leader** (`find_stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
 of its threads `to-controller-alter-partition` and `to-controller-forwarding` at once. Their sensors share names: if one removes
-them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen twice on real
+them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen three times on real
 brokers, the race is read from the stack trace; the effect was seen once more without the log). Without its alter-partition thread
 a leader cannot change an ISR until it is restarted. A leader whose partition epochs are ahead of ZooKeeper's
 (`clients.partition_states`) shows the same; a rollback raises these first.
@@ -224,23 +224,37 @@ def _any_broker_needs_dual_write(view: ClusterView, target: BrokerMode) -> bool:
 
 
 STUCK_FOR = 20.0  # seconds; a caught-up follower is back within one. Below the 30 s after which a task defers: only tasks act
-CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
+CAUGHT_UP = 1000  # records behind the leader's end that traffic explains
 
 
 def find_stuck_leader(view: ClusterView, follower: int) -> int | None:
-    """The one leader of all partitions that miss `follower` in their ISR, if all that it leads miss it; else None."""
-    partitions = [p for p in view.partitions or () if follower in p.replicas and p.leader != follower]
-    missing = [p for p in partitions if follower not in p.isr]
-    leaders = {p.leader for p in missing}
-    if len(leaders) != 1:
-        return None
-    (leader,) = leaders
-    alone = leader >= 0 and all(follower not in p.isr for p in partitions if p.leader == leader)
-    return leader if alone else None
+    """The one leader of all partitions that miss `follower` in their ISR; None if there are several, as of a follower that catches up.
+
+    It may lead others that have the follower in their ISRs, from before its thread died (seen on real brokers: 9 of 27). Whether the
+    follower only catches up is known by the ends of the logs (`explain_own_lag`).
+    """
+    leaders = {
+        p.leader for p in view.partitions or () if follower in p.replicas and follower not in p.isr and p.leader != follower
+    }
+    return next(iter(leaders)) if len(leaders) == 1 and min(leaders) >= 0 else None
+
+
+Ends = Mapping[tuple[str, int], int]  # (topic, partition) -> the next offset of a log
+
+
+def lags_of(view: ClusterView, follower: int, own_ends: Ends, leaders_ends: Ends) -> dict[tuple[str, int], int]:
+    """Records by which the follower's logs end before their leaders', where it is out of the ISR; 0 without a leader. What was not read is left out."""
+    lags = {}
+    for partition in view.missing_isr(follower):
+        place = partition.topic, partition.index
+        leader_end = leaders_ends.get(place) if partition.leader >= 0 else own_ends.get(place)
+        if leader_end is not None and place in own_ends:
+            lags[place] = max(0, leader_end - own_ends[place])
+    return lags
 
 
 def largest_lag(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
-    """Records by which `follower` lags where it is out of the ISR, by its own `lags`; None if partitions or any of these were not read."""
+    """Records by which `follower` lags where it is out of the ISR (`lags_of`); None if partitions or any of these were not read."""
     if view.partitions is None:
         return None
     lags_out_of_isr = [lags.get((p.topic, p.index)) for p in view.missing_isr(follower) if follower not in p.isr]
@@ -306,7 +320,7 @@ _TIMERS: Mapping[Verb, HoldTimer] = {
     Verb.RAISE: HoldTimer(OUT_OF_ISR_FOR),  # it is not in its ISRs after the handover to ZooKeeper
 }
 
-Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the broker reports it is behind
+Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that a log ends before its leader's
 
 
 @dataclass(frozen=True, slots=True)

@@ -542,7 +542,7 @@ S02 Partitions have too few replicas in sync
 means: Another stop could make partitions unavailable, or take them below min.insync.replicas: acks=all would be refused.
 meanwhile: Yes: it serves. The next failure may hurt.
 do: Wait until every replica is in its ISR: then `kafka-topics.sh --bootstrap-server $B --describe --under-replicated-partitions` prints nothing. A roll then continues by itself; clear a failed `preflight`.
-do: It stays: the same command shows the broker that is in `Replicas` and not in `Isr`. Check its log, disk and network. An isolated broker: P07. No leader: G13.
+do: It stays: the same command shows the broker that is in `Replicas` and not in `Isr`. Check its log, disk and network. An isolated broker: P07. No leader: G13. One `Leader` of them all: R05, step 5.
 do: That command prints nothing, and the text begins with `Without broker`: those brokers must not be down at the same time. Stop one of them, start it, wait until it is in every ISR, then the next.
 never: Lower `min.insync.replicas`, reassign replicas away, or run an unclean election to make the number fall.
 source: safe-to-stop predicate
