@@ -125,6 +125,7 @@ class SimCluster:
     token: int = 0
     stuck: int | None = None  # a leader that adds no broker to its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
+    kept_in: set[int] = field(default_factory=set)  # partitions whose ISRs have them since before
     behind: int = 0  # records that every follower is behind
     out_of_isr: bool = False  # after a handover brokers skip what the ZooKeeper controller says
     ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
@@ -455,7 +456,7 @@ class SimCluster:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
-            isr = self._isr(replicas, leader, in_sync)
+            isr = self._isr(replicas, -1 if partition in self.kept_in else leader, in_sync)
             headless = self.kraft_owns and partition in self.leaderless
             if leader not in isr or headless:
                 self.leaders[partition] = -1 if headless or not isr else isr[0]

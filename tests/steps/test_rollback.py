@@ -471,12 +471,17 @@ def test_states_that_name_silent_brokers_are_no_detail(
         dual_write.raise_states(context, (1, 2))
 
 
-def test_a_leader_that_keeps_a_broker_out_of_its_isrs_since_the_handover_is_restarted(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("stuck", "kept_in"), [(0, set()), (1, set()), (1, {0})], ids=["all", "all, and is next itself", "all but one"]
+)
+def test_a_leader_that_keeps_a_broker_out_of_its_isrs_since_the_handover_is_restarted(
+    tmp_path: Any, stuck: int, kept_in: set[int]
+) -> None:
     """Seen on real brokers: broker 2 lost its power in the handover, and the thread of broker 0 that asks for ISR changes died at it."""
     cluster = SimCluster()
     context = cluster.context(tmp_path)
     handed_over(cluster, context)
-    cluster.stuck, cluster.kept_out = 0, {2}
+    cluster.stuck, cluster.kept_out, cluster.kept_in = stuck, {2}, kept_in
     run_rollback(context)
     check_back(cluster)
     assert cluster.kept_out == set()

@@ -304,10 +304,10 @@ def next_action(restart: BrokerRestart, state: RestartState, view: ClusterView, 
         return _request_reading(stage.state, read, stage.needs)
     state, decision = stage.state, stage.decision
 
-    # 5. It is started and does not take part.
+    # 5. It is started and does not take part; or another one does not, and it may not stop.
     decision = recovery.explain_stalled_dual_write(view, before, broker, target, decision)
     leader = state.leader.reset_timers()
-    if recovery.is_wait_for_own_isrs(decision):
+    if recovery.is_wait_for_isrs(decision):
         decision, leader = restart.recover(view, broker, decision, state.leader)
 
     # 6. The dual-write stays stalled: complete the topics, fail the controller over, start a controller that a failover left down.
