@@ -363,18 +363,15 @@ def compare_files(spec: ClusterSpec, backup: BackupStore, view: ClusterView) -> 
     """The view with each properties file that it holds compared with what the node should have (`NodeFiles.edited`)."""
     brokers, controllers = dict(view.brokers), dict(view.controllers)
     for node in spec.nodes():
-        if node.role is NodeRole.BROKER and node.id in brokers:
-            brokers[node.id] = replace(brokers[node.id], files=_compare_with_backup(spec, backup, node, brokers[node.id].files))
-        elif node.role is NodeRole.CONTROLLER and node.id in controllers:
-            controllers[node.id] = replace(
-                controllers[node.id], files=_compare_with_backup(spec, backup, node, controllers[node.id].files)
-            )
+        nodes: dict[int, Any] = brokers if node.role is NodeRole.BROKER else controllers
+        observed = nodes.get(node.id)
+        if observed is not None and observed.files.properties is not None:  # else nothing to compare: its files stay as they are
+            nodes[node.id] = replace(observed, files=_compare_with_backup(spec, backup, node, observed.files))
     return replace(view, brokers=brokers, controllers=controllers)
 
 
 def _compare_with_backup(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, node_files: NodeFiles) -> NodeFiles:
-    if node_files.properties is None:
-        return node_files
+    assert node_files.properties is not None  # noqa: S101 - its caller has looked
     stamp, cached = backup.change_stamp(node), backup.compared.get((node, node_files.sha256))
     if cached is not None and cached[0] == stamp and node_files.sha256 is not None:
         return replace(node_files, edited=cached[1])

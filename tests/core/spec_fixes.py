@@ -34,7 +34,7 @@ class Said:
 
 def problems_of(data: Any) -> list[Said]:
     """What the check prints of a document, or of a text; empty if it is valid."""
-    text = data if isinstance(data, str) else yaml.safe_dump(data, sort_keys=False)
+    text = data if isinstance(data, str) else yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False)
     try:
         loads(text, "prod.yaml")
     except SpecError as error:

@@ -163,8 +163,12 @@ def may_be_added(key: str, stage: FileStage) -> bool:
     return not decided and not is_forbidden(key, stage)
 
 
+_COLUMNS = {stage: column for column, stage in enumerate(FileStage)}
+_RULES = {rule.value: rule for rule in Rule}
+
+
 def _rule_in_row(row: str, stage: FileStage) -> Rule:
-    return Rule(row[list(FileStage).index(stage)])
+    return _RULES[row[_COLUMNS[stage]]]
 
 
 def _find_row(table: Mapping[str, str], key: str) -> str | None:

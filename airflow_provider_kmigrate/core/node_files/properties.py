@@ -210,6 +210,8 @@ def _format_line(key: str, value: str) -> str:
 
 
 def _escape(text: str) -> str:
+    if text.isascii() and text.isprintable() and "\\" not in text:
+        return text
     units = text.encode("utf-16-be", "surrogatepass")
     characters = (chr(units[i] << 8 | units[i + 1]) for i in range(0, len(units), 2))
     return "".join(_ESCAPED.get(c) or (c if " " <= c <= "~" else f"\\u{ord(c):04x}") for c in characters)
