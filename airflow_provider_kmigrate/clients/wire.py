@@ -537,10 +537,10 @@ class Wire:
         committed: bool = False,
         of_replicas: bool = False,
     ) -> dict[tuple[str, int], int]:
-        """The next offsets (`which` is LATEST) or the first ones (EARLIEST) of partitions that this broker leads.
+        """The high watermarks (`which` is LATEST) or the first offsets (EARLIEST) of partitions that this broker leads.
 
-        The others are left out. `committed`: the last stable offset, where open transactions begin, instead of the next one. `of_replicas`:
-        of this broker's own logs, also where it follows (ListOffsets as Kafka's debugging consumer, replica id -2).
+        The others are left out. `committed`: the last stable offset, where open transactions begin, instead of the high watermark.
+        `of_replicas`: the ends of this broker's own logs, also where it follows (ListOffsets as Kafka's debugging consumer, replica id -2).
         """
         by_topic: dict[str, list[Any]] = defaultdict(list)
         for topic, index in partitions:

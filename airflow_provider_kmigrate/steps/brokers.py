@@ -209,6 +209,7 @@ def read_lags(context: StepContext, view: ClusterView, follower: NodeSpec) -> di
     """Records by which the logs of `follower` end before their leaders', where it is out of the ISR. What is not read is left out.
 
     What it says of itself (DescribeLogDirs) is no measure: a follower knows no high watermark beyond its own end (Kafka 3.9.2, measured).
+    Nor is what a consumer gets of a leader: its high watermark, which stands still, or is not given at all, while its ISR cannot change.
     """
     out = view.missing_isr(follower.id)
     own_ends = context.tools.wire(follower).log_offsets([(p.topic, p.index) for p in out], of_replicas=True)
@@ -216,7 +217,7 @@ def read_lags(context: StepContext, view: ClusterView, follower: NodeSpec) -> di
     for node in context.spec.brokers:
         if led := [(p.topic, p.index) for p in out if p.leader == node.id]:
             with suppress(KMigrateError):
-                leaders_ends |= context.tools.wire(node).log_offsets(led)
+                leaders_ends |= context.tools.wire(node).log_offsets(led, of_replicas=True)
     return recovery.lags_of(view, follower.id, own_ends, leaders_ends)
 
 

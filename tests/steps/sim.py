@@ -542,6 +542,11 @@ class SimCluster:
     def locations(self, topics: Iterable[str]) -> TopicLocations:
         return TopicLocations({}, {}, frozenset(topics) - {"t"})
 
+    def _log_ends(self, broker: int, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Of a broker's own logs. A consumer gets no high watermark of a leader whose ISR cannot change since it began to lead."""
+        leads = {("t", partition) for partition, leader in self.leaders.items() if leader == broker}
+        return {place: 1000 - self.behind * (place not in leads) for place in places}
+
     @cached_property
     def log(self) -> SimOffsetsLog:
         """The raw log of `__consumer_offsets`."""
@@ -549,17 +554,10 @@ class SimCluster:
 
     def tools(self, zk: object) -> Any:
         """Clients of this cluster, with `zk` for ZooKeeper."""
-        places = (
-            *(("t", partition) for partition in self.leaders),
-            *((OFFSETS.name, one) for one in range(self.offsets_partitions)),
-        )
-        ends = dict.fromkeys(places, 1000)
         return SimpleNamespace(
             host=lambda node: SimHost(self),
             wire=lambda node: SimpleNamespace(
-                log_offsets=lambda _places, of_replicas=False: (
-                    {place: end - self.behind for place, end in ends.items()} if of_replicas else ends
-                ),
+                log_offsets=lambda places, of_replicas=False: self._log_ends(node.id, places) if of_replicas else {},
                 locations=self.locations,
                 endpoint=node.name,
                 ask=lambda *_, **__: self._described(node.id),

@@ -383,7 +383,8 @@ def _restart_stuck_leader(view: ClusterView, broker: int, judged: Recovered) -> 
     waiting = judged.decision
     follower = follower_out_of_isrs(view, broker)
     leader = find_stuck_leader(view, follower) if is_wait_for_isrs(waiting) else None
-    text = f"Broker {leader} keeps broker {follower} out of the ISR of all its partitions: restarting broker {leader}."
+    kept_out = count_of(len(view.missing_isr(follower)), "partition")
+    text = f"Broker {leader} alone keeps broker {follower} out of the ISRs of {kept_out}: restarting broker {leader}."
     restarted = judged.act_if_lasting(view, leader is not None, Act(Verb.RESTART_LEADER, text))
     if leader is None or not is_wait_for_isrs(waiting) or restarted.decision is waiting:
         return restarted
@@ -402,7 +403,7 @@ def leader_to_restart(view: ClusterView, broker: int, lags: Lags) -> int | str:
     """The leader to restart, checked again just before; or, as a sentence, why there is none."""
     leader = find_stuck_leader(view, broker)
     if leader is None:
-        return f"No leader keeps broker {broker} out of all its ISRs any more; nothing is done."
+        return f"No leader alone keeps broker {broker} out of ISRs any more; nothing is done."
     return explain_own_lag(view, broker, lags) or leader
 
 
