@@ -87,6 +87,7 @@ class Rehearsal:
         if self.workload is None:
             raise ValueError("the load is to flow before the old consumers are started")
         for one in self.applications:
+            _remove(self._application(one))  # an earlier run's logs name the same topics and offsets
             one.start(self._application(one), self.cluster.bootstrap, self.cluster.zookeeper, self.workload.events)
 
     def stop_applications(self) -> None:
