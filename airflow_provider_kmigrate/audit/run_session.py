@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -97,6 +97,20 @@ def load_start(folder: Path) -> SessionStart:
         raise Refused.because(Reason.of(AuditCause.REQUEST_WRONG, text)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class _AnsweredGate:
+    """A gate that has its answer, and what is still to be done for it, by name. What is settled first, a next gate need not read."""
+
+    request_id: str
+    parts: list[tuple[str, Callable[[], None]]]
+
+    @classmethod
+    def after(cls, asked: SessionRequest, concluded: job.Concluded, verdict: str) -> _AnsweredGate:
+        """`verdict`: the hash of the one that the report belongs to."""
+        report_part = partial(_put_report, concluded, Path(asked.folder), verdict)
+        return cls(asked.id, [("cuts", concluded.try_settle), ("report", report_part), ("tables", concluded.try_tables)])
+
+
 class AuditSession:
     """Serves one run. `engine`: of an application that is started and ended elsewhere."""
 
@@ -105,21 +119,21 @@ class AuditSession:
         self.working_on, self.working_until = "", 0.0
         self._folder, self._start, self._engine = folder, start, engine
         self._seen: set[str] = set()
-        self._reports: list[tuple[SessionRequest, job.Concluded, str]] = []  # to be made, each with the hash of its verdict
+        self._answered: list[_AnsweredGate] = []
         self._practised = 0
         self._last_request = self._last_ingest = time.monotonic()
         self._lines = [source for source in start.request.sources if source.lines and source.store]
 
     def serve(self) -> None:
-        """Answer and take in until the session is `ended`, or idle for too long. A report is made while no gate waits."""
+        """Answer and take in until the session is `ended`, or idle for too long. What an answered gate leaves to do is done while no gate waits."""
         self._ingest()
         while not self.ended.wait(_POLL_S):
             now = time.monotonic()
             if waiting := self._list_waiting():
                 self._handle(waiting[0])
                 self._last_request = time.monotonic()
-            elif self._reports:
-                self._make_report(*self._reports.pop(0))
+            elif self._answered:
+                self._complete(self._answered[0])
             elif now - self._last_request > self._start.idle_s:
                 _say(f"The audit session ends: no request for {self._start.idle_s:g} s.")
                 return
@@ -129,8 +143,8 @@ class AuditSession:
                     raise Failed("Spark has ended")
                 if sources and self._practised < PRACTICES and now - self._last_request > _PRACTICE_AFTER_S:
                     self._practise(sources)
-        for waiting_report in self._reports:
-            self._make_report(*waiting_report)
+        while self._answered:
+            self._complete(self._answered[0])
 
     def _list_waiting(self) -> list[str]:
         return [request_id for request_id in self._folder.list_requests() if request_id not in self._seen]
@@ -165,7 +179,7 @@ class AuditSession:
         if asked.id in self._folder.list_requests():  # else its gate waits no more
             self._answer(asked.id, ANSWERED, concluded.headline, files)
             if concluded.write_report is not None or concluded.settle is not None:
-                self._reports.append((asked, concluded, files["verdict.json"]))
+                self._answered.append(_AnsweredGate.after(asked, concluded, files["verdict.json"]))
         _say(f"{asked.program}: {time.monotonic() - began:.1f} s")
         return None
 
@@ -182,21 +196,20 @@ class AuditSession:
             f"{count_of(snapshot.logs.records, 'record')} of {count_of(len(snapshot.logs.marks), 'partition')}", None
         )
 
-    def _make_report(self, asked: SessionRequest, concluded: job.Concluded, verdict: str) -> None:
-        """Make the report of an answered gate and put it beside the gate's verdict."""
+    def _complete(self, gate: _AnsweredGate) -> None:
+        """Do the next part of what an answered gate leaves to do; between two parts a gate that asks has precedence."""
         began = time.monotonic()
-        self.working_on, self.working_until = asked.id, began + _LONGEST_REPORT_S
+        self.working_on, self.working_until = gate.request_id, began + _LONGEST_REPORT_S
+        name, part = gate.parts.pop(0)
         try:
-            concluded.try_settle()
-            with tempfile.TemporaryDirectory(prefix="report-", dir=asked.folder) as folder:
-                if concluded.try_report(Path(folder)) and not place_report(Path(folder), Path(asked.folder), verdict):
-                    _say("no report: the gate's folder does not hold its verdict")
-            concluded.try_tables()
+            part()
         except (KMigrateError, OSError) as error:
-            _say(f"no report: {error}")
+            _say(f"no {name}: {error}")
         finally:
             self.working_on = ""
-        _say(f"report: {time.monotonic() - began:.1f} s")
+        _say(f"{name}: {time.monotonic() - began:.1f} s")
+        if not gate.parts:
+            self._answered.remove(gate)
 
     def _answer(self, request_id: str, code: int, text: str, files: dict[str, str] | None = None) -> None:
         self._folder.write(f"answers/{request_id}.json", SessionAnswer(self._start.key, request_id, code, text, files or {}))
@@ -239,6 +252,13 @@ class AuditSession:
             over.set()
             watch.join()
             context.setJobGroup(_GATES, "gates and reports")
+
+
+def _put_report(concluded: job.Concluded, folder: Path, verdict: str) -> None:
+    """Make the report of an answered gate and put it beside the gate's verdict."""
+    with tempfile.TemporaryDirectory(prefix="report-", dir=folder) as made:
+        if concluded.try_report(Path(made)) and not place_report(Path(made), folder, verdict):
+            _say("no report: the gate's folder does not hold its verdict")
 
 
 def place_report(made: Path, folder: Path, verdict: str) -> bool:
