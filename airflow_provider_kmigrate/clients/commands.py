@@ -18,9 +18,10 @@ from typing import IO
 from airflow_provider_kmigrate.core.cluster_state.spec import NodeSpec, Served
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+from airflow_provider_kmigrate.masking import mask_words
 
 BROKEN_CONNECTION = 255  # ssh's exit code for it
-_SHOWN = 2000  # characters of a program's last output
+_SHOWN, _READ = 2000, 65_536  # characters of a program's last output, and bytes in which a secret must begin to be known as one
 _LOOK, _MUCH = 0.2, 8 << 20  # seconds between two reads of the size of an error output, and the bytes of it that a disk keeps
 
 
@@ -52,7 +53,7 @@ def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{what} did not end within {timeout:.0f} s{late and f'; {late}'}") from error
     except subprocess.CalledProcessError as error:
-        output = (error.stdout + error.stderr).strip()[-_SHOWN:]
+        output = mask_words((error.stdout + error.stderr).strip())[-_SHOWN:]
         raise Failed(f"{what} ended with {error.returncode}: {output}") from error
 
 
@@ -66,12 +67,10 @@ def run_command(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> 
 
     Raises `TimedOut` after `timeout` seconds (what the command did is unknown), and `Failed` if there is no such program.
     """
-    from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets  # noqa: PLC0415  # only a command of the cluster file
-
     with tempfile.TemporaryFile() as errors:  # not a pipe: a start command may leave a child that keeps it open forever
         code = _run_and_wait(argv, env, timeout, errors)
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SHOWN))
-        said = mask_secrets(errors.read().decode(errors="replace").strip())
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _READ))
+        said = mask_words(errors.read().decode(errors="replace").strip())[-_SHOWN:]
         return code, printable(said, "\n\t") or "nothing on stderr"
 
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
 from airflow_provider_kmigrate.clients.identity import ENDPOINT, TOKEN, security_from_kafka
 from airflow_provider_kmigrate.clients.sasl import GSSAPI, MECHANISMS, OAUTHBEARER, is_kerberos_installed
@@ -54,9 +55,11 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "verify"})
-_PLAIN_WORDS = re.compile(r"[a-z]+(?:[-_. /]?\d{1,2}|[-_. /][a-z]+)*", re.IGNORECASE)
+_PLAIN_WORDS = re.compile(r"[a-z]+(?:[-_. /]?(?:20\d\d|\d{1,2})(?!\d)|[-_. /][a-z]+)*", re.IGNORECASE)
 _INSTEAD = dict.fromkeys(("digest", "auth_data", "zk_digest"), "Write the user into login and its password into password.")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
+_NAMED = re.compile(r"(?:^|;)([A-Za-z]+)=([^;]+)")
+_BEHIND_SCHEME = re.compile(r"^[A-Za-z]+ +(\S+)$")
 _SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
 
 
@@ -171,7 +174,8 @@ def secrets_of(connection: Connection) -> tuple[str, ...]:
     secrets: set[str] = set()
     password = connection.get("password")
     if isinstance(password, str) and password:
-        secrets |= {*_printed_forms(password), f"{connection.get('login') or ''}:{password}"}
+        login = f"{connection.get('login') or ''}:{password}"
+        secrets |= {*_printed_forms(password), login, b64encode(login.encode()).decode()}  # the last as HTTP sends it
     for value in _secrets_of_http(connection):
         secrets.update(_printed_forms(value))
     for value in _secret_values(_parse_json(connection.get("extra") or {}), secret=False):
@@ -180,18 +184,21 @@ def secrets_of(connection: Connection) -> tuple[str, ...]:
 
 
 def _secrets_of_http(connection: Connection) -> Iterator[str]:
-    """What a webhook's address may hold, and its headers: any service names its own key.
+    """What a webhook's address may hold, as it is written and decoded, and its headers: any service names its own key.
 
     Plain words under a name that says nothing of a secret stay: hiding `orders-prod` would hide a cluster's name from its pages.
     """
-    url = _split_url(str(connection.get("host") or ""))
-    named = [("password", url.password or ""), *parse_qsl(url.query)]
+    host, is_webhook = str(connection.get("host") or ""), connection.get("conn_type") == HTTP
+    url = _split_url(host if "://" in host else f"//{host}")
+    parts = [("password", url.password or ""), *(part.partition("=")[::2] for part in url.query.split("&"))]
+    parts += [("", part) for part in (url.username or "", *url.path.split("/")) if is_webhook]
+    named = [(name, form) for name, part in parts for form in (part, unquote(part), unquote_plus(part))]
     headers = _parse_json(connection.get("extra") or {})
-    if connection.get("conn_type") == HTTP and isinstance(headers, Mapping):
+    if is_webhook and isinstance(headers, Mapping):
         named += [(str(name), str(value)) for name, value in headers.items() if value and str(name).lower() not in _PLAIN_HEADERS]
     for name, value in named:
         if value and (is_secret_name(name) or name.lower() == "authorization" or not _PLAIN_WORDS.fullmatch(value)):
-            yield unquote(value)
+            yield from (value, *_BEHIND_SCHEME.findall(value))
 
 
 def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
@@ -201,11 +208,12 @@ def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _secret_values(inner, secret=secret)
-    elif secret and isinstance(value, str | int) and not isinstance(value, bool):
-        yield str(value)
-        inner = _parse_json(value)
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        if secret:
+            yield str(value)
+        inner = _parse_json(value)  # such as Google's `keyfile_dict`, whose own name says nothing of a secret
         if isinstance(inner, Mapping | list):
-            yield from _secret_values(inner, secret=True)
+            yield from _secret_values(inner, secret=secret)
 
 
 def is_secret_name(name: str) -> bool:
@@ -214,10 +222,11 @@ def is_secret_name(name: str) -> bool:
 
 
 def _printed_forms(secret: str) -> Iterator[str]:
-    """A secret as it is, as JSON or repr escapes it, line by line, and the quoted parts of a JAAS line."""
+    """A secret as it is, as JSON or repr escapes it, line by line, the quoted parts of a JAAS line, and the keys of a connection string."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield from _QUOTED.findall(secret)
+    yield from (value for name, value in _NAMED.findall(secret) if is_secret_name(name))
     lines = [line.strip() for line in secret.splitlines()]
     if len(lines) > 1:
         yield from (line for line in lines if len(line) >= _SHORTEST_LINE and not line.startswith("-----"))
@@ -432,7 +441,7 @@ def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) 
         )
     headers = {str(name): str(value) for name, value in fields.extra.items() if name != "verify"}
     for name in (name for name, value in headers.items() if name not in _REQUESTS and not _may_be_header(name, value)):
-        why = "A header is printable ASCII without an end of a line, and httpx itself says where a request ends."
+        why = "A header is printable ASCII without a blank at its ends, and httpx itself says where a request ends."
         fields.add_problem(f"extra has {name!r}, which cannot be sent as a header", why, "Remove it, or correct its value.")
     fields.refuse_problems()
     ca_file = verify if isinstance(verify, str) and verify.startswith("/") else None
@@ -441,7 +450,7 @@ def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) 
 
 def _may_be_header(name: str, value: str) -> bool:
     """Whether any service reads it as one header, and the request around it as ours."""
-    is_sent = _HEADER.fullmatch(name) is not None and value.isascii() and (value.isprintable() or not value)
+    is_sent = _HEADER.fullmatch(name) is not None and value.isascii() and value.isprintable() and value == value.strip()
     return is_sent and name.lower() not in _FRAMING
 
 

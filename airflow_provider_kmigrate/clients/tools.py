@@ -49,6 +49,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import ConnectionFacts
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NodeRole, NodeSpec, Served, UnitSpec
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.masking import mask_words
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.clients.holding import Holding
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", HostSettings, WebhookSettings)
 
-_SHOWN = 500  # characters of an answer that a message carries
+_SHOWN, _READ = 500, 8_192  # characters of an answer that a message carries, and bytes that are read of it
 
 _log = logging.getLogger("httpx")
 if _log.level == logging.NOTSET:  # each call's whole address, which may hold a secret
@@ -141,9 +142,7 @@ class Instances:
         except Exception as error:  # noqa: BLE001 - an answer may be any bytes, and of them its library raises whatever it likes
             raise Unreachable(f"{what}: its answer is not HTTP ({type(error).__name__})") from None
         if not httpx.codes.is_success(status):
-            from airflow_provider_kmigrate.core.audit.spark_words import mask_secrets  # noqa: PLC0415  # only an answer that refuses
-
-            raise Failed(f"{what} answered {status}: {mask_secrets(printable(answer_text))}")
+            raise Failed(f"{what} answered {status}: {printable(mask_words(answer_text)[:_SHOWN])}")
 
 
 def _require_usable(settings: Settings | Refused) -> Settings:
@@ -163,11 +162,11 @@ async def _post_within(settings: WebhookSettings, body: Mapping[str, str | int],
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds, verify=verify)
     async with asyncio.timeout(seconds), client, client.stream("POST", settings.url, json=body) as answer:
         beginning = b""
-        async for chunk in answer.aiter_raw(_SHOWN):
+        async for chunk in answer.aiter_raw(_READ):
             beginning += chunk
-            if len(beginning) >= _SHOWN:
+            if len(beginning) >= _READ:
                 break
-        return answer.status_code, beginning[:_SHOWN].decode(errors="replace")
+        return answer.status_code, beginning[:_READ].decode(errors="replace")
 
 
 WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth waiting for

@@ -164,6 +164,8 @@ class TestWebhook:
             ("X-Key", "\u202egnp"),
             ("X-Key: a\r\nX-Admin", "yes"),
             ("X Key", "a"),
+            ("X-Key", " a"),
+            ("X-Key", "a "),
             ("X-Sch\u00f6n", "a"),
             ("", "a"),
             ("Content-Length", "3"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.audit.spark_check import find_missing_piece
-from airflow_provider_kmigrate.core.audit.spark_words import StageProgress, cause_of, mask_secrets, progress_line
+from airflow_provider_kmigrate.core.audit.spark_words import StageProgress, cause_of, progress_line
 
 WORKER = """
   An exception was thrown from the Python worker:
@@ -81,25 +81,6 @@ def test_a_cause_is_short_and_printable() -> None:
     found = cause_of("x" * 5_000 + "\nValueError: \x1b[2J" + "y" * 5_000)
     assert len(found) < 900
     assert found.isprintable()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'sasl.jaas.config=x.PlainLoginModule required username="u" password="S3CRET";',
-        "ssl.key.password: S3CRET",
-        "'ssl.keystore.key' = 'S3CRET'",
-        '{"kafka.sasl.password": "S3CRET"}',
-        "spark://user:S3CRET@host:7077",
-        "-----BEGIN PRIVATE KEY-----\nS3CRET\n-----END PRIVATE KEY-----",
-        "-----BEGIN RSA PRIVATE KEY-----\nS3CRET",
-        "fs.s3a.secret.key=S3CRET",
-        "client_secret=S3CRET&x=1",
-        "sasl.jaas.config = S3CRET",
-    ],
-)
-def test_secrets_are_masked(text: str) -> None:
-    assert "S3CRET" not in mask_secrets(text)
 
 
 def test_progress_names_rows_and_stages() -> None:

@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.node_files import properties
 from airflow_provider_kmigrate.core.node_files.service_unit import systemd_seconds
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, KMigrateError, Refused, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.masking import mask_words
 
 PROTOCOL = 1
 _TIMEOUT = 30.0  # seconds for an answer; the agent's own programs end within that time
@@ -294,7 +295,7 @@ def _read_line(name: str, pipe: Pipe, deadline: float) -> bytes:
 
 def _error_of_ended_pipe(name: str, pipe: Pipe, timeout: float) -> KMigrateError:
     code, text = pipe.ending(timeout)
-    stderr = printable(text.strip()[-_SHOWN:], "\n\t") or "nothing on stderr"
+    stderr = printable(mask_words(text.strip())[-_SHOWN:], "\n\t") or "nothing on stderr"
     if not code:
         return Unreachable(f"{name}: the connection to kmigrate-node ended: {stderr}")
     text = f"{name}: `{pipe.command}` ended with exit code {code}: {stderr}{_remedy_for_stderr(stderr)}"
@@ -448,7 +449,7 @@ def _restart_loop_log(facts: Mapping[str, Any]) -> str | None:
     if not is_restarting and not unit.get("SubState", "").startswith("auto-restart"):
         return None
     lines = [line for line in (facts.get("failing") or "").splitlines() if line.strip() and " systemd[1]: " not in line]
-    return printable(" / ".join(lines[-_LAST:])[-_SHOWN:])
+    return printable(mask_words(" / ".join(lines[-_LAST:]))[-_SHOWN:])
 
 
 class _Jobs:
@@ -675,7 +676,7 @@ class AgentHost(_Jobs):
 
     def log_tail(self, node: NodeSpec) -> str:
         """The last lines of the node's log."""
-        return str(self._connection.ask("read_log", who=node.name, role=node.role, lines=_LOG_LINES)["log"])
+        return mask_words(self._connection.ask("read_log", who=node.name, role=node.role, lines=_LOG_LINES)["log"])
 
     @contextlib.contextmanager
     def _start_at_boot(self, node: NodeSpec, token: int, *, enabled: bool, within: float = 3 * _TIMEOUT) -> Iterator[None]:

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
 from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.masking import mask_words
 
 LARGEST: Final = 8 << 20  # bytes of an answer: a properties file has 1 MiB at most, and a byte of it six characters
 _VALUES: Final = 250_000  # of an answer: of the shortest ones, 8 MiB would take 300 MiB of memory
@@ -288,7 +289,7 @@ def _validate(form: TypeAdapter[Any], what: str, answer: Any) -> dict[str, Any]:
 
 def text_of(error: Mapping[str, str]) -> str:
     """The sentence of an agent's error, for people; the end of a log may follow it."""
-    return printable(error["text"][:_ERROR], "\n\t")
+    return printable(mask_words(error["text"])[:_ERROR], "\n\t")
 
 
 def refuse(text: str) -> NoReturn:

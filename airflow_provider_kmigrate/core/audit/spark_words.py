@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.shared.text import count_of, format_duration, printable
+from airflow_provider_kmigrate.masking import mask_secrets
 
 #: Before an option of Spark's Kafka source among a job's properties: spark-submit passes on only what begins with `spark.`.
 KAFKA_OPTIONS: Final = "spark.kmigrate."
@@ -23,12 +24,6 @@ _WORKER_ENDED: Final = (
 #: What is no cause: frames of Java and Python, with the line of code below a frame, and headings.
 _FRAME: Final = re.compile(r"^(?:at [^(]*\(.*\)|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|)$")
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z](?=\w*[a-z])\w*(?::\s|$)")  # a class, and what it says
-_SECRET: Final = re.compile(
-    r"""(?P<name>(?<![\w.\-])(?=[\w.\-]*?(?:password|passwd|secret|token|jaas\.config|\.key\b|credential|accesskey))[\w.\-]+["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;}\]]+)""",
-    re.IGNORECASE,
-)
-_PEM: Final = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)
-_LOGIN: Final = re.compile(r"(://)[^/\s:@]+:[^/\s@]+@")
 
 
 def cause_of(text: str) -> str:
@@ -48,11 +43,6 @@ def cause_of(text: str) -> str:
         inner = _WORKER_ENDED
     inner = printable(inner.strip())[:_LONGEST].rstrip()
     return first if not inner or inner in first else f"{first.rstrip(':')}: {inner}"
-
-
-def mask_secrets(text: str) -> str:
-    """The text without what looks like a secret: values of passwords and logins, keys in PEM, users of URLs."""
-    return _LOGIN.sub(r"\1***@", _SECRET.sub(r"\g<name>***", _PEM.sub("***", text)))
 
 
 class StageProgress(NamedTuple):
