@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.core.monitoring.run_evidence import (
 from airflow_provider_kmigrate.core.monitoring.run_history import describe_history
 from airflow_provider_kmigrate.core.monitoring.secret_search import find_secrets
 from airflow_provider_kmigrate.core.node_files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, is_secret, visible_value
+from airflow_provider_kmigrate.core.node_files.kafka_keys import find_key, is_secret, list_url_passwords, visible_value
 from airflow_provider_kmigrate.core.node_files.properties import parse_properties
 from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
@@ -159,11 +159,12 @@ def _list_secret_values(keys: Mapping[str, str]) -> tuple[str, ...]:
     """Values that no file of the archive may hold; a reference that Kafka resolves is no secret, and words are in every text."""
     named = [value for key, value in keys.items() if is_secret(key) and (find_key(key) or is_secret_name(key))]
     named += [
-        re.sub(r"\\(.)", r"\1", double) or single or plain
+        double or single or plain
         for value in keys.values()
         for option, double, single, plain in _LOGIN_OPTION.findall(value)
         if is_secret_name(option) or option.startswith("user_")
     ]
+    named += [password for value in keys.values() for password in list_url_passwords(value)]
     return tuple(value for value in named if len(value) >= 6 and not value.startswith("${"))
 
 

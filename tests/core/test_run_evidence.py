@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import date
 from importlib.resources import files
 from io import BytesIO
 from typing import Any
@@ -172,6 +173,14 @@ def test_a_cluster_file_is_masked() -> None:
     assert "/etc/kafka/server.properties" in shown
     assert "2000" in shown
     assert '"arguments": {"to": {"x": "<hidden: 8 bytes' in shown
+
+
+def test_values_of_any_kind_are_masked_and_the_same_in_every_process() -> None:
+    """A notifier's arguments are whatever YAML holds: keys of several kinds have no order, and a date is no key of JSON."""
+    one, other = ([{1: "x", "b": {"c", "d"}, date(2026, 1, 1): 2}], [{date(2026, 1, 1): 2, "b": {"d", "c"}, 1: "x"}])
+    shown = mask_cluster_file({"notify": [{"arguments": {"to": one}}]})
+    assert "<hidden: " in shown["notify"][0]["arguments"]["to"]
+    assert shown == mask_cluster_file({"notify": [{"arguments": {"to": other}}]})
 
 
 #: Keys of a cluster file whose text of any form is shown: names, and words for them.

@@ -179,7 +179,12 @@ def _describe_drift_from(saved: Mapping[str, Any], plan: Mapping[str, Any]) -> s
 
 def hash_values(values: Mapping[str, Any]) -> str:
     """The hash of values, in every process the same; of a plan's inputs: its fingerprint."""
-    return hashlib.sha256(json.dumps(_order(values), sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(dump_values(values).encode()).hexdigest()[:16]
+
+
+def dump_values(values: Any) -> str:
+    """Whatever YAML holds as JSON, in every process the same."""
+    return json.dumps(_order(values), sort_keys=True, default=str)
 
 
 def _order(value: Any) -> Any:

@@ -17,6 +17,7 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from airflow_provider_kmigrate.core.migration.plan_document import dump_values
 from airflow_provider_kmigrate.core.node_files.config_matrix import STAGE_SECTIONS
 from airflow_provider_kmigrate.core.node_files.kafka_keys import has_url_user, visible_value
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
@@ -253,7 +254,7 @@ def _hide(value: Any) -> Any:
     """The keys of a mapping stay, its values do not; of anything else length and hash are left."""
     if isinstance(value, Mapping):
         return {str(key): _hide(inner) for key, inner in value.items()}
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    text = value if isinstance(value, str) else dump_values(value)
     return f"<hidden: {describe_hidden(len(text.encode()), _hash(text.encode()))}>"
 
 

@@ -52,7 +52,10 @@ class _Secret:
         self._plain, self._decoded = value.encode(errors="replace"), decoded.encode(errors="replace")
         joined = _join(decoded)
         self._joined = {joined} if len(joined) >= _SHORTEST_CUT else set()
-        self._joined |= {_join(form) for form in _list_encoded(self._plain)}
+        encoded = (_join(form) for form in _list_encoded(self._plain))
+        self._joined |= {
+            form for form in encoded if len(form) >= _SHORTEST_BASE64
+        }  # its signs are gone: few letters are in every text
 
     def is_in(self, plain: bytes, decoded: bytes, joined: bytes) -> bool:
         """Whether a text contains the secret: as it is, with its escapes decoded, or without spaces and ends of lines."""
@@ -70,9 +73,7 @@ def _list_encoded(value: bytes) -> Iterator[str]:
     for before in range(3):
         bits_before, bits = 8 * before, 8 * (before + len(value))
         text = b64encode(bytes(before) + value + bytes(2)).decode()
-        core = text[-(-bits_before // 6) : bits // 6]
-        if len(core) >= _SHORTEST_BASE64:
-            yield core
+        yield text[-(-bits_before // 6) : bits // 6]
 
 
 @lru_cache(1024)

@@ -20,7 +20,7 @@ DYNAMIC_ONLY = "dynamic-only"
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 _CLASS = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*")
 _LOGIN_MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
-_WITH_PASSWORD = re.compile(r"://[^/\s]*@")
+_WITH_USER, _WITH_PASSWORD = re.compile(r"://[^/\s]*@"), re.compile(r"://[^/\s:@]*:([^/\s]+)@")
 _SHIPPED = (
     "org.apache.kafka.",
     "org.apache.zookeeper.",
@@ -167,7 +167,12 @@ def visible_value(key: str, value: str) -> str:
 
 def has_url_user(text: str) -> bool:
     """Whether there is a user, perhaps with a password, in a URL."""
-    return _WITH_PASSWORD.search(text) is not None
+    return _WITH_USER.search(text) is not None
+
+
+def list_url_passwords(text: str) -> list[str]:
+    """The password of each user in a URL."""
+    return _WITH_PASSWORD.findall(text)
 
 
 def list_foreign_classes(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
