@@ -77,7 +77,7 @@ def read_fingerprints(path: Path) -> Mapping[str, frozenset[str]]:
 
 def collect_keys(accesses: Mapping[str, SshAccess], file: Path, at_once: int) -> list[HostKeys]:
     """Ask each machine for its keys and the file for what it knows, `at_once` machines at a time."""
-    revoked = read_revoked(file.read_text(encoding="utf-8", errors="replace")) if file.exists() else frozenset[str]()
+    revoked = read_revoked(_read_file(file).decode(errors="replace"))
 
     def collect(host: str) -> HostKeys:
         access = accesses[host]
@@ -189,13 +189,18 @@ def collect_known_hosts(
     return int(has_problem)
 
 
+def _read_file(file: Path) -> bytes:
+    """Empty without a file. Raises `Failed`."""
+    try:
+        return file.read_bytes() if file.exists() else b""
+    except OSError as error:
+        raise Failed(f"cannot read {file}: {error}") from error
+
+
 def _append(file: Path, lines: Sequence[str]) -> None:
     """Raises `Failed`."""
     atomic.make_folder(file.parent, 0o700)
-    try:
-        present = file.read_bytes() if file.exists() else b""
-    except OSError as error:
-        raise Failed(f"cannot read {file}: {error}") from error
+    present = _read_file(file)
     separator = b"\n" if present and not present.endswith(b"\n") else b""
     mode = file.stat().st_mode & 0o777 if file.exists() else atomic.OWNER
     atomic.replace(file, present + separator + "".join(lines).encode(), mode)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import pytest
 
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.node.inventory import SshAccess
 from airflow_provider_kmigrate.node.known_hosts import (
+    collect_keys,
     compare_keys,
     fingerprint,
     judge_keys,
@@ -41,6 +43,7 @@ SENT = {"ssh-ed25519": A, "ssh-rsa": B}
         (f"\tk ssh-rsa {B}\r\n *.dom,!x.dom ssh-ed25519 {A}", {}, ""),
         (f"k ssh-rsa {B}\nk ssh-rsa {C}", {"ssh-ed25519": A}, ""),  # two of one type: each is known
         (f"k ssh-rsa {C}\nk ssh-rsa {B}", {"ssh-ed25519": A}, ""),
+        (f"#k ssh-rsa {C}", SENT, ""),
         (f"# k\x0bk ssh-rsa {C}", SENT, ""),  # a banner with what Python takes for the end of a line
         (f"# k\x85k ssh-rsa {C}\u2028k ssh-rsa {C}\rk ssh-rsa {C}", SENT, ""),
         (f"k ecdsa-sha2-nistp256 {C}", SENT, ""),
@@ -67,6 +70,11 @@ def test_what_is_no_address_of_a_machine_is_refused(address: str) -> None:
     with pytest.raises(Refused, match="N03") as raised:
         SshAccess(address)
     assert all(sign.isprintable() or sign == "\n" for sign in str(raised.value))
+
+
+def test_a_file_that_cannot_be_read_is_named_before_any_machine_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=f"cannot read {tmp_path}"):
+        collect_keys({"k": SshAccess("k")}, tmp_path, 1)
 
 
 def test_a_machine_without_a_key_has_a_problem() -> None:

@@ -105,9 +105,7 @@ def _saw_releases(_: ClusterView, facts: PreflightFacts) -> str:
 
 def _saw_log_dirs(_: ClusterView, facts: PreflightFacts) -> str:
     known = [dirs for dirs in facts.environment.log_dirs.values() if dirs is not None]
-    return (
-        f"{count_of(sum(map(len, known)), 'directory').replace('directorys', 'directories')} of {count_of(len(known), 'broker')}"
-    )
+    return f"{count_of(sum(map(len, known)), 'directory', 'directories')} of {count_of(len(known), 'broker')}"
 
 
 def _saw_groups(view: ClusterView, _: PreflightFacts) -> str:
