@@ -274,13 +274,9 @@ class StoredFolder:
 
     def _find_path(self, entry: _Entry) -> Path:
         relative = PurePosixPath(entry.path)
-        target, is_plain = self._root / relative, entry.path.isprintable()
-        is_inside = not relative.is_absolute() and ".." not in relative.parts and is_plain
-        is_short = (
-            is_plain
-            and all(len(os.fsencode(part)) <= _LONGEST_NAME for part in relative.parts)
-            and len(entry.path) <= _LONGEST_PATH
-        )
+        target = self._root / relative
+        is_inside = not relative.is_absolute() and ".." not in relative.parts and entry.path.isprintable()
+        is_short = all(len(os.fsencode(part)) <= _LONGEST_NAME for part in relative.parts) and len(entry.path) <= _LONGEST_PATH
         if not is_inside or not is_short or not relative.parts or relative.parts[0] in {COPY, _LOCK}:
             raise self._damaged(entry.number, f"it names the path {entry.path[:_LONGEST_NAME]!r}")
         if (target.is_dir() and not entry.remove) or any(

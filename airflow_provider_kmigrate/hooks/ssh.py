@@ -24,7 +24,6 @@ from airflow.sdk import Connection as AirflowConnection
 from airflow_provider_kmigrate.airflow_releases import AirflowException
 from airflow_provider_kmigrate.clients.settings import SshSettings
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
-from airflow_provider_kmigrate.core.shared.text import printable
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema")
@@ -176,8 +175,9 @@ def _translate_errors(conn_id: str, host: str) -> Iterator[None]:
         key_mismatch = f"its host key is {error.key.fingerprint}, the known one is {error.expected_key.fingerprint}"
         raise _login_refusal(f"{host_and_connection}: {key_mismatch}. Another machine may answer in its place.") from error
     except paramiko.hostkeys.InvalidHostKey as error:
-        line = printable(str(error.line))[:_SHOWN]
-        text = f"{host_and_connection}: paramiko cannot read a line of ~/.ssh/known_hosts of Airflow's user: {line}"
+        text = (
+            f"{host_and_connection}: paramiko cannot read a line of ~/.ssh/known_hosts of Airflow's user: {error.line[:_SHOWN]}"
+        )
         raise _login_refusal(
             f"{text}. It knows no @cert-authority and no @revoked. Remove that line, and a key that is revoked."
         ) from error

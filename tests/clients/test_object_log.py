@@ -149,6 +149,14 @@ def test_a_second_process_of_a_task_refuses_the_first_on_another_machine(machine
         first.write({"healthy_seconds": 500.0})
 
 
+def test_a_folder_is_removed_with_what_is_in_it_on_every_machine(machine: Machine, other: Machine) -> None:
+    """As of a task whose progress is over."""
+    machine.journal().write("acted", "roll", "a")
+    assert other.files()
+    machine.state.remove(machine.root / "journal" / "prod")
+    assert (machine.files(), other.files()) == ({}, {})
+
+
 def test_what_is_removed_is_removed_on_every_machine(machine: Machine, other: Machine) -> None:
     machine.note("a")
     assert other.files() == {"note": b"a"}

@@ -176,6 +176,8 @@ class TestHowLong:
         of = {name: task["seconds"]["expected"] for name, task in tasks_of(plan).items()}
         names = ("controllers.provision_3001", "controllers.ready", "finalize.controller_3001")
         assert [of[name] for name in names] == [20.5, 14.5, 40.5]
+        low = {name: task["seconds"]["low"] for name, task in tasks_of(plan).items()}
+        assert all(low[name] <= of[name] for name in of), "on a good day it takes no longer than expected"
 
     def test_each_task_opens_the_cluster_and_compares_it_with_the_plan_before_it_acts(self) -> None:
         view, facts = healthy()
