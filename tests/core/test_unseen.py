@@ -21,10 +21,13 @@ def test_a_name_with_a_sign_that_has_no_place_is_not_another_one(sign: str) -> N
 
 def test_marks_do_not_grow_over_other_lines_and_letters_keep_theirs() -> None:
     assert printable("e\u0301 a\u0302\u0323") == "e\u0301 a\u0302\u0323", "an accent, and the two of Vietnamese"
-    assert printable("a" + "\u0336" * 40 + "b") == "a\u0336\u0336" + "\\u0336" * 38 + "b"
+    for mark in "\u0336\u0e47\u064b\u0fb1\u1dc4":  # of a strike, of Thai, of Arabic, of Tibetan, and of phonetics
+        assert printable("a" + mark * 40 + "b") == "a" + mark * 3 + f"\\u{ord(mark):04x}" * 37 + "b"
 
 
-@pytest.mark.parametrize("name", ["\u0e17\u0e35\u0e48", "\u0928\u093f", "\u65e5\u672c", "Gro\u00df", "\U0001f600"])
+@pytest.mark.parametrize(
+    "name", ["\u0e17\u0e35\u0e48", "\u05e9\u05c1\u05bc\u05b8", "\u0928\u093f", "\u65e5\u672c", "Gro\u00df", "\U0001f600"]
+)
 def test_names_in_other_scripts_stay_as_they_are(name: str) -> None:
     assert printable(name) == name
 

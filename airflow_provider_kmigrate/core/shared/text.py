@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
 from typing import Final
+from unicodedata import category
 
 
 def join_ids(items: Iterable[object]) -> str:
@@ -17,7 +18,7 @@ def join_ids(items: Iterable[object]) -> str:
 def summarize(items: Iterable[object], shown: int = 8, apart: str = ", ") -> str:
     """The first of them by name, the others counted; `apart`: what separates two. Names of others forge no line and no link."""
     names = [str(item) for item in items]
-    return apart.join(defuse_markup(_shorten(printable(name))) for name in names[:shown]) + (
+    return apart.join(defuse_markup(printable(_shorten(name))) for name in names[:shown]) + (
         f" and {len(names) - shown} more" if len(names) > shown else ""
     )
 
@@ -38,20 +39,22 @@ def printable(text: str, allowed: str = "") -> str:
 
     `allowed`: characters that stay as they are.
     """
-    if text.isprintable():
-        return text if text.isascii() else _UNSEEN.sub(_escape, text)
-    return _UNSEEN.sub(_escape, "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text))
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
+    return text if text.isascii() else _show_unseen(text)
 
 
-_MARK: Final = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
-#: Printable, and without a place of its own: fillers, selectors of a form, and marks on a letter that has two already, which grow over other lines.
-_UNSEEN: Final = re.compile(
-    rf"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]|(?<={_MARK}{_MARK}){_MARK}"
-)
+#: Printable, and without a place of their own: fillers, and selectors of a form.
+_UNSEEN: Final = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_MOST_MARKS: Final = 3  # on one letter, as of pointed Hebrew; more of them grow over other lines
 
 
-def _escape(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+def _show_unseen(text: str) -> str:
+    marks, shown = 0, list[str]()
+    for sign in text:
+        marks = marks + 1 if category(sign) in {"Mn", "Me"} else 0
+        shown.append(f"\\u{ord(sign):04x}" if marks > _MOST_MARKS or _UNSEEN.match(sign) else sign)
+    return "".join(shown)
 
 
 def describe_hidden(length: int, digest: str) -> str:
