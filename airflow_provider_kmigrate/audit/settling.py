@@ -359,5 +359,5 @@ def describe(opened: AuditInput) -> str:
     text = f"What came after the settled cuts of {count_of(len(opened.settled.partitions), 'partition')} is read."
     if opened.reopened:
         where, why = min(opened.reopened.items())
-        text += f" {len(opened.reopened)} are read whole again, first {where.name}: {why}."
+        text += f" Read whole again: {count_of(len(opened.reopened), 'partition')}, first {where.name}: {why}."
     return text

@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.core.migration.plan import (
 )
 from airflow_provider_kmigrate.core.monitoring import journal_lines
 from airflow_provider_kmigrate.core.monitoring.gauges import request_gauges
-from airflow_provider_kmigrate.core.shared.text import count_of, defuse_markup, printable
+from airflow_provider_kmigrate.core.shared.text import defuse_markup, printable
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.notifications.messages import ClusterNotifier, make_notifiers
 from airflow_provider_kmigrate.steps.journal import format_reasons
@@ -217,7 +217,7 @@ class _ApproveOperator(HITLOperator):
         required = min(self.required, self.approvers.required)
         return _WHO.format(
             users=", ".join(self.approvers.users),
-            required="One of them" if required == 1 else f"{count_of(required, 'different one')}",
+            required="One of them" if required == 1 else f"{required} different ones",
             reason=_REASON if self.approvers.reason else "",
         )
 

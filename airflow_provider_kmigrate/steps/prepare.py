@@ -115,7 +115,7 @@ def run_preflight(context: StepContext, keep: Callable[[Preflight], object] = la
     context.journal.write(
         "findings",
         "preflight",
-        f"{count_of(len(findings), 'finding')}",
+        count_of(len(findings), "finding"),
         findings=[finding_to_json(finding) for finding in findings],
     )
     keep(result)

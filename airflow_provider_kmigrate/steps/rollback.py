@@ -86,7 +86,7 @@ def planned(context: StepContext, terms: RollbackTerms = SAFE) -> ObservedRollba
         context.say(text)
     rows = [[change.what, str(change), change.held] for change in changed]
     context.journal.write(
-        "plan", "rollback", f"{count_of(len(steps), 'rollback step')}", steps=list(steps), kept=list(consequences), changed=rows
+        "plan", "rollback", count_of(len(steps), "rollback step"), steps=list(steps), kept=list(consequences), changed=rows
     )
     context.say(
         "Nothing to roll back: no trace of a migration."

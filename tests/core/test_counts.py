@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit import commit_copies, commit_tracks, fingerprint, verdict
+from airflow_provider_kmigrate.core.migration import equivalence
 from airflow_provider_kmigrate.core.shared.text import Count, count_of
 
 PACKAGE: Final = Path(__file__).resolve().parents[2] / "airflow_provider_kmigrate"
@@ -70,9 +72,9 @@ _COUNTED: Final = [
     "waves",
     "znodes",
 ]
-_BEHIND: Final = re.compile(rf" (?!of )(?:[A-Za-z-]+ ){{0,2}}?(?:{'|'.join(_COUNTED)})\b")
+_BEHIND: Final = re.compile(rf" (?:(?:more )?are|more approver|(?!of )(?:[A-Za-z-]+ ){{0,2}}?(?:{'|'.join(_COUNTED)}))\b")
 _IN_TEMPLATE: Final = re.compile(rf"\{{[a-z_]*\}}(?:{_BEHIND.pattern})")
-_IS_COUNT: Final = re.compile(r"len\(|sum\(|format_number\(|.*(?:count|lag|behind|total\(\))$")
+_IS_COUNT: Final = re.compile(r"len\(|sum\(|format_number\(|missing$|not_shown$|.*(?:count|lag|behind|total\(\)|\['count'\])$")
 _IS_NO_COUNT: Final = re.compile(r"[A-Z_. *]+$|count_of\(|join_ids\(|summarize\(|.*join\(")
 """A constant is above one."""
 
@@ -106,6 +108,9 @@ def test_no_sentence_of_the_package_counts_one_thing_as_several() -> None:
         ('f"{len(rows)} records behind"', True),
         ('f"{len(rows)} acknowledged offsets were lost"', True),
         ('f"{lag} records behind"', True),
+        ('f"{len(rows)} are read again"', True),
+        ('f"{not_shown} more are in the file"', True),
+        ("f\"{run['count']} restarts\"", True),
         ('"{} records were lost"', True),
         ("f\"{count_of(len(rows), 'record')} behind\"", False),
         ('"{:record was|records were} lost"', False),
@@ -116,6 +121,22 @@ def test_no_sentence_of_the_package_counts_one_thing_as_several() -> None:
 )
 def test_the_scan_finds_a_number_before_a_plural(line: str, is_found: bool) -> None:
     assert bool(list(list_uncounted(ast.parse(line)))) is is_found
+
+
+TEMPLATES: Final = [
+    *(text for texts in fingerprint._TEXTS.values() for text in texts.values()),
+    *(shown.value[2] for shown in commit_tracks._Shown),
+    *(text for _, text in commit_copies._FOUND.values()),
+    *(text for _, text in verdict.VIOLATIONS.values()),
+    *(kind.value for kind in equivalence.DifferenceKind),
+]
+_ONE_AS_MANY: Final = re.compile(r"\b1 (?:(?!that |they |which |before |whose )[^ :;.,]+,? )*(?:are|were|have|share|differ)\b")
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_is_right_for_one(template: str) -> None:
+    one = template.format(Count(1), total=Count(1), partitions=Count(1), count=Count(1))
+    assert not _ONE_AS_MANY.search(one), one
 
 
 def test_one_is_singular_and_every_other_number_plural() -> None:

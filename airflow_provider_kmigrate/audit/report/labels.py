@@ -106,7 +106,7 @@ def render_findings(facts: ReportFacts) -> str:
     if not all_findings:
         return '<section id="findings"><h2>Findings</h2><p>None.</p></section>'
     not_shown = len(all_findings) - MAX_FINDINGS
-    more = f'<p class="soft">{not_shown} more are in the JSON file.</p>' if not_shown > 0 else ""
+    more = f'<p class="soft">{Count(not_shown):more finding is|more findings are} in the JSON file.</p>' if not_shown > 0 else ""
     return f'<section id="findings"><h2>Findings</h2>{"".join(map(_render_finding, all_findings[:MAX_FINDINGS]))}{more}</section>'
 
 

@@ -330,7 +330,7 @@ def render_owners(facts: ReportFacts) -> str:
         else ""
     )
     more = (
-        f'<p class="soft">{format_number(len(wrong) - MAX_TRACKS)} more are in the JSON file.</p>'
+        f'<p class="soft">{Count(len(wrong) - MAX_TRACKS):more partition is|more partitions are} in the JSON file.</p>'
         if len(wrong) > MAX_TRACKS
         else ""
     )

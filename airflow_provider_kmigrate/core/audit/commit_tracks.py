@@ -352,7 +352,7 @@ class _Shown(Enum):
     EXPIRED = (
         AuditOutcome.PASS,
         AuditCause.COMMIT_REMOVED,
-        "{:committed offset} of groups without members, which had not committed lately, were removed.",
+        "Removed: {:committed offset} of groups without members, which had not committed lately.",
     )
     STALLED = (
         AuditOutcome.INCONCLUSIVE,

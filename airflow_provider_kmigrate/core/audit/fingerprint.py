@@ -240,7 +240,7 @@ _TEXTS: Final = {
         AuditCause.LOG_TRUNCATED: "The logs of {partitions:partition} end earlier than before: {total:acknowledged offset was|acknowledged offsets were} truncated.",
         AuditCause.EPOCH_WENT_BACK: "The leader epoch of {partitions:partition} went back.",
         AuditCause.PARTITIONS_GONE: "{partitions:partition is|partitions are} gone.",
-        AuditCause.TOPIC_RECREATED: "The topics of {partitions:partition was|partitions were} created again, with other ids.",
+        AuditCause.TOPIC_RECREATED: "Created again, with other ids: the topics of {partitions:partition}.",
     },
     AuditOutcome.INCONCLUSIVE: {
         AuditCause.LOG_UNREAD: "{partitions:partition} could not be read.",
@@ -250,7 +250,7 @@ _TEXTS: Final = {
     AuditOutcome.PASS: {
         AuditCause.COMPACTED: "Gone: {total:record} of {partitions:compacted partition}; compaction removes records, so their blocks were not compared.",
         AuditCause.RETENTION: "Retention removed the beginning of {partitions:log}; {total:offset was|offsets were} not compared.",
-        AuditCause.NOT_REQUESTED: "{partitions:partition} of the earlier fingerprint were not compared: their topics are no longer requested.",
+        AuditCause.NOT_REQUESTED: "Not compared: {partitions:partition} of the earlier fingerprint, of topics that are no longer requested.",
     },
 }
 

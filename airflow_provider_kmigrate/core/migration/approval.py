@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, Reas
 from airflow_provider_kmigrate.core.cluster_state.spec import ApproverSpec, StopPoint
 from airflow_provider_kmigrate.core.migration.beside import BESIDE, OVER
 from airflow_provider_kmigrate.core.migration.gates import MET, Gate, never
-from airflow_provider_kmigrate.core.shared.text import summarize
+from airflow_provider_kmigrate.core.shared.text import count_of, summarize
 
 BY_CONF = "the run's conf"
 """The user of an approval that the conf of a rehearsal's run gave beforehand."""
@@ -253,7 +253,7 @@ def _find_shortfalls(approval: Approval, approvers: ApproverSpec | None, at: dat
     missing = count_missing_answers(approval.answers, approvers)
     return [
         *([f"No approver of this cluster any more: {summarize(strangers)}."] if strangers else []),
-        *([f"{missing} more approver must approve."] if missing else []),
+        *([f"{count_of(missing, 'more approver')} must approve."] if missing else []),
         *([f"The approval is {age / 3600:.1f} h old, more than approvers.expires ({approvers.expires / 3600:g} h)."]
           if age > approvers.expires else []),
     ]  # fmt: skip

@@ -86,7 +86,7 @@ def format_quota(value: str | float) -> str:
 
 def format_credential(iterations: int) -> str:
     """How a SCRAM credential is compared: by its iterations, without its salt and keys."""
-    return f"{count_of(iterations, 'iteration')}"
+    return count_of(iterations, "iteration")
 
 
 def normalize_name(name: str) -> str:
@@ -249,7 +249,7 @@ def _compare_entity(
 def _describe_indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
     """`12 partitions`, or which ones if they are not 0 to n-1."""
     indexes = sorted(partitions)
-    return f"{count_of(len(indexes), 'partition')}" if indexes == list(range(len(indexes))) else f"partitions {indexes}"
+    return count_of(len(indexes), "partition") if indexes == list(range(len(indexes))) else f"partitions {indexes}"
 
 
 def find_differences(view: ClusterView) -> tuple[Difference, ...]:
@@ -313,9 +313,9 @@ def nothing_lost(earlier: ClusterView, later: ClusterView) -> Gate:
 
 def describe_equality(view: ClusterView) -> str:
     """What is equal, counted, and what was not compared, with its reason; for a view without differences."""
-    counted = [f"{count_of(len(view.topics[0]), 'topic')}"] if view.topics else []
+    counted = [count_of(len(view.topics[0]), "topic")] if view.topics else []
     counted += [
-        f"{_count_settings(kind, stored)} {kind}"
+        count_of(_count_settings(kind, stored), kind.removesuffix("s"), kind)
         for kind, stored in _stored_by_kind(view)
         if Stored.EVERY not in stored.unreported
     ]

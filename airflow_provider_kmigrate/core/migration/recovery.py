@@ -395,7 +395,7 @@ def _restart_stuck_leader(view: ClusterView, broker: int, judged: Recovered) -> 
 def _elect_skipped_leaders(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.skipped_by_takeover`)."""
     skipped = roll.skipped_by_takeover(view, broker) if is_wait_for_own_isrs(judged.decision) else ()
-    text = f"Broker {broker} is up, but {len(skipped)} of its partitions have no leader: the takeover skipped them. Electing leaders."
+    text = f"Broker {broker} is up, and the takeover left {count_of(len(skipped), 'partition')} of it without a leader. Electing leaders."
     return judged.act_if_lasting(view, skipped, Act(Verb.ELECT, text))
 
 

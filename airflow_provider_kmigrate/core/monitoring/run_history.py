@@ -108,7 +108,9 @@ def _describe_restarts(restarts: Mapping[str, Any]) -> list[str]:
     if not restarts["count"]:
         return []
     usual, longest = (format_duration(1000 * restarts[name]) for name in ("median_seconds", "longest_seconds"))
-    return [f"  {restarts['count']} restarts of brokers: {usual} at the median, {longest} at most, until every ISR was whole."]
+    return [
+        f"  {count_of(restarts['count'], 'restart')} of brokers: {usual} at the median, {longest} at most, until every ISR was whole."
+    ]
 
 
 def _format_span(from_ms: int, to_ms: int) -> str:

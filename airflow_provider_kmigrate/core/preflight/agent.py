@@ -118,7 +118,7 @@ def _check_unit(node: NodeSpec, role: Json, facts: Json, neighbours: Iterable[No
     """B19, R13, W7, M03: what preflight finds, before there is a run."""
     names, beside = [other.name for other in neighbours], facts.get("beside", 0)
     if (names or beside) and (commands := find_reaching_commands(facts["unit"])):
-        others = join_ids(names) or f"{count_of(beside, 'other Kafka process', 'other Kafka processes')}"
+        others = join_ids(names) or count_of(beside, "other Kafka process", "other Kafka processes")
         text = f"{node.name}: {role.get('service')} would end {others} on {node.host}, too: {summarize(commands)}."
         yield Reason("B19", text)
     excluded = [unit for unit in find_conflicts(facts["unit"]) if is_of_zookeeper(unit) or (names and is_of_cluster(unit))]

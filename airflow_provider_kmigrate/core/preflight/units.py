@@ -196,7 +196,7 @@ def _describe_neighbours(facts: PreflightFacts, node: NodeSpec, unit: ServiceUni
         for other in facts.spec.nodes()
         if other != node and normalize_host(other.host) == host and is_one_system(node, other)
     ]
-    return join_ids(others) or (f"{count_of(unit.beside, 'other Kafka process', 'other Kafka processes')}" if unit.beside else "")
+    return join_ids(others) or (count_of(unit.beside, "other Kafka process", "other Kafka processes") if unit.beside else "")
 
 
 CHECKS: tuple[Check, ...] = (
