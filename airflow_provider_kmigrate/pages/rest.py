@@ -66,7 +66,7 @@ def open_client(url: str, transport: httpx.BaseTransport | None = None) -> httpx
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise Failed(f"{TOKEN} is no token: it has a blank or a character that no token has. Copy it again, alone.")
     hide_values([token])
-    headers = {"Authorization": f"Bearer {token}"}
+    headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}  # compressed bytes may say nothing without end
     return httpx.Client(base_url=_check_address(url), headers=headers, timeout=_TIMEOUT, transport=transport)
 
 
@@ -202,6 +202,10 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
     try:
         with client.stream(method, path, **request) as response:
             body = b""
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Unavailable(
+                    f"Airflow's answer to {path} is compressed, and kmigrate asks for none: check the proxy before it."
+                )
             for part in response.iter_bytes():
                 body += part
                 if len(body) > _MOST_BYTES:

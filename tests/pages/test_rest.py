@@ -20,11 +20,15 @@ class Trickle(httpx.SyncByteStream):
         return itertools.repeat(b" ", 1_000)
 
 
-def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """httpx's own time is that of each part."""
+@pytest.mark.parametrize(("encoding", "said"), [("identity", "has no end after"), ("gzip", "is compressed")])
+def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch, encoding: str, said: str) -> None:
+    """httpx's own time is that of each part, and of compressed bytes there may be none."""
     monkeypatch.setenv(rest.TOKEN, "canary-token")
     monkeypatch.setattr(rest, "_WHOLE", -1.0)
     monkeypatch.setattr(masking, "_hidden", {})
-    with pytest.raises(Unavailable, match="has no end after"):
-        rest.read_statuses("https://airflow.example", (), httpx.MockTransport(lambda _: httpx.Response(200, stream=Trickle())))
+    answer = httpx.Response(200, headers={"Content-Encoding": encoding}, stream=Trickle())
+    asked: list[httpx.Request] = []
+    with pytest.raises(Unavailable, match=said):
+        rest.read_statuses("https://airflow.example", (), httpx.MockTransport(lambda request: asked.append(request) or answer))
+    assert asked[0].headers["Accept-Encoding"] == "identity"
     assert masking.mask("canary-token") == "***"
