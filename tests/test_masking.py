@@ -314,10 +314,10 @@ def test_an_address_among_a_notifiers_arguments_is_masked_before_it_runs(monkeyp
     """A chat's webhook is a secret as a whole, and the error of a notifier shows it; Airflow masks what is called a secret alone."""
     masked: list[object] = []
     monkeypatch.setattr(messages, "mask_secret", masked.append)
-    target = NotifierSpec(f"{__name__}.Chat", {"hook": "https://chat.example/T0/canary", "words": "none"})
+    target = NotifierSpec(f"{__name__}.Chat", {"hook": {"all": ["https://chat.example/T0/canary"]}, "words": "see https://wiki"})
     assert ClusterNotifier((target,), "", "", "").send({}, "title", "text")
     assert "https://chat.example/T0/canary" in masked
-    assert "none" not in masked
+    assert "see https://wiki" not in masked
 
 
 @pytest.mark.parametrize("value", ["orders-prod", "production", "Europe West 1", "team-b.eu-west-1", "orders-2024"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -127,12 +127,20 @@ def _make_message(title: str, text: str, runbook_links: Sequence[str], request_l
 def _send(target: NotifierSpec, context: dict[str, Any]) -> None:
     """Send by `notify`: a call of a notifier would only log what fails."""
     mask_secret(dict(target.arguments))  # those whose names Airflow takes for secrets: an error may show them
-    for address in (value for value in target.arguments.values() if isinstance(value, str) and "://" in value):
+    for address in _list_addresses(target.arguments):
         mask_secret(address)  # a chat's webhook is a secret as a whole
     notifier = load_notifier_class(target)(**target.arguments)
     context |= {name: getattr(notifier, name) for name in notifier.template_fields}
     notifier.render_template_fields(context)
     notifier.notify(context)
+
+
+def _list_addresses(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _list_addresses(inner)
+    elif isinstance(value, str) and "://" in value and not any(sign.isspace() for sign in value):
+        yield value
 
 
 def load_notifier_class(target: NotifierSpec) -> type[Any]:
