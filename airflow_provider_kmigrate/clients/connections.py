@@ -441,7 +441,7 @@ def webhook_settings(conn_id: str, connection: Connection, *, tls: bool = True) 
         )
     headers = {str(name): str(value) for name, value in fields.extra.items() if name != "verify"}
     for name in (name for name, value in headers.items() if name not in _REQUESTS and not _may_be_header(name, value)):
-        why = "A header is printable ASCII without a blank at its ends, and httpx itself says where a request ends."
+        why = "A header is printable ASCII without a space at its ends; those that frame a request, such as Host, kmigrate writes itself."
         fields.add_problem(f"extra has {name!r}, which cannot be sent as a header", why, "Remove it, or correct its value.")
     fields.refuse_problems()
     ca_file = verify if isinstance(verify, str) and verify.startswith("/") else None

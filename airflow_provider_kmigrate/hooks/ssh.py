@@ -179,7 +179,7 @@ def _translate_errors(conn_id: str, host: str) -> Iterator[None]:
             f"{host_and_connection}: paramiko cannot read a line of ~/.ssh/known_hosts of Airflow's user: {error.line[:_SHOWN]}"
         )
         raise _login_refusal(
-            f"{text}. It knows no @cert-authority and no @revoked. Remove that line, and a key that is revoked."
+            f"{text}. It knows neither @cert-authority nor @revoked. Remove that line, and every other line with a revoked key."
         ) from error
     except paramiko.AuthenticationException as error:
         if any(word in str(error) for word in _INTERRUPTED):

@@ -152,6 +152,14 @@ def test_a_secret_in_a_journal_stops_it_before_anything_is_written(
     assert not Path("e.zip").exists()
 
 
+def test_without_a_connection_its_secrets_cannot_be_looked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sim.yaml").write_text(f"{FILE}{AUDIT}")
+    Path("c.json").write_text(json.dumps({name: fields for name, fields in CONNECTIONS.items() if name != "spark"}))
+    assert run() == 1
+    assert "There is no connection spark, which audit.conn_id in sim.yaml names." in capsys.readouterr().err
+    assert not Path("e.zip").exists()
+
+
 def test_words_and_references_that_kafka_resolves_are_no_secrets(folder: Path) -> None:
     """Short values, those of keys that neither Kafka nor their names call a secret, and `${...}`."""
     with (folder / "journal" / "sim" / "dag_one.jsonl").open("a") as journal:

@@ -47,4 +47,4 @@ def find_break(lines: Sequence[bytes], kept_link: Link) -> str:
         return ""
     if kept_link.lines > len(lines):
         return f"it has {count_of(len(lines), 'line')}, and had {kept_link.lines}: its end is missing"
-    return f"of its beginning, {count_of(kept_link.lines, 'line')}, not all is as it was kept: it was written again"
+    return f"its beginning ({count_of(kept_link.lines, 'line')}) is not as it was kept: it was written again"
