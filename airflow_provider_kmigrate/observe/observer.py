@@ -57,7 +57,8 @@ def _select_moving_fields(what: Fields) -> Fields:
 class ObserverTimeouts:
     """Seconds that an observation waits for each kind of answer.
 
-    `nodes`: nodes and ZooKeeper; `partitions`: all partitions (a hanging witness is replaced by then); `topics`: requests that
+    `nodes`: nodes and ZooKeeper; `partitions`: all partitions, and what takes several requests one after the other, each with a limit of its own (a
+    hanging node is replaced by then; at 0.2 s each way, who coordinates groups took longer than `nodes`, measured); `topics`: requests that
     read every topic's settings. `fresh`: if those took longer, all that moves is read again after them.
     """
 
@@ -138,9 +139,9 @@ class _Observation:
             self._ask_partitions(what),
             self._ask_coordinators(what),
             self._ask_field(
-                "client_metrics", what & Fields.CLIENT_METRICS, reads.METRICS, limit.nodes, source.read_client_metrics
+                "client_metrics", what & Fields.CLIENT_METRICS, reads.METRICS, limit.partitions, source.read_client_metrics
             ),
-            self._ask_field("moving", what & Fields.REASSIGNMENTS, reads.MOVING, limit.nodes, source.read_reassignments),
+            self._ask_field("moving", what & Fields.REASSIGNMENTS, reads.MOVING, limit.partitions, source.read_reassignments),
         )
         members = (group_reads.seen, tools.zk, tools.kafka, groups)
         swept = (group_reads.sweep, tools.kafka, _SWEEP_TIMEOUT, [node.id for node in self._spec.brokers], groups)
@@ -221,7 +222,7 @@ class _Observation:
     def _ask_coordinators(self, what: Fields) -> Finish:
         if not what & Fields.COORDINATORS:
             return dict
-        source, limit, ask = self._reads, self._patience.nodes, partial(self._ask_each, True, self._spec.brokers)
+        source, limit, ask = self._reads, self._patience.partitions, partial(self._ask_each, True, self._spec.brokers)
         questions = {
             topic.name: ask(
                 partial(reads.coordinators_reason, f"coordinators by {topic.name}"),

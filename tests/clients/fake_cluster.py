@@ -186,12 +186,12 @@ def _given(answer: Any) -> Any:
 class Cluster:
     """Everything that an observer of `SPEC` talks to."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: ObserverTimeouts = QUICK) -> None:
         self.zk, self.admin, self.host = FakeZooKeeper(), FakeAdmin(), FakeHost()
         self.wires = {each.id: FakeWire(admin=self.admin) for each in SPEC.nodes()}
         self.released = threading.Event()
         tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
-        self.observer = Observer(SPEC, tools, QUICK)
+        self.observer = Observer(SPEC, tools, patience)
 
     def observe(self, what: Fields) -> ClusterView:
         return self.observer.observe(what)

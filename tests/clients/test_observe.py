@@ -312,6 +312,23 @@ class TestCoordinators:
         counts = self.offsets(cluster.observe(Fields.COORDINATORS))
         assert counts == {1: frozenset({10}), 2: frozenset({10}), 3: frozenset({7})}
 
+    def test_a_link_on_which_each_answer_takes_long_is_waited_for(self) -> None:
+        """Each node answers within its limit; who coordinates groups, what is reassigned and whose metrics are subscribed takes several answers."""
+        slow = Cluster(replace(QUICK, nodes=0.4, partitions=20.0))
+        self.known(slow)
+
+        def late(value: Any) -> Callable[[], Any]:
+            return lambda: (time.sleep(0.3), value)[1]
+
+        for wire in slow.wires.values():
+            wire.offsets_leaders, wire.peers, wire.moving, wire.metrics = map(
+                late, (LEADERS, wire.peers, wire.moving, wire.metrics)
+            )
+        moving, metrics, coordinators = map(slow.observe, (Fields.REASSIGNMENTS, Fields.CLIENT_METRICS, Fields.COORDINATORS))
+        slow.observer.close()
+        assert (moving.moving, metrics.client_metrics) == ((), ())
+        assert self.offsets(coordinators) == dict.fromkeys((1, 2, 3), frozenset({10}))
+
     def test_another_count_is_believed_after_three_samples(self, cluster: Cluster) -> None:
         self.known(cluster, of_3=7)
         cluster.observe(Fields.COORDINATORS)

@@ -62,8 +62,11 @@ class Watched:
         self._listening.join(5.0)
 
     def ends(self, timeout: float) -> tuple[int, str]:
-        """Its exit code, and all that it said."""
-        code = self.process.wait(timeout)
+        """Its exit code, and all that it said. One that does not end within `timeout` seconds fails with the last of it."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end within {timeout:g} s: {self.words[-2_000:]}") from None
         self._listening.join(5.0)
         return code, self.words
 
