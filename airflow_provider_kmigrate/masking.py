@@ -62,7 +62,11 @@ _AUTHORIZATION: Final = re.compile(
     r"""(\bauthorization["']?\s*[=:]\s*["']?(?:(?:basic|bearer|digest|negotiate|token)\s+)?)[^\s"',;}\]]+""", re.IGNORECASE
 )
 _PEM: Final = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)
-_LOGIN: Final = re.compile(r"(://)[^/\s:@]+:[^/\s@]+@")
+_LOGIN: Final = re.compile(r"""(://)[^/\s:@"']*:[^/\s"']+@""")
+_OPTION: Final = re.compile(  # of a command that a shell has repeated
+    r"""(\s(?:--[\w-]*(?:passw|passphrase|secret|token|api-?key)[\w-]*\s+|(?:-u|--user)\s+[^\s:]+:))(?:"[^"]*"|'[^']*'|\S+)""",
+    re.IGNORECASE,
+)
 
 
 def mask_words(text: str) -> str:
@@ -75,5 +79,5 @@ def mask_words(text: str) -> str:
 
 def mask_secrets(text: str) -> str:
     """The text without what looks like a secret: values of passwords, keys and logins, what is in PEM, users of URLs."""
-    text = _AUTHORIZATION.sub(r"\1***", _PEM.sub("***", text))
+    text = _OPTION.sub(r"\1***", _AUTHORIZATION.sub(r"\1***", _PEM.sub("***", text)))
     return _LOGIN.sub(r"\1***@", _SECRET.sub(r"\g<name>***", text))

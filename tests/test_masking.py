@@ -115,6 +115,11 @@ def run_switch(said: str) -> None:
         "X-Api-Key: S3CRET",
         "export STORAGE_ACCOUNT_KEY=S3CRET",
         "passphrase = S3CRET",
+        "redis://:S3CRET@host",
+        "https://ann:p@S3CRET@host/x",
+        "+ mysql --password S3CRET -e 'select 1'",
+        "+ curl -u ann:S3CRET https://host",
+        "+ tool --api-key 'S3CRET two'",
     ],
 )
 def test_secrets_are_masked(text: str) -> None:
@@ -122,7 +127,14 @@ def test_secrets_are_masked(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["the secret is out", "Not authorized: Describe on topic orders", "/x/tokens.json holds 3 clusters"]
+    "text",
+    [
+        "the secret is out",
+        "Not authorized: Describe on topic orders",
+        "/x/tokens.json holds 3 clusters",
+        "+ sudo -u kafka ls",
+        "https://host:9093/a@b",
+    ],
 )
 def test_words_about_secrets_stay(text: str) -> None:
     assert masking.mask_secrets(text) == text
