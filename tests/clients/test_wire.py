@@ -318,6 +318,22 @@ class TestConnection:
                 thread.join(5)
         assert outcomes == [TimedOut] * 3
 
+    def test_calls_that_are_answered_one_by_one_may_wait_longer_than_one_call_may_take(self) -> None:
+        """Ten at once over a link of 0.2 s each way: the last one waited longer than its own time, and a roll for ever (measured)."""
+
+        def late(_: object) -> MetadataResponse:
+            time.sleep(0.4)
+            return metadata()
+
+        answers = list[str | None]()
+        with FakeNode({METADATA: late}) as node, wire(node, timeout=1.0) as client:
+            threads = [threading.Thread(target=lambda: answers.append(client.metadata().cluster_id)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+        assert answers == ["c"] * 8
+
     @pytest.mark.parametrize(
         ("answer", "why"),
         [
