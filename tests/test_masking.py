@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.clients.settings import HostSettings
 from airflow_provider_kmigrate.clients.tools import Instances
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import GroupSpec, InstanceSpec, NotifierSpec
+from airflow_provider_kmigrate.core.migration.plan_document import seal
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unreachable
 from airflow_provider_kmigrate.hooks.connections import get_connection
 from airflow_provider_kmigrate.notifications import messages
@@ -70,6 +71,22 @@ def test_a_journal_and_a_status_have_none_in_any_of_their_facts(tmp_path: Path) 
     StatusXCom(ti := TaskInstance()).store({"alarms": None, **facts})
     assert ti.pushed[0] == STATUS
     assert CANARY not in json.dumps(ti.pushed)
+
+
+def test_a_status_is_found_by_its_clusters_name_also_if_a_header_has_it() -> None:
+    masking.hide_values(["k8s-prod-eu"])
+    pushed: list[Any] = []
+    StatusXCom(fake(xcom_push=lambda key, value: pushed.append(value))).store(
+        {"kind": "status", "cluster": "k8s-prod-eu", "alarms": None, "text": "k8s-prod-eu"}
+    )
+    assert pushed == [{"kind": "status", "cluster": "k8s-prod-eu", "alarms": None, "text": "***"}]
+
+
+def test_a_plan_whose_words_are_masked_is_not_shown_as_altered() -> None:
+    masking.hide_values([CANARY])
+    pushed: list[Any] = []
+    StatusXCom(fake(xcom_push=lambda key, value: pushed.append(value))).store_plan(seal({"of": "migration", "steps": [CANARY]}))
+    assert pushed == [seal({"of": "migration", "steps": ["***"]})]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,10 @@ class StatusTimer:
         self._due = now + _AFTER_FAILURE + _UNCHANGED
 
 
+_NAMES: Final = frozenset({"kind", "of", "cluster", "cluster_id"})
+"""By these a reader knows whose document it is: masked, it would be that of another cluster."""
+
+
 def plan_key(of: PlanOf | str) -> str:
     """The XCom key of a plan of this kind: the newest of each has a page."""
     from airflow_provider_kmigrate.core.migration.plan_document import PlanOf  # noqa: PLC0415  # few tasks plan
@@ -121,9 +125,16 @@ class StatusXCom:
         self._last = document
         self._push(STATUS, document)
 
-    def _push(self, key: str, document: Mapping[str, Any]) -> None:
+    def _push(
+        self,
+        key: str,
+        document: Mapping[str, Any],
+        seal: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda masked: masked,
+    ) -> None:
+        """`seal`: what proves that it was not altered, once what may be secret in it is masked."""
         try:
-            self._ti.xcom_push(key=key, value=mask_all(document))
+            names = {name: document[name] for name in _NAMES & document.keys()}  # a header may have the cluster's name, too
+            self._ti.xcom_push(key=key, value=seal({**mask_all(document), **names}))
         except Exception as error:  # noqa: BLE001 - of whatever kind: no migration stops for a page
             self._timer.wait_after_failure(self._clock())
             _log.warning("%s was not stored for operators: %s: %s", key, type(error).__name__, error)
@@ -133,7 +144,9 @@ class StatusXCom:
         if len(json.dumps(plan)) > _MOST_PLAN_BYTES:
             _log.warning("The plan is too large for Airflow's database; its page is in kmigrate's folder only.")
             return
-        self._push(plan_key(plan["of"]), plan)
+        from airflow_provider_kmigrate.core.migration.plan_document import seal  # noqa: PLC0415  # few tasks plan
+
+        self._push(plan_key(plan["of"]), plan, seal)
 
     def store_end(self, cluster_file: str, name: str, text: str, error: Exception | None = None) -> None:
         """Store how the task ended, beside what it observed last; nothing if it has judged the whole cluster, or its file cannot be read.
