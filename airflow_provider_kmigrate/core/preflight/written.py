@@ -142,18 +142,22 @@ _DECIDES_WITH = (
 #: Settings that listeners need at a process's start: in KRaft mode dynamic ones come from the log, after the sockets exist.
 _MAP = "listener.security.protocol.map"
 _LISTENERS = ("listeners", "advertised.listeners", _MAP)
-_LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
+_OF_STORES = r"ssl\.(?:keystore|truststore)\..*|ssl\.key\.password"
+_STORE = re.compile(rf"(?:listener\.name\.[^.]+\.)?(?:{_OF_STORES})")
+#: Of a listener that exists, Kafka changes nothing else dynamically (DynamicListenerConfig); a broker starts without these, too.
+_CHANGEABLE = re.compile(r"listener\.name\.[^.]+\.(?:max\.connections|max\.connection\.creation\.rate|num\.network\.threads)")
+_LISTENER = re.compile(r"listener\.name\..*|ssl\..*|sasl\..*|principal\.builder\.class")
 
 _REPORTED = (".location", ".type")  # of a key store; its passwords are not
 _UNSEEN = re.compile(
     r"(?:^|\.)(?:ssl\.(?:keystore|truststore|key)\..*|ssl\.key\.password|sasl\.jaas\.config)(?<!\.location)(?<!\.type)$"
 )
-_OF_ONE_LISTENER = re.compile(r"^listener\.name\.[^.]+\.(?=ssl\.)")
+_OF_ONE_LISTENER = re.compile(rf"^listener\.name\.[^.]+\.(?={_OF_STORES})")
 
 
 def must_be_static(key: str) -> bool:
     """Whether a listener must have this setting when its node starts."""
-    return key in _LISTENERS or _LISTENER.fullmatch(key) is not None
+    return key in _LISTENERS or (_LISTENER.fullmatch(key) is not None and not _CHANGEABLE.fullmatch(key))
 
 
 def _check_agreement(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
@@ -268,12 +272,13 @@ def _file_suffices(file: Mapping[str, str], key: str, in_force: Mapping[str, str
     """Whether a listener exists as it is now with this file alone; a dynamic protocol map hides the controllers' listener from it.
 
     Without a key for this listener Kafka takes the one without its name: that is enough for keystores, but not for logins and
-    mechanisms. A keystore that was exchanged since may be expired or gone at its old place.
+    mechanisms. A keystore that was exchanged since may be expired or gone at its old place; of anything else a running broker
+    changes nothing, and with it takes none of its dynamic settings.
     """
     if key in _LISTENERS:
         return key != _MAP and read_setting(file, key) == read_setting(in_force, key)
     written = _read_own_or_general_setting(file, key)
-    if written is None or find_references(written) or not key.endswith(_REPORTED):
+    if written is None or find_references(written) or (_STORE.fullmatch(key) and not key.endswith(_REPORTED)):
         return written is not None
     return written == (read_setting(in_force, key) or written)
 

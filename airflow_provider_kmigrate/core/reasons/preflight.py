@@ -217,12 +217,12 @@ source: KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time
 ask: Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let kmigrate's user DESCRIBE_CONFIGS the cluster.
 
 B16 Listeners that exist only dynamically
-means: A KRaft broker opens its listeners before it reads dynamic settings: it does not start, or refuses clients there. Controllers never have them (measured). A key store that was exchanged dynamically may be expired, or gone, at the place in the file.
+means: A KRaft broker opens its listeners before it reads dynamic settings: it does not start, refuses clients there, or accepts those that it should refuse. If the value of a listener's key is not that of the file, it takes none of its dynamic settings. Controllers never have them (measured). A key store that was exchanged dynamically may be expired, or gone, at the place in the file.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: Write each setting into the file of the broker that the text names, with the value in force there. No restart is needed.
 do: `listeners`, `advertised.listeners`, `listener.security.protocol.map`: restart the broker with its file, then delete the dynamic one: `kafka-configs.sh --bootstrap-server $B --entity-type brokers --entity-name N --alter --delete-config <key>`.
 never: Delete a dynamic listener before that restart: its clients are disconnected.
-source: measured: listeners refused connections and TLS, no start; KAFKA-17431; SslFactory, CertificateEntries.ensureCompatible
+source: measured: listeners refused connections and TLS, no start; KAFKA-17431; SslFactory, CertificateEntries.ensureCompatible; DynamicListenerConfig.validateReconfiguration
 ask: Compare with what was set dynamically: `keytool -list -v -keystore STORE` with the file's password opens the store and shows when its certificate ends; it must outlast the migration. Write the present values into the file.
 
 B17 A broker's ZooKeeper is its own machine
