@@ -65,6 +65,9 @@ def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
 
 
 LEFT, WEEK = zk(registrations={}, owners={}, partitions=frozenset()), 7 * 86_400.0  # a group without members
+COMMITTED = zk(registrations={}, owners={}, partitions=frozenset(), offsets={PLACES[0]: StoredOffset(10, 6.0)})  # and later
+REBALANCING = replace(SEEN, kafka=KafkaGroup("PreparingRebalance"))
+MIGRATING_LEFT = zk(registrations={}, owners={}, partitions=frozenset(), progress={"g_a": FOLLOWS})
 CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("sound", TwoObservations(SEEN, SEEN, 5.0, SETTINGS), set()),
     ("one observation", TwoObservations(SEEN, settings=SETTINGS), set()),
@@ -105,6 +108,36 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
         TwoObservations(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
         set(),
     ),
+    (
+        "the first commit in Kafka",
+        TwoObservations(replace(SEEN, committed={PLACES[0]: 9}), SEEN, 5.0),
+        {("K37", BLOCK)},
+    ),
+    (
+        "commits in Kafka that were not read at first",
+        TwoObservations(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed=None), 5.0),
+        {("K30", UNKNOWN)},
+    ),
+    (
+        "a commit without a registration, by the order of two observations",
+        TwoObservations(COMMITTED, LEFT, 5.0),
+        {("K95", BLOCK)},
+    ),
+    (
+        "the first commit without a registration",
+        TwoObservations(LEFT, replace(LEFT, zk=ZkGroup()), 5.0),
+        {("K95", BLOCK)},
+    ),
+    (
+        "the last commit of a member that has left",
+        TwoObservations(COMMITTED, SEEN, 5.0),
+        set(),
+    ),
+    (
+        "the last commit of a migrating consumer that has left",
+        TwoObservations(COMMITTED, MIGRATING_LEFT, 5.0),
+        set(),
+    ),
     ("commits without a registration", TwoObservations(zk(registrations={}, owners={}, unregistered_s=12.0)), {("K95", BLOCK)}),
     ("idle for longer than Kafka keeps", TwoObservations(LEFT, taken_at=5.0 + WEEK, retention=WEEK), {("K96", WARN)}),
     ("idle for less", TwoObservations(LEFT, taken_at=4.0 + WEEK, retention=WEEK), set()),
@@ -137,10 +170,10 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
         TwoObservations(zk(registrations={}, owners={}, partitions=frozenset()), starts=dict.fromkeys(PLACES, 11)),
         set(),
     ),
-    ("rebalancing now", TwoObservations(replace(SEEN, kafka=KafkaGroup("PreparingRebalance")), SEEN, 5.0), {("K52", WARN)}),
+    ("rebalancing now", TwoObservations(REBALANCING, SEEN, 5.0), {("K52", WARN)}),
     (
         "rebalancing at both observations",
-        TwoObservations(*[replace(SEEN, kafka=KafkaGroup("PreparingRebalance"))] * 2, 5.0),
+        TwoObservations(REBALANCING, REBALANCING, 5.0),
         {("K52", BLOCK)},
     ),
     ("owners without members", TwoObservations(zk(registrations={})), {("K52", WARN)}),
@@ -163,6 +196,23 @@ CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
     ("behind and moving", TwoObservations(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
     ("no member", TwoObservations(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
 ]
+
+
+@pytest.mark.parametrize(
+    ("observations", "step"),
+    [
+        (TwoObservations(SEEN), "last broker into KRaft mode"),
+        (TwoObservations(MIGRATING_LEFT), "last broker into KRaft mode"),
+        (TwoObservations(zk(registrations={}, owners={}, unregistered_s=12.0)), "first broker into KRaft mode"),
+        (TwoObservations(COMMITTED, LEFT, 5.0), "first broker into KRaft mode"),
+        (TwoObservations(LEFT, COMMITTED, 5.0), ""),
+        (TwoObservations(COMMITTED, SEEN, 5.0), ""),
+        (TwoObservations(LEFT, replace(LEFT, zk=None), 5.0), ""),
+        (TwoObservations(replace(SEEN, zk=None), LEFT, 5.0), ""),
+    ],
+)
+def test_a_scan_says_at_which_step_of_the_migration_a_group_breaks(observations: TwoObservations, step: str) -> None:
+    assert scan_group(observations).breaks == step
 
 
 @pytest.mark.parametrize(("observations", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
@@ -247,7 +297,7 @@ def test_lag_and_what_advanced() -> None:
 def test_a_strategy_shows_in_the_owners(strategy: Strategy) -> None:
     seen = dealt(strategy, "orders", "bills", partitions=7)
     assert seen.zk is not None
-    assert matching_strategies(seen.zk) == {strategy}
+    assert matching_strategies(seen.zk) == frozenset({strategy})
 
 
 @pytest.mark.parametrize("damage", [{"registrations": {"x": Unreadable(Flaw.EMPTY, "")}}])

@@ -129,7 +129,7 @@ def scan_group(observations: TwoObservations) -> GroupScan:
         else {},
         tuple(ordered_findings),
         find_last_commit(observations.now),
-        describe_break(observations.now),
+        describe_break(observations),
     )
 
 
@@ -138,17 +138,34 @@ def find_last_commit(observed: GroupSeen) -> float | None:
     return max((stored.changed_at for stored in observed.zk.offsets.values()), default=None) if observed.zk else None
 
 
-def describe_break(observed: GroupSeen) -> str:
+def describe_break(observations: TwoObservations) -> str:
     """At which step of the cluster's migration a group stops to work as it is; empty: at none, or ZooKeeper was not read.
 
     Kafka 3.9: a broker in KRaft mode refuses OffsetCommit version 0 (`KafkaApis.commitOffsetsToZookeeper`); ZooKeeper consumers starve once no
     broker is registered in ZooKeeper (measured).
     """
-    if observed.zk is None:
+    zk = observations.now.zk
+    if zk is None:
         return ""
-    if observed.zk.registrations or observed.zk.progress:
+    if zk.registrations or zk.progress:
         return "last broker into KRaft mode"
-    return "first broker into KRaft mode" if observed.zk.unregistered_s is not None else ""
+    return "first broker into KRaft mode" if _describe_unregistered_commits(observations) else ""
+
+
+def _describe_unregistered_commits(observations: TwoObservations) -> str:
+    """When a client that is not registered committed in ZooKeeper; empty if none did.
+
+    Between two observations without a member that is certain, whatever our clock says of the commit's age.
+    """
+    now, before = observations.now, observations.before
+    if now.zk is None or now.zk.registrations or now.zk.progress:
+        return ""
+    if now.zk.unregistered_s is not None:
+        return f"{now.zk.unregistered_s:.0f} s ago"
+    if before is None or before.zk is None or before.zk.registrations or before.zk.progress:
+        return ""
+    commits = find_last_commit(now), find_last_commit(before)
+    return f"within {observations.gap:.0f} s" if (commits[0] or 0.0) > (commits[1] or 0.0) else ""
 
 
 def situation_of(observed: GroupSeen) -> GroupSituation:
@@ -287,20 +304,19 @@ def _check_assignment(observations: TwoObservations) -> Iterator[PreflightFindin
 def _check_kafka_commits(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
     before, held_by_zookeeper = observations.before, observations.now.partitions_held_by(MemberKind.ZOOKEEPER)
-    if before and (
-        committing := held_by_zookeeper
-        & before.partitions_held_by(MemberKind.ZOOKEEPER)
-        & _advanced_partitions(observations)[Store.KAFKA]
-    ):
+    if before is None or before.committed is None:
+        return
+    first_commits = (observations.now.committed or {}).keys() - before.committed.keys()
+    moved = _advanced_partitions(observations)[Store.KAFKA] | first_commits
+    if committing := held_by_zookeeper & before.partitions_held_by(MemberKind.ZOOKEEPER) & moved:
         text = f"ZooKeeper consumers commit to Kafka: {format_partitions(committing)} moved there within {observations.gap:.0f} s"
         yield blocks("K37", text)
 
 
 def _check_unregistered_commits(observations: TwoObservations) -> Iterator[PreflightFinding]:
     """K95 for commits in ZooKeeper of clients that are not registered: they break when the last broker leaves ZooKeeper mode."""
-    zk = observations.now.zk
-    if zk is not None and zk.unregistered_s is not None:
-        yield blocks("K95", f"no member is registered, and an offset in ZooKeeper was committed {zk.unregistered_s:.0f} s ago")
+    if when := _describe_unregistered_commits(observations):
+        yield blocks("K95", f"no member is registered, and an offset in ZooKeeper was committed {when}")
 
 
 def _check_double_reading(observations: TwoObservations) -> Iterator[PreflightFinding]:
