@@ -66,6 +66,13 @@ def test_settings_are_taken_apart() -> None:
         {"group.id": "a\nb"},
         {"consumer.id": "a/b"},
         {"consumer.id": "."},
+        {"coordination.migration.enabled": "no"},
+        {"enable.auto.commit": "off"},
+        {"exclude.internal.topics": "yes"},
+        {"zookeeper.set.acl": "on"},
+        {"zookeeper.ssl.client.enable": "enabled"},
+        {"zookeeper.ssl.endpoint.identification.algorithm": "ldaps"},
+        {"zookeeper.connect": " , /kafka"},
     ],
 )
 def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
@@ -76,6 +83,29 @@ def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
     assert name in reason.text
     assert reason.meaning
     assert reason.next_step
+
+
+def test_blanks_around_a_value_change_nothing() -> None:
+    """As in a file of Java's properties, where Kafka takes them away; ZooKeeper's client drops servers without a name."""
+    given = {
+        **LEAST,
+        "zookeeper.connect": " zk1:2181 , zk2:2181,, /kafka/ ",
+        "coordination.migration.enabled": "False ",
+        "enable.auto.commit": " F",
+        "zookeeper.ssl.client.enable": "TRUE ",
+        "zookeeper.ssl.endpoint.identification.algorithm": " HTTPS",
+    }
+    found = parse_settings(given)
+    assert (found.zookeeper.hosts, found.zookeeper.chroot) == ("zk1:2181,zk2:2181", "/kafka")
+    assert (found.migrates, found.auto_commit, found.zookeeper.use_tls) == (False, False, True)
+    assert found.zookeeper.verify_hostname
+
+
+@pytest.mark.parametrize("off", ["", "none"])
+def test_host_names_of_zookeeper_are_not_verified_only_where_that_is_written(off: str) -> None:
+    name = "zookeeper.ssl.endpoint.identification.algorithm"
+    assert parse_settings(LEAST).zookeeper.verify_hostname
+    assert not parse_settings({**LEAST, name: off}).zookeeper.verify_hostname
 
 
 @pytest.mark.parametrize("reading", [parse_settings, kafka_properties])

@@ -33,17 +33,22 @@ from airflow_provider_kmigrate.core.member.registration import (
 from airflow_provider_kmigrate.core.shared.text import count_of
 from airflow_provider_kmigrate.exceptions import Refused
 
+_TRUE: Final = frozenset({"true", "1", "t"})
 _FALSE: Final = frozenset({"false", "0", "f"})
-
-
-def parse_boolean(value: object) -> bool:
-    """A setting as librdkafka reads a boolean."""
-    return str(value).lower() not in _FALSE
 
 
 def unsupported_setting(text: str, why: str, remedy: str) -> Refused:
     """The refusal (Y06) of a setting that this consumer cannot honour."""
     return Refused.because(Reason("Y06", f"{text} {why} {remedy}"))
+
+
+def read_boolean(properties: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    """A setting as librdkafka reads a boolean. Raises `Refused` for any other word: `no` would be true to some, false to others."""
+    given = properties.get(name)
+    value = str(default if given is None else given).strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise unsupported_setting(f"{name} is {value or 'empty'}.", "It is true or false.", "Write one of the two.")
+    return value in _TRUE
 
 
 def read_milliseconds(properties: Mapping[str, Any], name: str, default: int) -> int:
@@ -84,25 +89,34 @@ _MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 def read_zookeeper_settings(own_settings: Mapping[str, Any]) -> ZooKeeperSettings:
     """ZooKeeper's settings. Raises `Refused` for what is not supported, without any value in the text."""
     _check_zookeeper_settings(own_settings)
-    hosts, slash, chroot = str(own_settings["zookeeper.connect"]).partition("/")
+    listed, slash, chroot = str(own_settings["zookeeper.connect"]).strip().partition("/")
     keys, mechanism = _read_text(own_settings, f"{_SSL}keystore.location"), _read_text(own_settings, f"{_SASL}mechanism")
     return ZooKeeperSettings(
-        hosts,
+        ",".join(server.strip() for server in listed.split(",") if server.strip()),  # as ZooKeeper's own client
         f"{slash}{chroot}".rstrip("/"),
         session_timeout=read_milliseconds(own_settings, "zookeeper.session.timeout.ms", 6000) / 1000.0,
-        use_tls=parse_boolean(own_settings.get(f"{_SSL}client.enable", False)),
+        use_tls=read_boolean(own_settings, f"{_SSL}client.enable"),
         ca_file=_read_text(own_settings, f"{_SSL}truststore.location"),
         cert_file=keys,
         key_file=keys,
         key_password=_read_text(own_settings, f"{_SSL}keystore.password"),
-        verify_hostname=str(own_settings.get(f"{_SSL}endpoint.identification.algorithm", "https")).lower() == "https",
+        verify_hostname=_read_identification(own_settings) == "https",
         digest=_read_text(own_settings, "zookeeper.digest"),
         sasl_mechanism=None if mechanism is None else mechanism.upper(),
         sasl_user=_read_text(own_settings, f"{_SASL}username"),
         sasl_password=_read_text(own_settings, f"{_SASL}password"),
         kerberos=_read_kerberos(own_settings, mechanism),
-        set_acl=parse_boolean(own_settings.get("zookeeper.set.acl", False)),
+        set_acl=read_boolean(own_settings, "zookeeper.set.acl"),
     )
+
+
+def _read_identification(own_settings: Mapping[str, Any]) -> str:
+    """`https`, or empty or `none` for no verification of host names; raises `Refused` for another word, which Kafka would take for none."""
+    name = f"{_SSL}endpoint.identification.algorithm"
+    algorithm = str(own_settings.get(name, "https")).strip().lower()
+    if algorithm not in {"https", "none", ""}:
+        raise unsupported_setting(f"{name} is {algorithm}.", "Any server could then pretend to be ZooKeeper.", "Write https.")
+    return algorithm
 
 
 def _read_kerberos(own_settings: Mapping[str, Any], mechanism: str | None) -> KerberosLogin | None:
@@ -155,11 +169,11 @@ def _check_identity(own_settings: Mapping[str, Any]) -> None:
         raise unsupported_setting(
             "zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password."
         )
-    if keys and not parse_boolean(own_settings.get(f"{_SSL}client.enable", False)):
+    if keys and not read_boolean(own_settings, f"{_SSL}client.enable"):
         raise unsupported_setting(
             "zookeeper.ssl.client.enable is not set.", "A key store is set.", "Set zookeeper.ssl.client.enable to true."
         )
-    if parse_boolean(own_settings.get("zookeeper.set.acl", False)) and not (mechanism or digest or keys):
+    if read_boolean(own_settings, "zookeeper.set.acl") and not (mechanism or digest or keys):
         why = "Only its creator may access such a znode, so the client needs an identity."
         remedy = "Set zookeeper.sasl.*, zookeeper.digest or a key store, or leave it out."
         raise unsupported_setting("zookeeper.set.acl without an identity.", why, remedy)
@@ -223,7 +237,7 @@ _REFUSED: Final = {
 def with_current_names(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties under today's names. Raises `Refused` if both names are given and disagree."""
     for old, new in RENAMED.items():
-        if old in properties and parse_boolean(properties[old]) != parse_boolean(properties.get(new, properties[old])):
+        if old in properties and new in properties and read_boolean(properties, old) != read_boolean(properties, new):
             text = f"{old} is {properties[old]}, and {new} {properties[new]}."
             raise unsupported_setting(text, "Both are names of one setting.", f"Leave {old} out.")
     return {RENAMED.get(name, name): value for name, value in properties.items()}
@@ -314,9 +328,9 @@ def parse_settings(properties: Mapping[str, Any]) -> MigratingSettings:
         consumer=str(own_settings["consumer.id"]) if own_settings.get("consumer.id") else None,
         zookeeper=read_zookeeper_settings(own_settings),
         strategy=_parse_strategy(str(own_settings.get("partition.assignment.strategy", "range"))),
-        internal_too=not parse_boolean(own_settings.get("exclude.internal.topics", True)),
+        internal_too=not read_boolean(own_settings, "exclude.internal.topics", default=True),
         migrates=migrates,
-        auto_commit=parse_boolean(client_properties.get("enable.auto.commit", True)),
+        auto_commit=read_boolean(client_properties, "enable.auto.commit", default=True),
         commit_every=_read_seconds(client_properties, "auto.commit.interval.ms", 5000),
         poll_limit=_POLL_MARGIN * _read_seconds(embedded, "max.poll.interval.ms", 300_000),
         data={
@@ -337,15 +351,15 @@ def stage_of(properties: Mapping[str, Any]) -> ClientStage:
 
     Raises `Refused` if they disagree.
     """
-    stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
+    stage, switch = properties.get(f"{MIGRATION}stage"), f"{MIGRATION}enabled"
     if stage is None:
-        return ClientStage.MIGRATING if enabled is not None and parse_boolean(enabled) else ClientStage.ZOOKEEPER
+        return ClientStage.MIGRATING if read_boolean(properties, switch) else ClientStage.ZOOKEEPER
     if str(stage) not in set(ClientStage):
         raise unsupported_setting(f"{MIGRATION}stage is {stage}.", "There are three stages.", f"One of {', '.join(ClientStage)}.")
     client_stage = ClientStage(str(stage))
-    if enabled is not None and parse_boolean(enabled) != (client_stage is ClientStage.MIGRATING):
-        text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
-        raise unsupported_setting(text, "They contradict each other.", f"Leave {MIGRATION}enabled out.")
+    if properties.get(switch) is not None and read_boolean(properties, switch) != (client_stage is ClientStage.MIGRATING):
+        text = f"{MIGRATION}stage is {stage}, and {switch} {properties[switch]}."
+        raise unsupported_setting(text, "They contradict each other.", f"Leave {switch} out.")
     return client_stage
 
 
@@ -363,8 +377,9 @@ def is_own_setting(name: str) -> bool:
 
 
 def _check_group(client_properties: Mapping[str, Any], own_settings: Mapping[str, Any]) -> None:
-    for name, source in (("group.id", client_properties), ("zookeeper.connect", own_settings)):
-        if not source.get(name):
+    servers = str(own_settings.get("zookeeper.connect") or "").partition("/")[0]
+    for name, value in (("group.id", client_properties.get("group.id")), ("zookeeper.connect", servers.strip(" ,"))):
+        if not value:
             raise unsupported_setting(
                 f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}."
             )
