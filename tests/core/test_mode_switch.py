@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.groups.mode_switch import describe_mode_plan, plan_mode_switch
-from airflow_provider_kmigrate.core.member.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.member.registration import GroupHold, Mode, Registration
 from tests.core.group_facts import changed, group
 
@@ -53,6 +53,18 @@ def test_one_group(observed: GroupSeen, mode: Mode, stable_for: float, expected:
         codes = [reason.code for reasons in (plan.left or {}).values() for reason in reasons]
         assert codes[:1] == ([] if expected == "none" else [expected])
         assert not plan.waves
+
+
+def test_a_member_whose_name_begins_with_that_of_another_is_an_instance_of_its_own() -> None:
+    """Names that teams gave: no cluster file was checked."""
+    seen = group("m", "m")
+    assert seen.zk is not None
+    registrations = {name: Registration("static", {"t": 1}) for name in ("g_app", "g_app-1")}
+    owners = {place: f"{name}-0" for place, name in zip(seen.zk.owners, registrations, strict=True)}
+    progress = dict(zip(registrations, seen.zk.progress.values(), strict=True))
+    longer = replace(changed(seen, registrations=registrations, progress=progress, owners=owners), kafka=KafkaGroup("Empty"))
+    plan = plan_mode_switch({"g": longer}, Mode.KAFKA, now=NOW)
+    assert (plan.waves, plan.left) == ((("g",),), {})
 
 
 def test_the_waves_have_the_groups_in_order_and_the_plan_says_all() -> None:

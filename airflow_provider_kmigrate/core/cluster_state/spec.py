@@ -245,12 +245,13 @@ class GroupSpec:
 
 
 def match_instance(name: str, group: str, instances: Iterable[str]) -> str | None:
-    """The instance that a name means: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it."""
+    """The instance that a name means: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it; the longest of several."""
     possible_names = (name, name.removeprefix(f"{group}_"))  # the whole id may be the name of an instance
     candidates = tuple(instances)
-    return next(
-        (instance for own in possible_names for instance in candidates if own == instance or own.startswith(f"{instance}-")), None
+    matches = (
+        instance for own in possible_names for instance in candidates if own == instance or own.startswith(f"{instance}-")
     )
+    return max(matches, key=len, default=None)
 
 
 PROBE_GROUP = "kmigrate-probe"  # the consumer group of the probe
