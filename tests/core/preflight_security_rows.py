@@ -48,6 +48,11 @@ from tests.core.preflight_views import (
     started,
 )
 
+_PROVIDERS = "org.apache.kafka.common.config.provider."
+FILES_OF_SECRETS = {"config_providers": "files", "config_providers_files_class": f"{_PROVIDERS}FileConfigProvider"}
+FOLDERS_OF_SECRETS = {"config_providers": "files", "config_providers_files_class": f"{_PROVIDERS}DirectoryConfigProvider"}
+VARIABLES = {"config_providers": "env", "config_providers_env_class": f"{_PROVIDERS}EnvVarConfigProvider"}
+
 
 def known_type(text: str) -> Change:
     """Every broker runs with a keystore of this type."""
@@ -188,6 +193,11 @@ ROWS: list[Row] = [
     ("listener opened", both(tree(broker_settings={"1": ("listeners",)}), running_1(listeners="A://:1,B://:2")), ["B16", "W13"]),
     ("listener opened, and in the file", both(tree(broker_settings={"1": ("listeners",)}), everywhere(listeners="A://:1,B://:2")), ["W13"]),
     ("protocols of listeners", both(tree(broker_settings={"1": ("listener.security.protocol.map",)}), everywhere(listener_security_protocol_map="A:SSL")), ["B16", "W13"]),
+    ("keytabs of controllers", everywhere(listener_name_plaintext_gssapi_sasl_jaas_config='Krb5LoginModule required keyTab="/k y.keytab";'), ["C11"]),
+    ("files of secrets of controllers", everywhere(**FILES_OF_SECRETS, ssl_key_password="${files:/etc/a:b}"), ["C11"]),
+    ("a folder of secrets of controllers", everywhere(**FOLDERS_OF_SECRETS, ssl_key_password="${files:/etc/a:b}"), ["C11"]),
+    ("references to other places", everywhere(config_providers="files", config_providers_files_class="com.example.Vault", ssl_key_password="${files:/etc/a:b}"), ["B8a"]),
+    ("environment variables of controllers", everywhere(**VARIABLES, ssl_key_password="${env:KEY}"), ["C10"]),
     ("engine of TLS on controllers", everywhere(ssl_engine_factory_class="com.example.Engine"), ["B8a"]),
     ("provider of references on controllers", everywhere(config_providers="vault", config_providers_vault_class="com.example.Vault"), ["B8a"]),
     ("provider of Kafka's", everywhere(config_providers="env", config_providers_env_class="org.apache.kafka.common.config.provider.EnvVarConfigProvider"), []),

@@ -18,6 +18,7 @@ from tests.core import preflight_written_rows as written
 from tests.core.preflight_around import PLAIN, environment, everywhere, large_topic, made, release, remote, secured, tree
 from tests.core.preflight_machines_rows import on_disk
 from tests.core.preflight_rows import ROWS
+from tests.core.preflight_security_rows import VARIABLES
 from tests.core.preflight_views import Case, Change, both, codes, healthy, known, orders, spec
 
 
@@ -45,6 +46,7 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B8a", everywhere(ssl_engine_factory_class="com.example.Engine")),
     ("B9d", spec(controller_security="SASL_SSL")),
     ("C11", everywhere(ssl_keystore_location="/k")),
+    ("C10", everywhere(**VARIABLES, ssl_key_password="${env:KEY}")),
     ("R13", made(-9.0)),
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster_state.model import ServiceUnit
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import ACL_CLASS, everywhere, remote
-from tests.core.preflight_security_rows import ROWS
+from tests.core.preflight_security_rows import FILES_OF_SECRETS, FOLDERS_OF_SECRETS, ROWS, VARIABLES
 from tests.core.preflight_views import Change, both, codes, healthy, spec
 
 
@@ -31,6 +32,39 @@ def test_one_finding_lists_each_class_with_the_nodes_that_need_its_jar() -> None
         "replica.selector.class com.example.Selector (on broker 0, broker 1, broker 2); "
         "security.providers com.example.Fips (on controllers 3000, 3001, 3002)"
     )
+
+
+def test_controllers_need_every_file_that_theirs_names() -> None:
+    providers = {**FILES_OF_SECRETS, **VARIABLES, "config_providers": "files,folders,env"}
+    providers["config_providers_folders_class"] = FOLDERS_OF_SECRETS["config_providers_files_class"]
+    logins = {
+        "listener_name_plaintext_gssapi_sasl_jaas_config": 'Krb5LoginModule required keyTab="/a b.keytab" principal="k";',
+        "listener_name_plaintext_plain_sasl_jaas_config": 'PlainLoginModule required password="${files:/etc/a:b}";',
+    }
+    secrets = {
+        "ssl_key_password": "${folders:/run/secrets:key}",
+        "ssl_keystore_location": "/k",
+        "ssl_keystore_password": "${env:KEY}",
+    }
+    (files, variables) = run_checks(*everywhere(**providers, **logins, **secrets)(*healthy()))
+    nodes = "controller 3000, controller 3001, controller 3002"
+    assert files.reason.text == (
+        f"whether Kafka's user can read /a b.keytab, /etc/a, /k, /run/secrets/key on the machines of {nodes}"
+    )
+    assert variables.reason.text.endswith("KEY for controller 3000, KEY for controller 3001, KEY for controller 3002")
+
+
+@pytest.mark.parametrize(
+    ("shown", "nodes"),
+    [("JAVA_HOME=/usr KEY", "3001, KEY for controller 3002"), ("KEYS", "3000, KEY for controller 3001, KEY for controller 3002")],
+)
+def test_a_variable_that_a_service_shows_is_there(shown: str, nodes: str) -> None:
+    view, facts = everywhere(**VARIABLES, ssl_key_password="${env:KEY}")(*healthy())
+    first = view.controllers[3000]
+    unit = ServiceUnit({"Environment": shown})
+    controllers = {**view.controllers, 3000: replace(first, process=replace(first.process, unit=unit))}
+    (found,) = run_checks(replace(view, controllers=controllers), facts)
+    assert found.reason.text.endswith(f": KEY for controller {nodes}")
 
 
 @pytest.mark.parametrize(

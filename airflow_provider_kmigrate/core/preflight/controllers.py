@@ -44,6 +44,7 @@ from airflow_provider_kmigrate.core.node_files.properties import (
     list_controller_keys,
     split_server,
 )
+from airflow_provider_kmigrate.core.preflight.actors import find_process
 from airflow_provider_kmigrate.core.preflight.findings import (
     Check,
     PreflightFacts,
@@ -63,6 +64,8 @@ BUILDER = "principal.builder.class"
 _NEARLY = 0.93  # of 1: one letter of ten
 _KRAFT_SECTIONS = ("broker_kraft", "controller_migration", "controller_final")
 _STORE = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
+_KEYTAB = re.compile(r"""\bkeyTab\s*=\s*(?:"([^"]+)"|([^\s;"']+))""")
+_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")  # provider, perhaps a path, key
 _OF_IDENTITY = re.compile(r"(?:^|\.)(?:ssl|sasl)\.")
 _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
 _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
@@ -400,23 +403,54 @@ def _keys_naming_zookeeper(keys: Keys) -> list[str]:
 
 
 def _check_key_stores(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Key and trust stores at the places that files name: a KRaft node opens them before it knows dynamic settings."""
+    """What files name and nodes open: key stores, which a KRaft node opens before it knows dynamic settings, and what references are looked up in."""
     files_by_node = {f"broker {broker.id}": broker.files for broker in view.brokers.values()}
     files_by_node |= {f"controller {controller.id}": controller.files for controller in view.controllers.values()}
     if unreadable_stores := [f"{path} of {node_name}" for node_name, files in files_by_node.items() for path in files.unreadable]:
         yield blocks("C11", f"key stores, trust stores or keytabs that Kafka's user cannot read: {summarize(unreadable_stores)}")
     future = render_future_keys(view, facts)
-    store_paths = sorted(
-        {
-            value
-            for key, value in (future.controllers if future else {}).items()
-            if _STORE.search(key) and value.strip() and not find_references(value)
-        }
+    paths, variables = (
+        _list_named_files(future.controllers if future else {}),
+        _list_variables(future.controllers if future else {}),
     )
     broker_machines = {normalize_host(node.host) for node in facts.spec.brokers}
-    remote_controllers = [node for node in facts.spec.controllers if normalize_host(node.host) not in broker_machines]
-    if store_paths and (new := [node.name for node in remote_controllers if view.controller(node.id).files.properties is None]):
-        yield unknown("C11", f"whether Kafka's user can read {summarize(store_paths)} on the machines of {summarize(new)}")
+    without_file = [node for node in facts.spec.controllers if view.controller(node.id).files.properties is None]
+    if paths and (new := [node.name for node in without_file if normalize_host(node.host) not in broker_machines]):
+        yield unknown("C11", f"whether Kafka's user can read {summarize(paths)} on the machines of {summarize(new)}")
+    unset = {node.name: [name for name in variables if not _has_variable(view, node, name)] for node in without_file}
+    if missing := [f"{', '.join(names)} for {node_name}" for node_name, names in unset.items() if names]:
+        yield unknown("C10", f"whether services have the environment variables that references name: {summarize(missing)}")
+
+
+def _list_named_files(keys: Keys) -> list[str]:
+    """Files that a node opens by its own file: key stores, keytabs, and those in which references are looked up."""
+    stores = {value.strip() for key, value in keys.items() if _STORE.search(key) and not find_references(value)}
+    logins = (value for key, value in keys.items() if key.endswith("sasl.jaas.config"))
+    keytabs = {quoted or plain for value in logins for quoted, plain in _KEYTAB.findall(value)}
+    looked_up = {
+        path if provider == "FileConfigProvider" else f"{path}/{name}"
+        for provider, path, name in _list_references(keys)
+        if provider in {"FileConfigProvider", "DirectoryConfigProvider"}
+    }
+    return sorted((stores | {path for path in keytabs if not find_references(path)} | looked_up) - {""})
+
+
+def _list_variables(keys: Keys) -> list[str]:
+    """Environment variables in which references are looked up."""
+    return sorted({name for provider, _, name in _list_references(keys) if provider == "EnvVarConfigProvider"})
+
+
+def _list_references(keys: Keys) -> Iterator[tuple[str, str, str]]:
+    """Of each reference the last word of its provider's class, the path and the key in it."""
+    for value in keys.values():
+        for provider, path, name in _REFERENCE.findall(value):
+            yield keys.get(f"config.providers.{provider}.class", "").strip().rpartition(".")[2], path, name
+
+
+def _has_variable(view: ClusterView, controller: NodeSpec, name: str) -> bool:
+    """Whether systemd shows that a node's service sets an environment variable; a start script may, too."""
+    unit = find_process(view, controller).unit
+    return unit is not None and name in {word.partition("=")[0] for word in unit.shown.get("Environment", "").split()}
 
 
 def _check_own_values(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:

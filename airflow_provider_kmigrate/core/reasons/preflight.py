@@ -335,10 +335,11 @@ C10 A reference that nothing resolves
 means: The controller would take the reference itself for the value: for a password, a path, a login.
 meanwhile: Yes: no controller got that file.
 do: Write what the text says as `config.providers`, and `config.providers.<name>.class`, under `quorum.properties` in the cluster file, which goes before the brokers' files. In those files it needs a restart (B15).
-do: The files that references name must be on the controllers' machines, readable for their user.
+do: The files that references name must be on the controllers' machines, readable for their user; environment variables must be set in their units.
 never: Write the secret itself into the cluster file.
+ask: On each controller's machine: systemctl show -p Environment -p EnvironmentFiles of its unit, and its start script, set every variable in the text.
 
-C11 A key store or keytab that a node cannot read
+C11 A key store, keytab or file of secrets that a node cannot read
 means: A file names a key store, trust store or keytab that Kafka's user cannot read. A ZooKeeper broker may have got another one dynamically; a KRaft node opens the one in the file first, and does not start.
 meanwhile: Yes: nothing was changed. A broker: until it starts in KRaft mode.
 do: Put the file that is in use at the place in the text, readable for Kafka's user, or write its place into the file. On every controller's machine, too: controllers inherit the first broker's file.
@@ -346,7 +347,7 @@ do: `sudo -u kafka keytool -list -v -keystore STORE | grep until`: its certifica
 do: A keytab: `sudo -u kafka klist -kt KEYTAB` lists its principals.
 never: Make a key store or keytab readable for every user.
 source: KAFKA-17431; DefaultSslEngineFactory
-ask: On each controller's machine: sudo -u kafka keytool -list -v -keystore STORE opens each store, and its certificate outlasts the migration.
+ask: On each controller's machine: sudo -u kafka keytool -list -v -keystore STORE opens each store, and its certificate outlasts the migration. Any other file: sudo -u kafka test -r FILE ends with 0.
 
 W Preflight warns
 about: preflight: what never blocks
