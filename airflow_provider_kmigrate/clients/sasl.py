@@ -82,9 +82,12 @@ def make_mechanism(security: WireSecurity, host: str, what: str, deadline: Deadl
         return _kerberos_mechanism(security.kerberos or KerberosLogin(), host, what, deadline)
     if not security.sasl_user or not security.sasl_password:
         raise AuthenticationFailed(f"{what} needs a user and a password in the Kafka connection")
+    user = security.sasl_user
+    if security.sasl_mechanism != "PLAIN":  # a saslname of RFC 5802, which kafka-python leaves as it is
+        user = user.replace("=", "=3D").replace(",", "=2C")
     return get_sasl_mechanism(security.sasl_mechanism)(
         sasl_mechanism=security.sasl_mechanism,
-        sasl_plain_username=security.sasl_user,
+        sasl_plain_username=user,
         sasl_plain_password=security.sasl_password,
     )
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import math
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -145,11 +146,16 @@ class TestTls:
             cluster_id(node, WireSecurity("SSL", ca_file="nowhere.pem"))
 
 
+SASLNAME = re.compile(rb"n=((?:[\x01-\x7f](?<![=,])|=2C|=3D)+),r=")  # as Kafka's ScramMessages takes it
+
+
 class Sasl:
     """The node's half of PLAIN and SCRAM (RFC 5802), as Kafka answers it."""
 
-    def __init__(self, mechanism: str, password: str = PASSWORD, *, honest: bool = True, iterations: bytes = b"4096") -> None:
-        self.mechanism, self._iterations = mechanism, iterations
+    def __init__(
+        self, mechanism: str, password: str = PASSWORD, *, honest: bool = True, iterations: bytes = b"4096", user: str = USER
+    ) -> None:
+        self.mechanism, self._iterations, self._user = mechanism, iterations, user
         self.handlers = {HANDSHAKE: self._handshake, AUTHENTICATE: self._step, METADATA: metadata()}
         self._password = password
         self._honest = honest
@@ -161,13 +167,16 @@ class Sasl:
 
     def _step(self, request: Any) -> SaslAuthenticateResponse:
         if self.mechanism == "PLAIN":
-            expected = f"{USER}\0{USER}\0{self._password}".encode()
+            expected = f"{self._user}\0{self._user}\0{self._password}".encode()
             return self._answer(b"") if request.auth_bytes == expected else self._refuse()
         return self._scram(bytes(request.auth_bytes))
 
     def _scram(self, message: bytes) -> SaslAuthenticateResponse:
         if message.startswith(b"n,,"):
             self._bare = message[3:]
+            name = SASLNAME.match(self._bare)
+            if name is None or name[1].decode().replace("=2C", ",").replace("=3D", "=") != self._user:
+                return self._refuse()
             nonce = self._bare.split(b"r=")[1] + b"ours"
             self._first = b"r=" + nonce + b",s=" + base64.b64encode(b"salt") + b",i=" + self._iterations
             return self._answer(self._first)
@@ -201,6 +210,11 @@ class TestSasl:
         with FakeNode(Sasl(mechanism).handlers) as node:
             assert cluster_id(node, sasl(mechanism)) == "c"
         assert node.keys_seen()[:2] == [18, HANDSHAKE], "a node says what it serves before it knows who asks"
+
+    @pytest.mark.parametrize("user", ["CN=kafka,O=x", "a=2Cb", "a,", "="])
+    def test_a_name_with_signs_that_scram_has_for_itself(self, mechanism: str, user: str) -> None:
+        with FakeNode(Sasl(mechanism, user=user).handlers) as node:
+            assert cluster_id(node, replace(sasl(mechanism), sasl_user=user)) == "c"
 
     def test_a_wrong_password_is_refused_and_not_shown(self, mechanism: str) -> None:
         with FakeNode(Sasl(mechanism).handlers) as node, pytest.raises(AuthenticationFailed) as refused:

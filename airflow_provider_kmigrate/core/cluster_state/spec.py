@@ -248,9 +248,7 @@ def match_instance(name: str, group: str, instances: Iterable[str]) -> str | Non
     """The instance that a name means: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it; the longest of several."""
     possible_names = (name, name.removeprefix(f"{group}_"))  # the whole id may be the name of an instance
     candidates = tuple(instances)
-    matches = (
-        instance for own in possible_names for instance in candidates if own == instance or own.startswith(f"{instance}-")
-    )
+    matches = (instance for own in possible_names for instance in candidates if own == instance or own.startswith(f"{instance}-"))
     return max(matches, key=len, default=None)
 
 
