@@ -127,7 +127,7 @@ def remote(killed_after: float | None = None, **changes: Any) -> Change:
         brokers, controllers = (
             tuple(replace(node, hosts=hosts) for node in nodes) for nodes in (facts.spec.brokers, facts.spec.controllers)
         )
-        seen = {
+        seen: dict[str, Any] = {
             name: {i: replace(node, process=replace(node.process, killed_after=killed_after)) for i, node in nodes.items()}
             for name, nodes in (("brokers", view.brokers), ("controllers", view.controllers))
         }
@@ -137,11 +137,12 @@ def remote(killed_after: float | None = None, **changes: Any) -> Change:
 
 
 def dirs(*found: LogDir) -> Change:
-    return environment(log_dirs={0: (LogDir("/data"),), 1: found, 2: (LogDir("/data"),)})
+    return environment(log_dirs={0: (LogDir("/data", "", 1 << 40),), 1: found, 2: (LogDir("/data", "", 1 << 40),)})
 
 
 def both_dirs(version: str) -> Change:
-    return both(everywhere(inter_broker_protocol_version=version), both(release(version), dirs(LogDir("/a"), LogDir("/b"))))
+    keys = everywhere(inter_broker_protocol_version=version, log_dirs="/data,/b")
+    return both(keys, both(release(version), dirs(LogDir("/data", "", 1 << 40), LogDir("/b", "", 1 << 40))))
 
 
 TWO_FORMS = NodeFiles(config(1), {"/a": {"version": "0", "broker.id": "1"}, "/b": {"version": "1", "node.id": "1"}})

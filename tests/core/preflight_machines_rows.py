@@ -23,13 +23,19 @@ DAY, GIB = 86_400.0, 1 << 30
 
 def room(usable: int | None, path: str = "/data") -> Change:
     """Broker 1 has so many bytes left on a directory's disk."""
-    return environment(log_dirs={0: (LogDir("/data"),), 1: (LogDir(path, "", usable),), 2: (LogDir("/data"),)})
+    return environment(
+        log_dirs={0: (LogDir("/data", "", 1 << 40),), 1: (LogDir(path, "", usable),), 2: (LogDir("/data", "", 1 << 40),)}
+    )
 
 
 def two_disks(first: int, second: int) -> Change:
     """Broker 1 has two directories, in the order of its file."""
     return environment(
-        log_dirs={0: (LogDir("/data"),), 1: (LogDir("/b", "", second), LogDir("/a/", "", first)), 2: (LogDir("/data"),)}
+        log_dirs={
+            0: (LogDir("/data", "", 1 << 40),),
+            1: (LogDir("/b", "", second), LogDir("/a/", "", first)),
+            2: (LogDir("/data", "", 1 << 40),),
+        }
     )
 
 
@@ -104,13 +110,14 @@ LIMITS: list[Row] = [
 ]  # fmt: skip
 ROWS: list[Row] = [
     ("room enough", room(2 * GIB), []),
-    ("room not reported", room(None), []),
+    ("room not reported", room(None), ["B23"]),
+    ("a reference to the first of two directories", both(both(TWO, everywhere(log_dirs="${env:DISK},/b")), two_disks(9 * GIB, 0)), ["B23"]),
     ("little room", room(2 * GIB - 1), ["B23"]),
     ("no room", room(255 << 20), ["B23"]),
     ("no room in the first of two directories", both(TWO, two_disks(0, 9 * GIB)), ["B23"]),
     ("no room in the second of two directories", both(TWO, two_disks(9 * GIB, 0)), []),
-    ("no room in the metadata's own directory", both(both(TWO, everywhere(metadata_log_dir="/b")), two_disks(9 * GIB, 0)), ["B23"]),
-    ("the metadata's own directory is not reported", both(both(TWO, everywhere(metadata_log_dir="/m")), two_disks(0, 0)), []),
+    ("no room in the metadata's own directory", both(both(TWO, everywhere(metadata_log_dir="/b")), two_disks(9 * GIB, 0)), ["B23", "B23"]),
+    ("the metadata's own directory is not reported", both(both(TWO, everywhere(metadata_log_dir="/m")), two_disks(0, 0)), ["B23"]),
     ("a certificate for long", certificate(15.1), []),
     ("no TLS", certificate(inf), []),
     ("a certificate that was not read", certificate(None), ["B24"]),

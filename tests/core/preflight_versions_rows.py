@@ -70,7 +70,7 @@ ROWS: list[Row] = [
     ("two directories on 3.6", both_dirs("3.6-IV2"), ["B1b", "B1b"]),
     ("two directories on 3.7", both_dirs("3.7-IV2"), ["B1b", "B1b"]),
     ("two directories on 3.9", both_dirs("3.9-IV0"), []),
-    ("directory failed", dirs(LogDir("/a", "KAFKA_STORAGE_ERROR")), ["B7b"]),
+    ("directory failed", dirs(LogDir("/a", "KAFKA_STORAGE_ERROR", 1 << 40)), ["B7b"]),
     ("directories not reported", environment(log_dirs={}), ["B7b"]),
     ("tiered storage on 3.8", both(release("3.8-IV0", "3.8.1"), everywhere(inter_broker_protocol_version="3.8", remote_log_storage_system_enable="true")), ["B1b"]),
     ("tiered storage on 3.9", everywhere(remote_log_storage_system_enable="true"), []),

@@ -105,7 +105,7 @@ def environment(size: int = 3) -> ClusterEnvironment:
     """Everything is reported and nothing found: on one machine, whose clock is that of all."""
     ids = range(size)
     tree = ZooKeeperTree(registrations={i: BrokerRegistration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
-    dirs = {i: (LogDir("/data"),) for i in ids}
+    dirs = {i: (LogDir("/data", "", 1 << 40),) for i in ids}
     servers = (ZooKeeperServer("zk:2181", "3.8.4"),)
     taken = {i: Taken(config(i)) for i in ids}
     read: dict[str, Any] = {

@@ -50,6 +50,7 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("R13", made(-9.0)),
     ("B13b", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", environment(taken={})),
+    ("B23", everywhere(metadata_log_dir="/fast")),
     ("B24", environment(certificates={})),
     ("B22", environment(addresses={})),
     ("B25", environment(partition_ids={})),

@@ -381,7 +381,7 @@ class SimCluster:
         del view
         ids = [node.id for node in self.spec.brokers]
         tree = ZooKeeperTree(registrations={broker: BrokerRegistration(1.0, 1.0) for broker in ids})
-        dirs = {broker: (LogDir("/data"),) for broker in ids}
+        dirs = {broker: (LogDir("/data", "", 1 << 40),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
         return ClusterEnvironment(

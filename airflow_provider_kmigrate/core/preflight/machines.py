@@ -31,11 +31,16 @@ _USUAL_SOAK = 14 * _DAY  # Kafka's documentation: "a week or two"
 
 def _check_room(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """A broker in KRaft mode keeps the cluster's metadata on a disk, and halts if that is full."""
-    rooms: dict[str, int] = {}
+    rooms, unread = dict[str, int](), list[int]()
     for broker, file in zookeeper_broker_files(view).items():
-        log_dir = _metadata_dir(file, facts.environment.log_dirs.get(broker) or ())
+        log_dirs = facts.environment.log_dirs.get(broker)
+        log_dir = _metadata_dir(file, log_dirs or ())
         if log_dir is not None and log_dir.usable_bytes is not None and log_dir.usable_bytes < _USUAL:
             rooms[f"{log_dir.path} of broker {broker} {log_dir.usable_bytes // _MIB} MiB"] = log_dir.usable_bytes
+        if log_dirs and (log_dir is None or log_dir.usable_bytes is None):  # without any B7b reports the broker
+            unread.append(broker)
+    if unread:
+        yield unknown("B23", f"the room for the metadata log on brokers {summarize(unread)}: they report none of that directory")
     if full := [text for text, room in rooms.items() if room < _NEEDED]:
         yield blocks("B23", f"directories without room for the metadata log: {summarize(full)}")
     if scarce := [text for text in rooms if text not in full]:

@@ -286,6 +286,7 @@ meanwhile: Yes, as safe as before. Nothing was changed.
 do: Make room: a larger disk, shorter retention, or replicas moved away. Or write `metadata.log.dir` of another disk into the broker's file.
 never: Delete files in a log directory by hand.
 source: KIP-630; KIP-827; metadata.log.segment.bytes, metadata.max.retention.bytes
+ask: On each broker that the text names: df -h DIRECTORY shows more than 2 GiB, with `metadata.log.dir` of its file, else the first of `log.dirs`.
 
 B24 Certificates or tokens that end before the migration does
 means: The text says when. *block*: a certificate, or what kmigrate logs in with, ends before the shortest soak is over: afterwards clients, followers and kmigrate are refused, in the middle of the migration. *warn*: within two weeks, the usual soak.
