@@ -46,6 +46,12 @@ BLIND = ClusterView(taken_at=0.0)
 EDITED = with_broker(
     DUAL, 1, files=NodeFiles(FILES[KRAFT], edited=(PropertyChange("a", None, HIDDEN), PropertyChange("log.dirs", "/a", "/b")))
 )
+
+
+def edited(key: str) -> ClusterView:
+    return with_broker(DUAL, 1, files=NodeFiles(FILES[KRAFT], edited=(PropertyChange(key, None, HIDDEN),)))
+
+
 TUNED = with_broker(DUAL, 1, files=NodeFiles(FILES[KRAFT], edited=(PropertyChange("num.io.threads", None, HIDDEN),)))
 SET_BACK = with_broker(DUAL, 1, files=NodeFiles(FILES[ZK], edited=()))
 FINAL = {"process.roles": "controller"}
@@ -184,6 +190,10 @@ CASES = [
     ("R01 a broker that does not answer", gates.starts_as_it_runs(replace(DUAL.brokers[1], mode=None)), GateState.NOT_YET),
     ("O03 after the end, directories", gates.files_in_stage(gates.with_decisive_edits(EDITED)), GateState.NEVER),
     ("after the end, threads", gates.files_in_stage(gates.with_decisive_edits(TUNED)), GateState.MET),
+    *(
+        (f"O03 after the end, {key}", gates.files_in_stage(gates.with_decisive_edits(edited(key))), GateState.NEVER)
+        for key in ("controller.listener.names", "inter.broker.listener.name", "security.inter.broker.protocol")
+    ),
     ("at boot", gates.controllers_start_at_boot(DUAL), GateState.MET),
     (
         "not at boot",
@@ -194,7 +204,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("gate", "state"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
-def test_gate(gate, state):
+def test_gate(gate: gates.Gate, state: GateState) -> None:
     assert gate.state is state
     assert bool(gate.reasons) is (state is not GateState.MET)
 
@@ -221,11 +231,11 @@ OTHER_CODES = {
 @pytest.mark.parametrize(
     ("name", "gate"), [row[:2] for row in CASES if row[1].reasons], ids=[row[0] for row in CASES if row[1].reasons]
 )
-def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
-    assert {reason.code for reason in gate.reasons} == {OTHER_CODES.get(name) or name.split()[0]}
+def test_a_gate_that_is_not_met_says_which_it_is(name: str, gate: gates.Gate) -> None:
+    assert {reason.code for reason in gate.reasons} == {OTHER_CODES.get(name) or name.split(maxsplit=1)[0]}
 
 
-def test_a_controller_whose_directory_was_not_read_is_not_empty():
+def test_a_controller_whose_directory_was_not_read_is_not_empty() -> None:
     unread = replace(UNUSED, controllers={3000: replace(UNUSED.controllers[3000], files=NodeFiles())})
     assert gates.empty_controllers(unread, (3000,)).state is GateState.NOT_YET
 
@@ -241,11 +251,13 @@ def test_a_controller_whose_directory_was_not_read_is_not_empty():
     ],
     ids=["moved away", "quick", "stuck", "nowhere to go", "unread"],
 )
-def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, state):
+def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(
+    rows: tuple[Partition, ...] | None, seconds: float, state: GateState
+) -> None:
     assert gates.leaders_moved_by_stop(replace(DUAL_ZK, partitions=rows), 0, seconds).state is state
 
 
-def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
+def test_together_is_as_bad_as_its_worst_and_keeps_every_reason() -> None:
     both = gates.combine_gates(
         (gates.no_leaderless_partition(LEADERLESS), gates.no_client_metrics(replace(DUAL_ZK, client_metrics=("s",))), gates.MET)
     )
@@ -253,7 +265,7 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
     assert [reason.code for reason in both.reasons] == ["G13", "G09"]
 
 
-def test_groups_are_named_with_their_members():
+def test_groups_are_named_with_their_members() -> None:
     groups = {f"g{number:02}": LiveMembers(number, 1) for number in range(12)}
     named = gates.describe_zookeeper_groups(with_zk(DUAL_ZK, live_groups=tuple(groups), live_members=groups))
     assert named.startswith("g00 (1 migrating), g01 (1 ZooKeeper, 1 migrating), ")
@@ -271,7 +283,7 @@ def test_groups_are_named_with_their_members():
     assert "kmigrate_consumers__prod " in reason.text
 
 
-def test_groups_without_records_are_named_with_the_remedy():
+def test_groups_without_records_are_named_with_the_remedy() -> None:
     view = with_zk(replace(DUAL_ZK, name="prod"), live_groups=("g",))
     [reason] = gates.no_group_without_coordinator(view).reasons
     assert reason.code == "G21"
@@ -290,7 +302,7 @@ def test_a_quorum_without_leader_whose_controllers_all_answer_names_the_first_su
     assert ["UnknownHostException" in reason.text for reason in said] == [True, False]
 
 
-def test_an_edit_is_named_by_its_keys_and_by_what_the_next_start_makes_of_it():
+def test_an_edit_is_named_by_its_keys_and_by_what_the_next_start_makes_of_it() -> None:
     (reason,) = gates.files_in_stage(EDITED).reasons
     assert (reason.code, reason.node) == ("O03", "broker 1")
     assert "~ log.dirs: /a -> /b, + a=(not shown)" in reason.text

@@ -38,6 +38,20 @@ def test_only_the_names_of_differing_settings_are_shown() -> None:
     assert "hunter2" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("running", "written"),
+    [
+        ({"offsets.retention.minutes": "10080"}, {"offsets_retention_minutes": "60"}),
+        ({"log.retention.hours": "168"}, {"log_retention_minutes": "60"}),
+        ({"remote.log.storage.system.enable": "true"}, {"remote_log_storage_system_enable": "false"}),
+        ({"log.cleanup.policy": "compact"}, {"log_cleanup_policy": "delete"}),
+    ],
+)
+def test_a_restart_that_would_keep_less_blocks(running: dict[str, str], written: dict[str, str]) -> None:
+    (found,) = run_checks(*edited(running, None, **written)(*healthy()))
+    assert (found.code, found.severity) == ("B15", Severity.BLOCK)
+
+
 def test_a_version_that_is_not_in_force_is_said_once() -> None:
     assert codes(edited({"inter.broker.protocol.version": "3.9"}, inter_broker_protocol_version="3.8")(*healthy())) == ["B1a"]
 

@@ -341,8 +341,18 @@ def _controller_file_in_stage(view: ClusterView, controller: Controller, stage: 
 _EFFECTS = {
     ("node.id", "broker.id"): "starts it as another node",
     ("log.dirs", "log.dir", "metadata.log.dir"): "gives it other directories",
-    ("controller.quorum.voters", "controller.quorum.bootstrap.servers"): "makes it look for other controllers",
-    ("listeners", "advertised.listeners", "listener.security.protocol.map"): "makes it unreachable where others expect it",
+    (
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "controller.listener.names",
+    ): "makes it look for other controllers",
+    (
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
+        "security.inter.broker.protocol",
+    ): "makes it unreachable where others expect it",
     ("zookeeper.connect",): "connects it to another ZooKeeper, or to none",
     ("inter.broker.protocol.version",): "makes it speak another version",
 }

@@ -302,6 +302,7 @@ _CRITICAL = re.compile(
     | inter\.broker\..* | security\.inter\.broker\.protocol | zookeeper\..* | ssl\..* | sasl\..*
     | authorizer\..* | super\.users | allow\.everyone\.if\.no\.acl\.found | principal\.builder\.class
     | config\.providers(?:\..*)? | password\.encoder\..* | delegation\.token\..*
+    | offsets\.retention\.minutes | remote\.log\.storage\.system\.enable
     | default\.replication\.factor | min\.insync\.replicas | unclean\.leader\.election\.enable
     | offsets\.topic\..* | transaction\.state\.log\..*)""",
     re.VERBOSE,
