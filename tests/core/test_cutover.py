@@ -44,7 +44,7 @@ LONG = 300.0  # past nine tenths of switch_timeout
 def seen(a: str = "", b: str = "", note: object = None, **fields: object) -> GroupSeen:
     if not {"k", "m"} & {a, b}:
         fields = {**NOBODY_KAFKA, **fields}
-    return changed(group(a, b, **fields), cutover=note)
+    return changed(group(a, b, None, **fields), cutover=note)
 
 
 def take(state: CutoverState, observed: GroupSeen | None, *, at: float = 0.0, times: int = 1, back: bool = False) -> CutoverTurn:
@@ -246,6 +246,8 @@ def test_other_topics_and_missing_partitions_turn_it_back() -> None:
         (CutoverState(), seen("k", "k", COPIED), 0.0, Verb.STOP_INSTANCES),
         (asked(STOPPED), seen("k", "", COPIED), 1.0, "wait K91"),
         (asked(STOPPED, 0.0, "exit code 1"), seen("k", "", COPIED), 50.0, Verb.STOP_INSTANCES),
+        (replace(asked(STOPPED), stopped=frozenset("b")), seen("k", "", COPIED), 1.0, "wait K91"),
+        (replace(asked(STOPPED), stopped=frozenset("a")), seen("k", "", COPIED), 1.0, Verb.STOP_INSTANCES),
         (CutoverState(), seen("", "", COPIED, kafka=KafkaGroup("PreparingRebalance")), 0.0, "wait K91"),
         (CutoverState(), seen("", "", COPIED, committed={T0: 10, T1: 12}, ends={T0: 20, T1: 20}), 0.0, "wait T01"),
         (CutoverState(), seen("", "", FAILED, committed={T0: 10, T1: 12}, ends={T0: 20, T1: 20}), 0.0, Verb.START_INSTANCES),

@@ -454,9 +454,11 @@ def decide_cutover_rollback(state: CutoverState, observed: GroupSeen | None, at:
 def _stop_new_version(state: CutoverState, observed: GroupSeen, at: float, group: GroupSpec) -> CutoverTurn:
     instance_map = map_instances(observed.members or (), group)
     running = tuple(name for name in instance_map.instances if MemberKind.KAFKA in instance_map.kinds_of(name))
-    due = tuple(name for name in running if state.is_due(name, STOPPED, at))
+    due = tuple(name for name in running if name in state.stopped or state.is_due(name, STOPPED, at))
     if due:
         text = f"{', '.join(due)} of group {group.name} must stop: the old version starts when no member reads from Kafka."
+        if returned := [name for name in due if name in state.stopped]:
+            text += f" {summarize(returned)} was stopped and is a member again: something else starts it."
         return CutoverTurn(Act(Verb.STOP_INSTANCES, text), state, due, STOPPED)
     strangers = [member.name for member in instance_map.unmapped if member.kind is MemberKind.KAFKA]
     names = summarize([*running, *strangers]) or "a member that joins or leaves"
