@@ -121,6 +121,16 @@ def test_before_the_stop(observed: GroupSeen | None, expected: str) -> None:
             101.0,
             Verb.NOTE,
         ),
+        (asked(KAFKA), seen("k", "k", COPIED, committed={T0: 11, T1: 11}, ends={T0: 20, T1: 20}), 1.0, Verb.NOTE),
+        (asked(KAFKA), seen("k", "k", COPIED, committed={T0: 12}, ends={T0: 12, T1: 12}), 1.0, "wait T01"),
+        (
+            replace(asked(KAFKA), joined_at=0.0, joined_ends={T0: 12, T1: 12}),
+            seen("k", "k", COPIED, committed={T0: 12}, ends={T0: 12, T1: 12}),
+            101.0,
+            Verb.ROLL_BACK,
+        ),
+        (asked(STOPPED), seen("", "", NOTE), LONG, "wait T01"),
+        (CutoverState(unread_at=0.0), GroupSeen("g", seen("k", "k", MOVED_NOTE).zk), LONG, "wait K30"),
         (CutoverState(), seen("k", "k", MOVED_NOTE), 0.0, "done"),
         (CutoverState(), seen("k", "", MOVED_NOTE), 0.0, "wait K55"),
         (CutoverState(), seen("z", "k", MOVED_NOTE), 0.0, "never V30"),
@@ -161,6 +171,32 @@ def test_offsets_that_move_without_a_member_turn_it_back() -> None:
     assert [reason.code for reason in turn.failed] == ["K92"]
 
 
+def test_one_offset_that_moved_without_a_member_turns_it_back_when_its_time_is_over() -> None:
+    state = take(asked(STOPPED), seen("", "", NOTE)).state
+    moved = changed(seen("", "", NOTE), offsets={T0: StoredOffset(11, 1.0), T1: StoredOffset(10, 0.0)})
+    early = take(state, moved, at=1.0)
+    assert verdict(early.decision) == "wait T01"
+    late = take(early.state, changed(moved, owners={T0: "g_a-0"}), at=LONG)
+    assert [reason.code for reason in late.failed] == ["K92"], "it says more than an owner that was left behind"
+
+
+def test_without_a_canary_all_instances_stop_at_once() -> None:
+    turn = take(CutoverState(), seen("z", "z"))
+    assert isinstance(turn.decision, Act)
+    assert (turn.instances, turn.decision.about) == (("a", "b"), "")
+
+
+def test_a_new_version_has_its_time_from_when_all_of_it_has_joined() -> None:
+    idle = seen("k", "k", COPIED, ends={T0: 12, T1: 12})
+    joined = take(asked(KAFKA), idle, at=50.0)
+    assert verdict(take(joined.state, idle, at=149.0).decision) == "wait T01"
+    assert [reason.code for reason in take(joined.state, idle, at=150.0).failed] == ["V30"]
+
+
+def test_a_rollback_is_over_when_the_old_version_is_stable() -> None:
+    assert verdict(take(CutoverState(), changed(seen("z", "z", COPIED), owners={}), back=True).decision) == "wait K44"
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -177,8 +213,10 @@ def test_offsets_that_cannot_be_copied_turn_it_back(fields: dict[str, object], c
 
 def test_a_partition_that_lost_its_offset_turns_it_back() -> None:
     note = replace(NOTE, partitions=NOTE.partitions | {THIRD})
-    turn = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, THIRD: 5}), times=QUIET)
-    assert [reason.code for reason in turn.failed] == ["K42"]
+    lost = seen("", "", note, ends={T0: 10, T1: 10, THIRD: 5})
+    for observed in (lost, changed(lost, **GROWN)):
+        turn = take(CutoverState(), observed, times=QUIET)
+        assert [reason.code for reason in turn.failed] == ["K42"]
     empty = take(CutoverState(), seen("", "", note, ends={T0: 10, T1: 10, THIRD: 0}), times=QUIET)
     assert [(write.where, write.offset) for write in empty.writes.writes] == [(THIRD, 0)]
 
@@ -205,6 +243,23 @@ def test_first_records_that_came_during_the_cutover_are_read_by_the_new_version_
     assert [(write.where, write.offset) for write in back.writes.writes] == [(THIRD, 0)]
     known = changed(observed, offsets={where: StoredOffset(3, 0.0) for where in (T0, T1, THIRD)})
     assert verdict(take(CutoverState(), known, back=True).decision) == Verb.START_INSTANCES
+
+
+def test_an_offset_that_kafka_alone_has_counts_unless_a_canary_left_it() -> None:
+    in_kafka = {"committed": {T0: 10, T1: 10, THIRD: 4}, "ends": {T0: 10, T1: 10, THIRD: 5}}
+    known = take(CutoverState(), seen("", "", replace(NOTE, partitions=NOTE.partitions | {THIRD}), **in_kafka), times=QUIET)
+    assert verdict(known.decision) == Verb.START_INSTANCES
+    of_canary = take(CutoverState(), seen("", "", replace(WAS_EMPTY, canary=CanaryPhase.OVER), **in_kafka), times=QUIET)
+    assert [(write.where, write.offset) for write in of_canary.writes.writes] == [(THIRD, 0)]
+
+
+def test_leftover_offsets_of_what_the_group_does_not_read_hold_nothing() -> None:
+    observed = seen("z", "z", committed={T0: 10, T1: 10, THIRD: 4}, ends={T0: 10, T1: 10, THIRD: 5})
+    stored = {T0: StoredOffset(10, 0.0), T1: StoredOffset(10, 0.0), THIRD: StoredOffset(3, 0.0)}
+    unread = changed(observed, offsets=stored)
+    assert verdict(take(CutoverState(), unread).decision) == Verb.STOP_INSTANCES
+    read = changed(unread, partitions=frozenset({T0, T1, THIRD}))
+    assert verdict(take(CutoverState(), read).decision) == "never K64"
 
 
 def test_what_is_empty_when_the_cutover_begins_is_known() -> None:
@@ -298,6 +353,10 @@ def test_the_pause_is_told() -> None:
     [
         (seen("k", "k", MOVED_NOTE), False),
         (seen("k", "k", COPIED), False),
+        (seen("z", "k", COPIED), False),
+        (seen("z", "k"), False),
+        (seen("z", "k", UnreadableNote("{}")), False),
+        (GroupSeen("g", kafka=KafkaGroup("Empty")), False),
         (seen("z", "k", MOVED_NOTE), True),
         (changed(seen("k", "k", MOVED_NOTE), offsets={T0: StoredOffset(10, 7.0)}), True),
         (changed(seen("k", "k", replace(MOVED_NOTE, written_at=7.0)), offsets={T0: StoredOffset(10, 7.0)}), False),
