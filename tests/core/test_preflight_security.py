@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import ServiceUnit
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
+from airflow_provider_kmigrate.core.preflight.controllers import principal
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import ACL_CLASS, everywhere, remote
 from tests.core.preflight_security_rows import FILES_OF_SECRETS, FOLDERS_OF_SECRETS, ROWS, VARIABLES
@@ -32,6 +33,29 @@ def test_one_finding_lists_each_class_with_the_nodes_that_need_its_jar() -> None
         "replica.selector.class com.example.Selector (on broker 0, broker 1, broker 2); "
         "security.providers com.example.Fips (on controllers 3000, 3001, 3002)"
     )
+
+
+@pytest.mark.parametrize(
+    ("login", "name"),
+    [
+        ('username="a" password="x";', "User:a"),
+        ("username='a b' password=x;", "User:a b"),
+        ("password=x username=a-1.b$c;", "User:a-1.b$c"),
+        ('username="a"\n username="b";', "User:b"),
+        ('/* username="b" */ username="a" password="// /*"; // username="b"', "User:a"),
+        ('username="";', "User:"),
+        ('username="a\\"b";', None),
+        ('username="${env:NAME}";', None),
+        ("", None),
+    ],
+)
+def test_a_login_names_its_user_as_kafka_reads_it(login: str, name: str | None) -> None:
+    """The first five by Kafka 3.9.2's JaasContext."""
+    keys = {
+        "listener.security.protocol.map": "I:SASL_SSL",
+        "listener.name.i.plain.sasl.jaas.config": f"PlainLoginModule required {login}",
+    }
+    assert principal(keys, keys, "I", "PLAIN") == name
 
 
 def test_controllers_need_every_file_that_theirs_names() -> None:

@@ -68,7 +68,11 @@ _KEYTAB = re.compile(r"""\bkeyTab\s*=\s*(?:"([^"]+)"|([^\s;"']+))""")
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")  # provider, perhaps a path, key
 _OF_IDENTITY = re.compile(r"(?:^|\.)(?:ssl|sasl)\.")
 _OF_ZOOKEEPER = re.compile(r"(?<![a-z])zk(?![a-z])|zookeeper", re.IGNORECASE)
-_USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_COMMENT = re.compile(
+    r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|//[^\n]*|/\*.*?\*/""", re.DOTALL
+)  # or a quoted text, which has none
+#: As Kafka's JaasConfig reads it: quoted, here without escapes, or one word.
+_USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"\\]*)"|'([^'\\]*)'|([A-Za-z][\w.$-]*)(?=[\s;]))""")
 
 
 def principal(
@@ -125,9 +129,10 @@ def _accepts_anonymous(keys: Mapping[str, str], listener: str) -> bool:
 
 
 def _sasl_user(keys: Mapping[str, str], listener: str, mechanism: str) -> str | None:
-    match = _USERNAME.search(read_setting(keys, login_key(listener, mechanism)) or "")
+    login = _COMMENT.sub(lambda part: part[1] or " ", read_setting(keys, login_key(listener, mechanism)) or "")
+    match = next(reversed([*_USERNAME.finditer(login)]), None)  # the last one wins
     is_readable = match is not None and mechanism.upper() != "GSSAPI" and not find_references(match[0])
-    return f"User:{match[1] or match[2]}" if match and is_readable else None
+    return f"User:{match[1] or match[2] or match[3] or ''}" if match and is_readable else None
 
 
 MECHANISM = "sasl.mechanism.controller.protocol"
