@@ -49,8 +49,9 @@ _STAGES: Final = {
     NodeRole.BROKER: {"before": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "after": FileStage.KRAFT},
     NodeRole.CONTROLLER: {"migration": FileStage.CONTROLLER_MIGRATION, "after": FileStage.CONTROLLER_FINAL},
 }
-
-
+_TOO_LARGE: Final = (
+    f"The evidence is larger than {MOST_BYTES >> 20} MiB, and no larger archive is verified. Name one run with --run."
+)
 #: An option of a login module, in a value such as that of `sasl.jaas.config`.
 _LOGIN_OPTION: Final = re.compile(r"""(?<![\w.-])([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'([^']*)'|([^\s;"']+))""")
 
@@ -90,7 +91,7 @@ class Collection:
         """Add bytes. Raises `NotWritten` if no archive may be so large."""
         self.files[path] = content
         if sum(map(len, self.files.values())) > MOST_BYTES:
-            raise NotWritten(f"The evidence is larger than {MOST_BYTES >> 20} MiB. Name one run with --run.")
+            raise NotWritten(_TOO_LARGE)
 
 
 def write_evidence(options: argparse.Namespace) -> Iterator[str]:
@@ -111,6 +112,8 @@ def write_evidence(options: argparse.Namespace) -> Iterator[str]:
     if leaks := find_secrets(collection.files, collection.secrets):
         raise NotWritten(" ".join(("Nothing was written.", *leaks)))
     archive = pack_archive(about, collection.files, key)
+    if len(archive) > MOST_BYTES:
+        raise NotWritten(_TOO_LARGE)
     atomic.create(options.out, archive)
     yield f"{options.out}: {count_of(len(collection.files), 'file')}, {len(archive)} bytes, {'signed' if key else 'not signed'}."
     yield from (f"Not in it: {text}" for text in collection.left_out)

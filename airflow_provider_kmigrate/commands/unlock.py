@@ -7,6 +7,7 @@ cluster is free; 1: another run than RUN owns it, or none was named; 2: ZooKeepe
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from airflow_provider_kmigrate.clients.fence import Fence  # noqa: PLC0415  # help comes at once
     from airflow_provider_kmigrate.commands.reading import open_context  # noqa: PLC0415
+    from airflow_provider_kmigrate.core.shared.text import printable  # noqa: PLC0415
 
     with open_context(options.cluster, options.connections, options.folder) as context:
         fence = Fence(context.tools.zk, context.spec.cluster_id, "kmigrate unlock")
@@ -35,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"No run owns {name}.\n")
         return 0
     if owner.owner == options.run:
-        sys.stdout.write(f"{name} is free. A process of {owner.owner} that still lives is refused.\n")
+        sys.stdout.write(f"{name} is free. A process of {printable(owner.owner)} that still lives is refused.\n")
         return 0
+    run = printable(owner.owner)  # of a znode: it is pasted into a shell
     sys.stdout.write(
-        f"{name} is owned by {owner.owner}. Make sure that it is over, then: kmigrate unlock {options.cluster} --run '{owner.owner}'\n"
+        f"{name} is owned by {run}. Make sure that it is over, then: {shlex.join(('kmigrate', 'unlock', str(options.cluster)))} --run {shlex.quote(run)}\n"
     )
     return 1

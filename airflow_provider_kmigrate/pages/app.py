@@ -158,7 +158,7 @@ def show_plan(request: Request, user: GetUserDep, cluster: _Name, of: PlanOf = P
             wrong = "It names another cluster than its DAG, or another kind of plan than its key."
             return _render(request, "no_plan.html", cluster=cluster, of=of, problem=wrong)
         return HTMLResponse(render_plan_page(plan), headers=_HEADERS)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         return _render(request, "no_plan.html", cluster=cluster, of=of, problem=str(error)[:200])
 
 

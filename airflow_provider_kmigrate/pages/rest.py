@@ -67,7 +67,13 @@ def open_client(url: str, transport: httpx.BaseTransport | None = None) -> httpx
         raise Failed(f"{TOKEN} is no token: it has a blank or a character that no token has. Copy it again, alone.")
     hide_values([token])
     headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}  # compressed bytes may say nothing without end
-    return httpx.Client(base_url=_check_address(url), headers=headers, timeout=_TIMEOUT, transport=transport)
+    address = _check_address(url)
+    try:
+        return httpx.Client(base_url=address, headers=headers, timeout=_TIMEOUT, transport=transport)
+    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:  # its text may hold the password of a proxy
+        raise Failed(
+            f"The proxy or the certificates that the environment names cannot be used ({type(error).__name__}): correct HTTPS_PROXY, ALL_PROXY, NO_PROXY or SSL_CERT_FILE."
+        ) from None
 
 
 def _check_address(url: str) -> str:

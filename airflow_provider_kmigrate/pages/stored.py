@@ -29,7 +29,8 @@ _TRIED_AGAIN: Final = frozenset(
 )
 """States of a task that runs, or will: what it wrote last may be of an earlier try."""
 _AGAIN: Final = "It failed, and Airflow runs it again."
-_NOT_RUN: Final = frozenset({"skipped", "removed", "upstream_failed"})
+_OVER: Final = frozenset({"skipped", "removed", "upstream_failed", "success"})
+"""States of a task that waits for nothing and has not failed, whatever it wrote last: it may have been marked."""
 WAITING_STATES: Final = frozenset({"awaiting_input", "deferred", "running"})
 """States of a task whose request waits for an answer; Airflow 3.1 and 3.2 defer it."""
 _CLOCKS_DIFFER_MS: Final = 600_000  # a worker's clock and Airflow's database may differ by so much
@@ -194,7 +195,7 @@ class Entry:
         elif state == "failed" and step.doing != "failed":
             text = f"Airflow ended it without a word of its own. The last one was: {step.text or step.doing}"
             change = {"doing": "failed", "text": text, "reasons": []}
-        elif state in _NOT_RUN and step.doing != "done":
+        elif state in _OVER and step.doing != "done":
             change = {"doing": "done", "text": f"Airflow has it as {state}.", "reasons": []}
         else:
             return self
@@ -289,15 +290,17 @@ class ClusterStatus:
 
     @property
     def light(self) -> Light:
-        """The one light: what an operator must do comes first, and what is old or unknown is never well."""
-        if self.newest is None:
-            return Light.UNKNOWN
-        if self.is_old(self.newest):
-            return Light.OLD
-        if self.has_failed or self.alarms:
+        """The one light: what an operator must do comes first, and what is old or unknown is never well.
+
+        A request waits by Airflow's own record, however old the statuses are.
+        """
+        is_of_now = self.newest is not None and not self.is_old(self.newest)
+        if is_of_now and (self.has_failed or self.alarms):
             return Light.ACT
         if self.requests:
             return Light.ASK
+        if not is_of_now:
+            return Light.UNKNOWN if self.newest is None else Light.OLD
         return Light.WELL if self._is_well(self.judged.document if self.judged else None) else Light.LOOK
 
     @property

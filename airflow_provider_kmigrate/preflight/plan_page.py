@@ -205,14 +205,10 @@ def _render_task(task: Mapping[str, Any], common: Sequence[str]) -> str:
     if task["is_done"]:
         return f"<li><code>{escape_html(task['id'])}</code> is done.</li>"
     facts = [] if task["node"] else [escape_html(task["does"])]
-    facts += [f"{count_of(task['leaders'], 'leader moves', 'leaders move')} first."] if task["leaders"] else []
-    facts += (
-        [
-            f"<strong>{count_of(task['alone'], 'partition has', 'partitions have')} no other replica: they are unavailable meanwhile.</strong>"
-        ]
-        if task["alone"]
-        else []
-    )
+    leaders = escape_html(count_of(task["leaders"], "leader moves", "leaders move"))
+    alone = escape_html(count_of(task["alone"], "partition has", "partitions have"))
+    facts += [f"{leaders} first."] if task["leaders"] else []
+    facts += [f"<strong>{alone} no other replica: they are unavailable meanwhile.</strong>"] if task["alone"] else []
     facts += [escape_html(task["last_because"])] if task["last_because"] else []
     own = [line for line in list_lines(task) if line not in common]
     return f"<li><code>{escape_html(task['id'])}</code> {' '.join(facts)}{_render_lines(own)}</li>"

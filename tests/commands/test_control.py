@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,6 +172,13 @@ def test_flag_return_without_a_run_or_a_task_is_no_success(airflow: Airflow, wor
     assert main(["flag", "return", *words, "--airflow-url", URL]) == 1
 
 
+def test_flag_return_that_cannot_ask_says_nothing_of_runs(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["flag", "return", "prod", "3001", "--airflow-url", "http://airflow.example"]) == 2
+    monkeypatch.delenv(rest.TOKEN)
+    assert main(["flag", "return", "prod", "3001", "--airflow-url", URL]) == 2
+    assert airflow.cleared == []
+
+
 @pytest.fixture
 def ensemble(monkeypatch: pytest.MonkeyPatch) -> Ensemble:
     made = Ensemble(CLUSTER_ID)
@@ -197,6 +205,17 @@ def test_unlock_frees_the_cluster_from_the_run_that_is_named_and_from_no_other(
         assert main(["unlock", "prod.yaml", "--run", "dag/run 1"]) == 0
     assert not any(path.endswith("/owner") for path in ensemble.znodes)
     assert main(["unlock", "prod.yaml"]) == 0
+
+
+def test_a_run_whose_name_is_a_command_is_one_word_of_the_command_to_type(
+    ensemble: Ensemble, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = "x'; touch forged; echo '\x1b[2J"
+    with Fence(MemoryZooKeeper(ensemble), CLUSTER_ID, run):  # type: ignore[arg-type]
+        assert main(["unlock", "a b.yaml"]) == 1
+    shown = capsys.readouterr().out
+    assert shown[:-1].isprintable()
+    assert shlex.split(shown.partition("then: ")[2]) == ["kmigrate", "unlock", "a b.yaml", "--run", run.replace("\x1b", r"\x1b")]
 
 
 def test_the_completion_completes_commands_their_options_and_their_subcommands(tmp_path: Path) -> None:

@@ -99,6 +99,17 @@ class TestTheCommand:
         assert (code, shown) == (2, "")
         assert str(saved) in failed
 
+    def test_a_plan_that_is_nested_too_deep_is_2_and_named(self, command: Command, tmp_path: Path) -> None:
+        saved = tmp_path / "plan.json"
+        command.run("--save", str(saved))
+        deep: list[object] = []
+        for _ in range(490):
+            deep = [deep]
+        saved.write_text(json.dumps(json.loads(saved.read_text()) | {"steps": deep}))
+        code, shown, failed = command.run("--compare", str(saved))
+        assert (code, shown) == (2, "")
+        assert f"{saved} cannot be compared. It is no whole plan" in failed
+
     def test_a_first_plan_goes_by_the_restarts_of_other_clusters_on_the_worker(self, command: Command, tmp_path: Path) -> None:
         act = {"run": "r", "step": "broker 0 to kraft", "text": "restart: it"}
         lines = [{"at": 100.0, "kind": "act", **act}, {"at": 112.0, "kind": "done", **act}]

@@ -120,6 +120,17 @@ def test_each_state_has_its_next_move(document: dict[str, Any], case: str) -> No
     assert not move.code or f"(kmigrate runbook {move.code})" in shown
 
 
+@pytest.mark.parametrize("changed", [{}, {"step": FAILED}, {"alarms": [SURE]}], ids=lambda changed: next(iter(changed), "well"))
+def test_a_request_waits_however_old_the_statuses_are(document: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Airflow has it now; over night, with a watch that is paused, no task reports."""
+    asked = replace(REQUEST, asked_ms=NOW - 40_000_000)
+    (unseen,) = combine([], [asked], NOW)
+    for status in (status_of(document, asked, at_ms=NOW - 4_000_000, **changed), unseen):
+        assert status.light is Light.ASK
+        assert find_next_move(status).text.startswith("Answer the request: Finalize sim?")
+        assert "older than an hour" in render_cluster(status) or status is unseen
+
+
 WAITS = {**FAILED, "doing": "waits", "text": "Broker 1 starts.", "reasons": []}
 
 
@@ -147,14 +158,18 @@ def test_a_task_that_died_without_a_word_has_failed(document: dict[str, Any], st
     assert "Airflow ended it without a word of its own. The last one was: Broker 1 starts." in render_cluster(status)
 
 
-@pytest.mark.parametrize("state", ["skipped", "removed", "upstream_failed"])
-def test_a_task_that_does_not_run_waits_for_nothing(document: dict[str, Any], state: str) -> None:
-    status = status_of(document, state=state, step=WAITS)
+@pytest.mark.parametrize("step", [WAITS, FAILED], ids=["waits", "failed"])
+@pytest.mark.parametrize("state", ["skipped", "removed", "upstream_failed", "success"])
+def test_a_task_that_is_over_waits_for_nothing_and_has_not_failed(
+    document: dict[str, Any], state: str, step: dict[str, Any]
+) -> None:
+    """An operator may have marked it."""
+    status = status_of(document, state=state, step=step)
     assert status.light is Light.WELL
     assert f"broker 1 to kraft done. Airflow has it as {state}." in render_cluster(status)
 
 
-@pytest.mark.parametrize("state", ["", "running", "deferred", "success"])
+@pytest.mark.parametrize("state", ["", "running", "deferred"])
 def test_a_task_that_runs_does_what_it_says(document: dict[str, Any], state: str) -> None:
     status = status_of(document, state=state, step=WAITS)
     assert status.light is Light.WELL

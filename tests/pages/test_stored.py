@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from airflow_provider_kmigrate.cli import main
 from airflow_provider_kmigrate.commands import status as status_command
 from airflow_provider_kmigrate.core.cluster_state.model import Cause, Fields, Reason, ServiceUnit
 from airflow_provider_kmigrate.core.migration.durations import Work
@@ -121,6 +122,24 @@ class TestTheSchema:
         assert [node["node"] for node in short["nodes"]] == ["broker 7"], "what is not well stays"
         assert short["left_out"] >= 199
         jsonschema.validate(short, status_schema())
+
+    @pytest.mark.parametrize("sign", ["a", "é", "群", "😀", '"', "\x01"])
+    def test_whatever_names_are_made_of_it_fits_and_is_its_clusters(self, document: dict[str, Any], sign: str) -> None:
+        """JSON writes one character of a group's name as up to twelve bytes."""
+        text, name = sign * 3_000, "c" * 100
+        alarms = [{"code": "R01", "text": text, "means": text, "do": text, "is_certain": True}] * 60
+        rollback = document["rollback"] | {
+            "text": text,
+            "loses": [text] * 60,
+            "reasons": [{"code": "R01", "text": text, "fixed_by": text}] * 60,
+        }
+        step = FAILED_STEP | {"text": text, "reasons": [{"code": "R01", "text": text, "do": text}] * 60}
+        nodes = [node | {"is_well": False, "state": text, "unit": text} for node in document["nodes"]] * 20
+        full = {"alarms": alarms, "rollback": rollback, "step": step, "nodes": nodes, "unread": [text] * 60}
+        full |= {"under_way": [{"node": "broker 1", "text": text}] * 60, "owner": {"run": text, "is_alive": True}}
+        short = shorten_document(document | full | {"cluster": name})
+        entry = check_stored(make_row(short, NOW, f"kmigrate_watch__{name}"), NOW)
+        assert (entry.problem, short["cluster_id"]) == ("", document["cluster_id"])
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
@@ -250,7 +269,7 @@ class TestByRest:
     @pytest.mark.parametrize(
         ("key", "row"),
         [
-            *((key, row) for key in ("dags", "xcom_entries") for row in (7, None, "x", {})),
+            *((key, row) for key in ("dags", "xcom_entries") for row in (7, None, "x", dict[str, Any]())),
             ("xcom_entries", {"dag_id": "d", "run_id": "r", "task_id": "t", "timestamp": 7}),
         ],
         ids=repr,
@@ -346,6 +365,27 @@ class TestByRest:
             status_command.main(["--airflow-url", "https://airflow.example", "clusters/prod.yaml"])
         assert "name the cluster, not its file: prod, not clusters/prod.yaml" in capsys.readouterr().err
         assert airflow.seen == []
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("HTTPS_PROXY", "socks5://user:canary-pw@h:1"),
+            ("HTTPS_PROXY", "ftp://user:canary-pw@h:1"),
+            ("ALL_PROXY", "http://user:canary-pw@[::1"),
+            ("NO_PROXY", "[::1"),
+            ("SSL_CERT_FILE", "/canary-pw/absent"),
+        ],
+    )
+    def test_a_proxy_or_certificates_of_no_use_are_named_and_no_password(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str
+    ) -> None:
+        monkeypatch.setenv(rest.TOKEN, "canary-token")
+        monkeypatch.setenv("HTTPS_PROXY", "http://h:1")
+        monkeypatch.setenv(name, value)
+        assert main(["status", "--airflow-url", "https://airflow.example", "--all"]) == 2
+        said = capsys.readouterr().err
+        assert name in said
+        assert "canary" not in said
 
     def test_without_a_token_nothing_is_asked(self, airflow: FakeAirflow, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(rest.TOKEN)

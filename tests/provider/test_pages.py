@@ -198,7 +198,7 @@ class TestTheClusterPage:
         store(document)
         log_in(pages)
         now = time.time()
-        monkeypatch.setattr(database.time, "time", lambda: now + 7_200)
+        monkeypatch.setattr(time, "time", lambda: now + 7_200)
         page = read(pages, "cluster/sim")
         assert '<p class="return unknown">yes, ' in page
         assert ", as of then</p>" in page
@@ -264,6 +264,13 @@ class TestThePlanPage:
         page = read(pages, "plan/sim")
         assert "the stored plan is not shown" in page
         assert plan["fingerprint"] not in page
+
+    def test_one_that_no_page_can_show_ends_no_page(
+        self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any]
+    ) -> None:
+        store(seal(plan | {"seconds": dict.fromkeys(plan["seconds"], 10**400)}), "kmigrate_preflight__sim", PLAN_DOCUMENT)
+        log_in(pages)
+        assert "the stored plan is not shown" in read(pages, "plan/sim")
 
 
 class TestSituations:

@@ -215,6 +215,8 @@ def describe_drift(saved: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[st
         before, after = saved["inputs"], now["inputs"]
         drift = (*describe_changed_inputs(before, after), *_describe_changed_tasks(saved, now))
         return tuple(map(printable, drift))  # `saved` is a file that anybody may have edited
+    except RecursionError:
+        raise ValueError("It is no whole plan: its values are nested too deep.") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"It is no whole plan: {printable(repr(error))}.") from error
 

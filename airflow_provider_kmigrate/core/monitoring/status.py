@@ -32,8 +32,10 @@ VERSION: Final = 3
 MOST_BYTES: Final = 20_000
 """Of a document as JSON."""
 _NOTHING: Final = Fields(0)
-_LIMITS: Final = ((600, 100), (600, 12), (200, 12), (80, 8))
-"""Characters of a text and items of a list of a document that would be too large; the next ones if it still is."""
+_LIMITS: Final = ((600, 100), (600, 12), (200, 12), (80, 8), (80, 4), (40, 3), (20, 2))
+"""Characters of a text and items of a list of a document that would be too large; the next ones if it still is. JSON writes one character as up to 12 bytes."""
+_WHOSE: Final = ("kind", "cluster", "cluster_id")
+"""Never cut: another name would be another cluster's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def shorten_document(document: dict[str, Any]) -> dict[str, Any]:
         nodes = document["nodes"] or []
         bad = [node for node in nodes if not node["is_well"]]
         shortened, omitted = _shorten({**document, "nodes": bad if nodes else document["nodes"]}, longest, most)
-        shortened["left_out"] = omitted + len(nodes) - len(bad)
+        shortened |= {"left_out": omitted + len(nodes) - len(bad), **{name: document[name] for name in _WHOSE}}
     return shortened
 
 
