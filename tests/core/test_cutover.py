@@ -316,6 +316,7 @@ def test_other_topics_and_missing_partitions_turn_it_back() -> None:
         (asked("zookeeper", 0.0, "exit code 1"), seen("z", "", COPIED), 50.0, Verb.START_INSTANCES),
         (CutoverState(), seen("z", "", COPIED), 1.0, Verb.STOP_INSTANCES),
         (CutoverState(), seen("z", "z", COPIED), 1.0, Verb.NOTE),
+        (CutoverState(), seen("z", "z", FAILED, committed={T0: 12, T1: 10}, ends={T0: 20, T1: 20}), 1.0, Verb.NOTE),
         (CutoverState(), seen("z", "z"), 1.0, "done"),
         (CutoverState(), seen("m", "z"), 1.0, "never K58"),
         (CutoverState(), seen("z", "z", UnreadableNote("{}")), 1.0, "never K94"),

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.groups.cutover_canary import CANARY, CANARY_
 from airflow_provider_kmigrate.core.groups.cutover_state import STOPPED, CanaryWatch, CutoverState, CutoverTurn, InstanceRequest
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember
 from airflow_provider_kmigrate.core.member.cutover_note import CanaryPhase, CutoverNote
-from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup
+from airflow_provider_kmigrate.core.member.group_seen import GroupSeen, KafkaGroup, StoredOffset
 from tests.core import group_facts
 from tests.core.group_facts import KAFKA, T0, T1, changed, group, verdict
 
@@ -64,6 +64,7 @@ def say(turn: CutoverTurn) -> str:
     return f"{verdict(turn.decision)}{about}" + "".join(f" {reason.code}" for reason in turn.failed)
 
 
+BOTH_IN_KAFKA = KafkaGroup("Stable", (KafkaMember("a1", "a", frozenset({T0})), KafkaMember("b1", "b", frozenset({T1}))))
 STOP, START, BACK = f"{Verb.STOP_INSTANCES} {CANARY}", f"{Verb.START_INSTANCES} {CANARY}", Verb.ROLL_BACK
 
 
@@ -96,6 +97,13 @@ STOP, START, BACK = f"{Verb.STOP_INSTANCES} {CANARY}", f"{Verb.START_INSTANCES} 
         (watched(), beside("k", committed=FURTHER), 150.0, f"note {CANARY_PASSED}"),
         (watched(offsets={T0: 9, T1: 10}), beside("k", committed={T0: 9, T1: 10}), 99.0, "wait T01"),
         (watched(offsets={T0: 9, T1: 10}), beside("k", committed={T0: 9, T1: 10}), 150.0, f"note {CANARY_PASSED}"),
+        (watched(offsets={}), beside("k", committed={}), 99.0, "wait T01"),
+        (watched(offsets={}), beside("k", committed={}), 100.0, f"{BACK} V30"),
+        (CutoverState(), replace(beside("z"), kafka=beside("k").kafka), 1.0, f"{BACK} K91"),
+        (watched(), replace(beside("k"), kafka=BOTH_IN_KAFKA), 1.0, f"{BACK} K93"),
+        (CutoverState(), beside(note=PASSED), 1.0, Verb.STOP_INSTANCES),
+        (CutoverState(), replace(beside(note=PASSED), kafka=KafkaGroup("PreparingRebalance")), 1.0, STOP),
+        (asked(STOPPED), replace(beside(note=PASSED), kafka=KafkaGroup("PreparingRebalance")), 1.0, "wait K52"),
         (CutoverState(), beside("k", note=PASSED), 1.0, STOP),
         (asked(STOPPED), beside("k", note=PASSED), 1.0, "wait K91"),
         (asked(STOPPED), beside("k", note=PASSED), LONG, f"{BACK} K91"),
@@ -123,6 +131,12 @@ def test_the_canary(state: CutoverState, observed: GroupSeen, at: float, expecte
 def test_without_a_bake_no_other_process_watches_it() -> None:
     turn = decide_cutover(watched(), beside("k", committed=BEHIND), 1.0, replace(SPEC, bake=0.0))
     assert (verdict(turn.decision), turn.may_defer) == ("wait T01", False)
+
+
+def test_one_offset_that_is_left_is_a_marker_only_after_a_time() -> None:
+    state, observed = watched(offsets={T0: 9, T1: 10}), beside("k", committed={T0: 9, T1: 10})
+    said = [say(decide_cutover(state, observed, at, replace(SPEC, bake=0.0))) for at in (99.0, 100.0)]
+    assert said == ["wait T01", f"note {CANARY_PASSED}"]
 
 
 def test_what_was_seen_of_a_canary_does_not_count_for_the_next_cutover() -> None:
@@ -164,6 +178,13 @@ def test_in_a_rollback_what_the_canary_left_is_set_back_before_the_note_is_delet
     turn = take(CutoverState(), replace(stable, ends={T0: 20, T1: 20}), back=True)
     assert {write.where: write.offset for write in turn.writes.writes} == {T0: 10}
     assert verdict(take(CutoverState(), beside("z"), back=True).decision) == Verb.NOTE
+    other = changed(
+        beside("z", committed={**READ_ALL, U0: 5}),
+        offsets={where: StoredOffset(10, 0.0) for where in READ_ALL} | {U0: StoredOffset(1, 0.0)},
+    )
+    assert verdict(take(CutoverState(), other, back=True).decision) == Verb.NOTE, (
+        "what the group did not read is not the canary's"
+    )
 
 
 @pytest.mark.parametrize(
