@@ -275,7 +275,8 @@ class EventStore:
             progress = {name: _FileProgress(**values) for name, values in state.files.items()}  # type: ignore[arg-type] # as asdict has it
             if (
                 state.version == _VERSION
-                and all((self._folder / name).stat().st_size == size for name, size in state.parts.items())
+                and _has_form(state, progress.values())
+                and all(_is_whole_part(self._folder / name, size) for name, size in state.parts.items())
                 and {*map(Path, progress)} <= {*files}
                 and all(_is_continued(Path(name), known) for name, known in progress.items())
             ):
@@ -283,7 +284,7 @@ class EventStore:
             self._report("The event files do not continue what was read of them: they are read from their beginning.")
         except FileNotFoundError:
             pass
-        except (NotRead, OSError, ValueError, TypeError, AttributeError) as error:
+        except (NotRead, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             self._report(
                 f"What was read of event files cannot be used ({type(error).__name__}): they are read from their beginning."
             )
@@ -316,6 +317,22 @@ class EventStore:
     def _remove_orphans(self, state: _State) -> None:
         """Remove files that no audit reads any more, and what ended processes left."""
         _remove_old(path for path in self._folder.glob("*.parquet") if path.name not in state.parts)
+
+
+def _has_form(state: _State, progress: Iterable[_FileProgress]) -> bool:
+    """Whether what a state says of files, and of what is kept beside the parts, has the types that are written."""
+    kept = [item for part in (state.settled, state.figures) for item in part.items()]
+    lists = [*(value for name, value in kept if name == "parts"), *(known.owned for known in progress)]
+    texts = [value for name, value in kept if name != "parts"]
+    counts = [count for known in progress for count in known.refused.values()]
+    if not all(isinstance(values, list) for values in lists):
+        return False
+    return {*map(type, texts), *(type(value) for values in lists for value in values)} <= {str} and {*map(type, counts)} <= {int}
+
+
+def _is_whole_part(path: Path, size: int) -> bool:
+    """Whether a part has its size and an end that can be read. Raises `OSError` or `ValueError` if it has not."""
+    return path.stat().st_size == size and pq.read_metadata(path).num_rows >= 0
 
 
 def _encode_parquet(rows: pa.Table, **options: Any) -> bytes:

@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +38,7 @@ from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.restarts import StepRestart
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.shared.text import format_date
 from airflow_provider_kmigrate.exceptions import Failed
 
 VERSION: Final = 1
@@ -365,7 +365,7 @@ def describe_verdict(record: AuditRecord) -> Row:
 
 
 def _format_time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return format_date(time_ms).removesuffix(" UTC")
 
 
 def stalls_query(engine: Engine) -> str:

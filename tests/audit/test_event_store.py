@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.audit.queries import Engine
 from airflow_provider_kmigrate.audit.request import AuditPolicy
 from airflow_provider_kmigrate.audit.sources import RowKind, Source, rows_of_event, rows_of_line, table_of
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.foreign_files import read_line_blocks
 from airflow_provider_kmigrate.core.audit.verdict import AuditOutcome, Level
 from airflow_provider_kmigrate.core.events.lines import encode
 from airflow_provider_kmigrate.core.events.model import (
@@ -375,6 +376,35 @@ def remove_part(store: Path) -> None:
     part.unlink()
 
 
+def harm_part(at: int) -> Callable[[Path], None]:
+    """Other bytes at a place, from the end on; the size stays."""
+
+    def harm(store: Path) -> None:
+        [part] = store.glob("*.parquet")
+        content = bytearray(part.read_bytes())
+        content[at : at + 4 or None] = b"\xff" * 4
+        part.write_bytes(content)
+
+    return harm
+
+
+def change_state(**changed: Any) -> Callable[[Path], None]:
+    """Values of another type in `state.json`, in each file's progress too."""
+
+    def harm(store: Path) -> None:
+        state = json.loads((store / "state.json").read_text())
+        files = {
+            name: known | {key: changed[key] for key in known.keys() & changed.keys()} for name, known in state["files"].items()
+        }
+        (store / "state.json").write_text(
+            json.dumps(state | {key: changed[key] for key in state.keys() & changed.keys()} | {"files": files})
+        )
+
+    return harm
+
+
+_OTHER_KEPT: tuple[object, ...] = (7, [], {"parts": 7}, {"parts": [7]}, {"rows": []})
+_OTHER_PROGRESS: tuple[object, ...] = (7.5, "x", [7], {"a": "x"})
 _STATES = (
     "",
     "[]",
@@ -384,6 +414,7 @@ _STATES = (
     '{"files": []}',
     '{"more": 1}',
     '{"parts": {"../x": 1}}',
+    "[" * 100_000,
     "\udcff",
 )
 
@@ -393,6 +424,9 @@ _STATES = (
     [
         cut_part,
         remove_part,
+        *map(harm_part, (-4, -8, -200, -1_000)),
+        *(change_state(**{name: value}) for name in ("settled", "figures") for value in _OTHER_KEPT),
+        *(change_state(**{name: value}) for name in ("owned", "refused", "read", "inode") for value in _OTHER_PROGRESS),
         *(lambda store, text=text: (store / "state.json").write_bytes(os.fsencode(text)) for text in _STATES),
     ],
 )
@@ -470,7 +504,7 @@ def test_a_file_that_breaks_off_counts_once_when_it_is_read_again(tmp_path: Path
     """A disk's error in the middle: what was read before it is judged, and is not in the store beside what is read the next time."""
     folder, store = tmp_path / "events", tmp_path / "store"
     write_events(folder, calm().end())
-    read_blocks = event_store.read_line_blocks
+    read_blocks = read_line_blocks
 
     def break_off(*arguments: Any) -> Any:
         yield from read_blocks(*arguments)

@@ -111,10 +111,12 @@ def check_answers(ask: Callable[[str], Rows], questions: list[str], events: list
 
 def _stalls(events: list[Event], began: int, until: int) -> tuple[int, int, int]:
     """The longest waits, and the late records, of what came in these times after the start."""
-    acks = [ack.latency_max_us // 1_000 for ack in events if isinstance(ack, Ack) and began <= ack.t_acked_ms - START <= until]
+    acks = [
+        (ack.latency_max_us or 0) // 1_000 for ack in events if isinstance(ack, Ack) and began <= ack.t_acked_ms - START <= until
+    ]
     runs = [run for run in events if isinstance(run, DeliveryRun) and began <= run.t_last_ms - START <= until]
-    late = sum(3 for run in runs if run.t_last_ms - run.t_sent_ms == LATE_MS)
-    return max(acks), max(run.t_last_ms - run.t_sent_ms for run in runs), late
+    waits = [run.t_last_ms - (run.t_sent_ms or 0) for run in runs]
+    return max(acks), max(waits), sum(3 for wait in waits if wait == LATE_MS)
 
 
 def test_the_pages_sql_answers_in_duckdb(engine: Any, ask_duckdb: Callable[[str], Rows], tmp_path: Path) -> None:
@@ -170,6 +172,14 @@ def test_an_audit_that_cannot_finish_its_tables_has_no_verdict_there(
     assert (tmp_path / "tables" / "v1" / "completeness").exists()
     assert not (tmp_path / "tables" / "v1" / "verdicts").exists()
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["outcome"] == "PASS"
+
+
+@pytest.mark.parametrize(("minute", "shown"), [(-4_223_371_680, "1970-01-01 00:00"), (9 * 10**15, "9999-12-31 23:59")])
+def test_a_minute_that_no_calendar_has_is_its_nearest_end(minute: int, shown: str) -> None:
+    """A client may write any time."""
+    acked = [{"topic": "t", "slot": minute, "n": 1, "longest_ack_ms": None}]
+    (row,) = tables.join_minutes(acked, (), (), ())
+    assert (row["minute"], row["minute_ms"]) == (shown, minute * 60_000)
 
 
 @pytest.mark.parametrize("table", [*tables.TABLES, "commits"])
