@@ -42,6 +42,7 @@ class Engine(Protocol):
 
 # The first of the longest waits is found by one number: its length, then its place among so many.
 _LONGEST_MS, _RUNS = 1 << 33, 1 << 29
+_BOUNDED_MS: Final = f"greatest(least(ms, {_LONGEST_MS}), -{_LONGEST_MS})"  # an event may name any wait, also less than none
 _EVENTS: Final = "row_kind NOT IN ('refused', 'version')"
 # The columns hold all that is read of the event; of the others `line` does.
 _WHOLE: Final = "(row_kind IN ('delivery', 'ack', 'commit') OR (row_kind = 'sign' AND t_last_ms IS NOT NULL))"
@@ -226,7 +227,7 @@ measured AS (
   SELECT *, coalesce(t_first_ms - since >= gap_ms, FALSE) AS between_two,
     greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) AS ms FROM waiting),
 ranked AS (
-  SELECT *, least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before AS place,
+  SELECT *, {_BOUNDED_MS} * {_RUNS} - runs_before AS place,
     CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms, CASE WHEN between_two THEN code_before ELSE code END AS code_from,
     CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS fault
   FROM measured),
@@ -236,7 +237,7 @@ member_runs AS (
     max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
   FROM ranked GROUP BY reader, consumer_group, topic, part, writer, member, lo - seq
   UNION ALL SELECT hash(consumer_group, topic, part), consumer_group, topic, part, writer, member, CAST(NULL AS BIGINT), lo, hi, n,
-    CAST(0 AS BIGINT), n, ended_ms, 0, ms, least(ms, {_LONGEST_MS}) * {_RUNS}, from_ms, hash(member_from), hash(member_to) FROM settled_runs),
+    CAST(0 AS BIGINT), n, ended_ms, 0, ms, {_BOUNDED_MS} * {_RUNS}, from_ms, hash(member_from), hash(member_to) FROM settled_runs),
 counted AS (
   SELECT *, lag(seq_end, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, writer, member ORDER BY seq_lo) AS due FROM member_runs)
 SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n, max(t_hi) AS t_hi,

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.audit.screen import Screened, read_accounts, scre
 from airflow_provider_kmigrate.audit.settling import open_evidence
 from airflow_provider_kmigrate.audit.sources import Source, rows_of_event, table_of
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.events.model import Event, OwnershipChange, TopicPartition
+from airflow_provider_kmigrate.core.events.model import DeliveryRun, Event, OwnershipChange, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, PartitionEvents
 from airflow_provider_kmigrate.core.ledger.health import EvidenceTimes
 from airflow_provider_kmigrate.core.ledger.partition import CheckContext, Limits, PartitionChecked, check_partition
@@ -121,6 +121,17 @@ def test_one_fault_makes_its_partition_suspect_and_no_other(duck: Engine, plant:
             history.deliver("h", "n", other, 0, 10)
     plant(history)
     assert screened(history.events, duck, running)[0].suspects == {HERE}
+
+
+@pytest.mark.parametrize("gap_ms", [-(2**53) + 1, -(2**34) - 1, 2**53 - 1])
+def test_a_wait_that_cannot_be_is_judged_as_the_ledger_judges_it(duck: Engine, gap_ms: int) -> None:
+    """A client may write any number; its line must not end each audit."""
+    events = calm().end()
+    first = next(event for event in events if isinstance(event, DeliveryRun))
+    events = [replace(event, gap_ms=gap_ms) if event is first else event for event in events]
+    found, context = screened(events, duck, Limits(100, 20, EvidenceTimes()))
+    (part,) = Book.of(events).partition_events()
+    assert found.suspects == {HERE} or [*found.clean] == [bare(check_partition(part, context))]
 
 
 @pytest.mark.parametrize("gone", [0, 4, -1])
