@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.clients.settings import OAuthLogin
 from airflow_provider_kmigrate.clients.tls import make_context
 from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.shared.foreign_json import read_json
+from airflow_provider_kmigrate.core.shared.text import format_date
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, TimedOut, Unreachable
 
 Answer = TypeVar("Answer")
@@ -129,8 +130,7 @@ def end_of_token(token: str) -> float | None:
 def _refuse_ended(token: str, what: str) -> None:
     end = end_of_token(token)
     if end is not None and end <= time.time():
-        ended = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(end))
-        text = f"{what}: the token in sasl.oauthbearer.token ended at {ended} UTC"
+        text = f"{what}: the token in sasl.oauthbearer.token ended at {format_date(round(1000 * max(0.0, end)))}"
         raise AuthenticationFailed(text, (Reason("U09", text),))
 
 

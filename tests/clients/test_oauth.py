@@ -13,7 +13,7 @@ from typing import Any
 
 import jwt
 import pytest
-from fake_node import FakeNode
+from fake_node import FakeNode  # type: ignore[import-not-found]
 from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
@@ -210,6 +210,12 @@ class TestFixedToken:
         with pytest.raises(AuthenticationFailed, match=r"sasl\.oauthbearer\.token ended at 2023-11-14") as error:
             oauth.token_for(OAuthLogin(token=ended), WHAT, Deadline(1.0))
         assert ended not in str(error.value)
+
+    @pytest.mark.parametrize("end", [-1, -1e18, -1e300])
+    def test_one_whose_end_no_calendar_has_is_refused_too(self, end: float) -> None:
+        ended = jwt.encode({"sub": "kmigrate", "exp": end}, "k" * 32)
+        with pytest.raises(AuthenticationFailed, match="ended at 1970-01-01"):
+            oauth.token_for(OAuthLogin(token=ended), WHAT, Deadline(1.0))
 
     @pytest.mark.parametrize("token", ["opaque", "a.b.c", "a.W10.c", "a.eyJleHAiOiJ4In0.c"])
     def test_one_that_says_no_end_is_sent_as_it_is(self, token: str) -> None:
