@@ -92,12 +92,18 @@ def test_a_session_that_is_terminated_removes_its_folders(pytester: pytest.Pytes
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
     pytester.makepyfile(WAITS)
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    session = pytester.popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    argv = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    output = pytester.path / "output"
+    with output.open("w") as file:
+        session = pytester.popen(argv, stdout=file, stderr=file)
     try:
         wait_for((pytester.path / "begun").exists, bool, "the test begins", 120.0)
         session.send_signal(signal.SIGTERM)
         session.wait(60)
+    except subprocess.TimeoutExpired:
+        session.send_signal(signal.SIGABRT)  # it writes where each of its threads is
+        session.wait(60)
+        pytest.fail(f"it did not end: {output.read_text()[-6_000:]}")
     finally:
         session.kill()
     assert list(pytester.path.glob("home-*")) == []

@@ -264,9 +264,11 @@ def nothing_stored(airflow_db: None) -> None:
 
 @pytest.fixture
 def store(run_dag: Callable[..., Any]) -> Iterator[Callable[..., None]]:
-    """A task of this DAG stores this XCom now, in place of what the earlier tests stored there."""
+    """A task of this DAG, now in this state, stores this XCom now, in place of what the earlier tests stored there."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
 
-    def put(value: Any, dag_id: str = "kmigrate_watch__sim", key: str = STATUS) -> None:
+    def put(value: Any, dag_id: str = "kmigrate_watch__sim", key: str = STATUS, state: str = "success") -> None:
         with DAG(dag_id, schedule=None) as dag:
 
             @task
@@ -274,7 +276,9 @@ def store(run_dag: Callable[..., Any]) -> Iterator[Callable[..., None]]:
                 ti.xcom_push(key=key, value=value | {"at_ms": round(1000 * time.time())} if "at_ms" in value else value)
 
             watch()
-        run_dag(dag)
+        run = run_dag(dag)
+        with create_session() as session:
+            session.execute(update(TaskInstance).where(TaskInstance.run_id == run.run_id).values(state=state))
         database.kept.clear()
 
     yield put

@@ -284,7 +284,7 @@ class TestSituations:
         store(seen.status)
         if seen.step is not None and not seen.status["alarms"]:
             step = StepFacts(seen.step.id, Doing.WAITS, "", getattr(seen.step.decision, "reasons", ()), limit=seen.step.alarm)
-            store(describe_task_end(seen.context.spec, time.time(), step), "kmigrate_zk_to_kraft__sim")
+            store(describe_task_end(seen.context.spec, time.time(), step), "kmigrate_zk_to_kraft__sim", state="deferred")
         log_in(pages)
         page = show_plainly(read(pages, "cluster/sim"))
         move = NEXT.search(why := render_explanation(seen.document))
@@ -306,7 +306,7 @@ class TestSituations:
         spec = SimCluster().spec
         store(document)
         stopped = StepFacts("backup", Doing.FAILED, str(owned), (owned,))
-        store(describe_task_end(spec, time.time(), stopped), "kmigrate_zk_to_kraft__sim")
+        store(describe_task_end(spec, time.time(), stopped), "kmigrate_zk_to_kraft__sim", state="failed")
         page, command = self._read_both(pages)
         assert "Stopped: backup [H01] The cluster is owned by run back; no process of it is alive. Next: " in page
         move = NEXT.search(command)

@@ -196,7 +196,7 @@ def test_another_run_that_begins_meets_the_lock_of_the_first(night: Night) -> No
     (reason,) = refused.value.reasons
     stopped = StepFacts("backup", Doing.FAILED, str(reason), (reason,))
     night.show()
-    night.store(describe_task_end(night.here.spec, time.time(), stopped), f"kmigrate_rollback__{NAME}")
+    night.store(describe_task_end(night.here.spec, time.time(), stopped), f"kmigrate_rollback__{NAME}", state="failed")
     page = show_plainly(read(night.pages, f"cluster/{NAME}"))
     assert reason.code == "H01"
     assert RUN in reason.text
@@ -243,7 +243,7 @@ def test_the_soak_and_the_request_behind_it(night: Night) -> None:
     assert not NEXT.search(why), "nothing to do"
     assert "It becomes an alarm after " in why
     document = json.loads(night.ask("status", "-o", "json"))
-    night.store(document, f"kmigrate_zk_to_kraft__{NAME}")
+    night.store(document, f"kmigrate_zk_to_kraft__{NAME}", state="deferred")
     with create_session() as session:
         dag = f"kmigrate_zk_to_kraft__{NAME}"
         task = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == dag)).all()[-1]
