@@ -39,7 +39,7 @@ from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
 from tests.provider.stored_pages import log_in, read, show_plainly
 from tests.system.nodes import down, of, paused
-from tests.waiting import wait_until
+from tests.waiting import wait_for, wait_until
 
 pytestmark = [
     pytest.mark.cluster,
@@ -103,11 +103,12 @@ class Night:
         for text in (why, status):
             assert re.search(rf"\[{code}\] {says}", text), text
             assert count_words_to_next_move(text) <= WORDS
+        before, said, _ = page.partition(moves[0].replace("`", ""))
+        assert said
+        assert len((before + said).split()) <= WORDS
         for move in moves:
             assert move in status
-            before, said, _ = page.partition(move.replace("`", ""))
-            assert said
-            assert len((before + said).split()) <= WORDS
+            assert move.replace("`", "") in page
             assert not re.search(r"<\w+>|\bCLUSTER\b", move), "it can be typed as it stands"
         assert ("An operator must act." in why) is is_certain
         assert f"More: {code} in the runbook." in why
@@ -227,10 +228,13 @@ def test_a_restart_of_the_run_itself_is_no_alarm(night: Night) -> None:
     roll.start()
     wait_until(lambda: process.find().pid not in {0, before}, "the broker's new process", 60.0)
     with paused(process):  # a start that takes long: a look takes about as long as a whole one
-        wait_until(lambda: night.explain()["state"] == "working", "kmigrate at work", 60.0)
-        document = night.explain()
+        document = wait_for(
+            night.explain,
+            lambda seen: seen["state"] == "working" and seen["conditions"],
+            "what it causes while kmigrate works",
+            60.0,
+        )
     roll.join()
-    assert document["conditions"]
     assert not any(condition["do"] for condition in document["conditions"])
     night.wait_until_ready()
 
