@@ -226,7 +226,7 @@ def test_a_restart_of_the_run_itself_is_no_alarm(night: Night) -> None:
         target=direct.step, args=(night.here, "roll"), kwargs={"node": NEXT_BROKER, "target": BrokerMode.KRAFT}
     )
     roll.start()
-    wait_until(lambda: process.find().pid not in {0, before}, "the broker's new process", 60.0)
+    wait_until(lambda: process.find().pid not in {None, before}, "the broker's new process", 60.0)
     with paused(process):  # a start that takes long: a look takes about as long as a whole one
         document = wait_for(
             night.explain,
