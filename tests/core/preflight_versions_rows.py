@@ -68,6 +68,7 @@ ROWS: list[Row] = [
     ("ensemble unresponsive", environment(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
     ("ensemble not asked", environment(servers=()), ["B12b"]),
     ("two directories on 3.6", both_dirs("3.6-IV2"), ["B1b", "B1b"]),
+    ("two directories on 3.6 by log.dir", both(release("3.6-IV2"), everywhere(inter_broker_protocol_version="3.6-IV2", log_dirs="", log_dir="/data,/b")), ["B1b", "B1b"]),
     ("two directories on 3.7", both_dirs("3.7-IV2"), ["B1b", "B1b"]),
     ("two directories on 3.9", both_dirs("3.9-IV0"), []),
     ("directory failed", dirs(LogDir("/a", "KAFKA_STORAGE_ERROR", 1 << 40)), ["B7b"]),

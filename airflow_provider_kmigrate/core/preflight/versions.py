@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.cluster_state.model import ClusterView, LogDir, same_version
-from airflow_provider_kmigrate.core.node_files.config_matrix import is_true
+from airflow_provider_kmigrate.core.node_files.config_matrix import is_true, read_setting
 from airflow_provider_kmigrate.core.preflight import unread
 from airflow_provider_kmigrate.core.preflight.findings import (
     PROTOCOL,
@@ -305,7 +305,8 @@ def _check_log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[Prefli
 def _count_log_dirs(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> int:
     """How many log directories a broker has, as it reports or as its file says."""
     observed = view.brokers.get(broker)
-    text = ((observed.files.properties or {}) if observed else {}).get("log.dirs", "")
+    file = (observed.files.properties or {}) if observed else {}
+    text = read_setting(file, "log.dirs") or read_setting(file, "log.dir") or ""
     return max(len(dirs or ()), len([part for part in text.split(",") if part.strip()]))
 
 
