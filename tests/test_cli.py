@@ -169,6 +169,7 @@ print(time.process_time())
     assert min(float(run.stdout) for run in runs) < 0.5
 
 
+@pytest.mark.slow
 def test_airflow_offers_every_command_and_passes_all_its_words_on(tmp_path: Path) -> None:
     """Through the entry point that `airflow` reads, in a process of its own."""
     code = """
@@ -196,6 +197,7 @@ print(*(command.name for command in list_commands()[0].subcommands))
     assert done.stdout.splitlines()[-1].split() == list(COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["history", "--folder", "folder"], ["why"], ["plan"], ["status"]], ids=lambda words: words[0])
 def test_json_is_json_whatever_the_terminals_encoding_is(words: list[str], tmp_path: Path) -> None:
     """A character that the terminal does not have is written as JSON's own escape: another one would end its reader."""

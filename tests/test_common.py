@@ -65,6 +65,7 @@ def test_after():
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_ended_and_says_where(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # the hooks import the kit
     common = Path(__file__).with_name("conftest.py").read_text()

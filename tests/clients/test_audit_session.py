@@ -213,6 +213,7 @@ def test_a_session_that_was_started_again_lost_the_request(folder: SessionFolder
     assert "started again" in said[0]
 
 
+@pytest.mark.slow
 def test_no_answer_in_time_is_said_as_such(folder: SessionFolder, tmp_path: Path) -> None:
     with serving(folder, None), pytest.raises(TimedOut, match="did not answer within 3 s"):
         ask(folder, tmp_path, [])

@@ -162,6 +162,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(_JSON)
 def test_random_json_never_escapes(value: object) -> None:
     data = json.dumps(value).encode()

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.seeded
 _DRAWN = {"node": 150, "broker": 80, "zookeeper": 30, "webhook": 20, "metrics": 20, "events": 60}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1))
 @pytest.mark.parametrize("peer", hostile.PEERS)
 def test_each_hostile_answer_ends_in_an_answer_or_one_coded_sentence(peer: str, seed: int) -> None:

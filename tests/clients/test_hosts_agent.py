@@ -787,6 +787,7 @@ def test_error_output_without_end_is_kept_nowhere_but_its_end_and_holds_up_no_an
     assert (code, len(said), said[-11:]) == (0, 16_384, "xlast words")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("errors", ["os.write(2, b'x' * 60_000)", "os.write(2, b'x')", "pass"])
 @pytest.mark.parametrize(
     "drips",

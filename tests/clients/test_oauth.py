@@ -149,6 +149,7 @@ class TestEndpoint:
             assert {reason.code for error in said for reason in error.reasons} == {"U09"}
             assert all("SASL OAUTHBEARER" in str(error) and "token endpoint" in str(error) for error in said)
 
+    @pytest.mark.slow
     def test_an_endpoint_that_hangs_holds_up_no_login_to_another_one(self, server: TokenServer) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             hung = login(f"http://127.0.0.1:{silent.getsockname()[1]}/")
@@ -171,6 +172,7 @@ class TestEndpoint:
             assert time.monotonic() - began < 10.0
             assert [reason.code for reason in error.value.reasons] == ["U09"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("status", "body", "error"),
         [

@@ -329,6 +329,7 @@ def test_a_store_that_creates_an_object_twice_is_refused(machine: Machine, store
         machine.backup.prove_writable()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_not_an_empty_one(machine: Machine, store: MemoryStore) -> None:
     machine.note("a")
     store.is_away = True

@@ -196,6 +196,7 @@ CLIENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", CLIENTS)
 def test_a_client_with_a_ca_file_trusts_no_authority_of_the_machine(
     ask: Callable[[Server, str | None], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -350,6 +350,7 @@ class TestConnection:
         with FakeNode({METADATA: answer}) as node, wire(node) as client, pytest.raises(Unreachable, match=why):
             client.metadata()
 
+    @pytest.mark.slow
     def test_a_list_of_smallest_elements_takes_no_more_than_64_mib(self) -> None:
         """Five bytes are a group: four empty texts and no tags. Measured on a part."""
         groups, part = _LONGEST_OF[ListGroupsResponse.API_KEY] // 5, 40_000

@@ -120,6 +120,7 @@ class TestBroken:
     def test_is_malformed(self, parse: Callable[[bytes], Any], data: bytes) -> None:
         assert isinstance(parse(data), Malformed)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
     @given(data=st.binary(max_size=64))
     def test_no_bytes_at_all_raise(self, parse: Callable[[bytes], Any], data: bytes) -> None:

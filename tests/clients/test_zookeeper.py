@@ -166,6 +166,7 @@ class TestAllowList:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden, match="Z04"):
             client.commit([operation], holding=Held())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "operation",
         [
@@ -325,6 +326,7 @@ class TestPartitionsAtRegistration:
 
 
 class TestNoServer:
+    @pytest.mark.slow
     def test_no_listener(self) -> None:
         with refusing_port() as port:
             settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=3.0)

@@ -135,6 +135,7 @@ def test_the_next_member_goes_on_behind_the_commit(full: MockKafka, tmp_path: Pa
     assert facts.violations == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_joiner_takes_over_without_double_ownership(full: MockKafka, tmp_path: Path, strategy: str) -> None:
     settings = {**quick(full), "partition.assignment.strategy": strategy}
@@ -262,6 +263,7 @@ def test_callbacks_that_raise_change_nothing_of_what_is_recorded(full: MockKafka
     assert [event.change for event in of(Ownership, events(tmp_path))] == [OwnershipChange.ACQUIRED, OwnershipChange.RELEASED]
 
 
+@pytest.mark.slow
 def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full: MockKafka, tmp_path: Path) -> None:
     """Its group answers nothing any more: a question cost 20 s, or an error out of `close`."""
     messages: list[str] = []

@@ -18,6 +18,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_environment(tmp_path_factory.mktemp("library"))
 
 
+@pytest.mark.slow
 def test_every_module_of_the_library_is_imported_without_airflow(environment: Path) -> None:
     names = sorted(str(path.with_suffix("")).replace("/", ".").removesuffix(".__init__") for path in library_modules())
     ended = run_in(

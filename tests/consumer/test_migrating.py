@@ -265,6 +265,7 @@ def test_an_old_member_asks_kafka_for_no_membership_and_no_offsets(
     assert {zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)} == {b"5"}
 
 
+@pytest.mark.slow
 def test_what_was_fetched_ahead_is_no_more_than_that(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
 ) -> None:
@@ -335,6 +336,7 @@ def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZo
     assert zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reset", "begins"), [("earliest", b"0"), ("latest", b"3")])
 @pytest.mark.parametrize("start", [None, OFFSET_BEGINNING, OFFSET_END])
 def test_where_a_partition_began_is_committed_although_nothing_of_it_was_delivered(  # noqa: PLR0917  # fixtures

@@ -95,6 +95,7 @@ def test_nothing_comes_behind_the_last_event(make: Any, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_client_that_the_application_dropped_gives_no_more_signs(tmp_path: Path) -> None:
     producer = a_producer(tmp_path)
     wait_until(lambda: beats(tmp_path) >= 1, timeout=10, what="signs of life")

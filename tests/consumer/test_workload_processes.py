@@ -48,6 +48,7 @@ def events_of(stream: Stream, ending: str) -> Path:
     return stream.events / f"{stream.plan.receivers()[0]}.{ending}"
 
 
+@pytest.mark.slow
 def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_brokers: str, tmp_path: Path) -> None:
     properties, plan = {"bootstrap.servers": mock_brokers}, WorkloadPlan(("^load-",), groups=(GroupPlan("g", 1),))
     one, load = Workload(tmp_path / "one", properties, plan), Workload(tmp_path / "two", properties, plan)

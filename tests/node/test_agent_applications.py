@@ -75,6 +75,7 @@ INSTANCE = InstanceSpec("billing-0", "app0", units={"zookeeper": unit(OLD), "kaf
 GROUP = GroupSpec("billing", (INSTANCE,))
 
 
+@pytest.mark.slow
 def test_one_version_runs_at_a_time_and_the_other_one_is_stopped_first(machine: Node) -> None:
     agent = units(machine)
     instances = Instances("prod", {}, {}, lambda _: agent)
@@ -85,6 +86,7 @@ def test_one_version_runs_at_a_time_and_the_other_one_is_stopped_first(machine: 
         wait_until(lambda running=running: (runs(machine, OLD), runs(machine, NEW)) == running, f"{kind}: {running}", 10)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_a_version_that_does_not_stop_keeps_the_other_one_down(machine: Node) -> None:
     stubborn = application(machine, OLD) | {
         "process": {"start": ["/bin/sh", "-c", "trap '' TERM; exec sleep 600"]},

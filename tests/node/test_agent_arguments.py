@@ -136,6 +136,7 @@ def ask_jcmd(pid: int) -> dict[str, str]:
     return {name: re.sub(r"\\(.)", r"\1", value) for name, value in lines.items()}
 
 
+@pytest.mark.slow
 @needs_java
 @pytest.mark.skipif(JAVA is None or not Path(os.path.realpath(JAVA)).with_name("jcmd").exists(), reason="needs a JDK")
 def test_a_real_jvm_runs_with_what_the_agent_says(make: Callable[..., Node], tmp_path: Path) -> None:
@@ -208,6 +209,7 @@ UNREADABLE: list[tuple[str, Callable[[Path], object]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [row[1] for row in UNREADABLE], ids=[row[0] for row in UNREADABLE])
 @pytest.mark.parametrize("word", ["@{}", "-XX:VMOptionsFile={}", "-Djava.security.auth.login.config={}"])
 def test_a_file_that_is_not_read_is_named(
@@ -220,6 +222,7 @@ def test_a_file_that_is_not_read_is_named(
     assert (software["unread"], software["switches"]["jute.maxbuffer"], software["jaas"]) == ([str(path)], "1", None)
 
 
+@pytest.mark.slow
 def test_a_command_line_of_a_thousand_files_costs_a_few_of_them(make: Callable[..., Node], tmp_path: Path) -> None:
     """Kafka's user writes it: each file is a process of the agent's, and an observation must end in time."""
     paths = [tmp_path / f"{number}.args" for number in range(1000)]

@@ -120,6 +120,7 @@ def test_a_killed_job_that_is_started_again_does_nothing_once_a_newer_run_has_ac
     assert node.ok("job")["error"]["code"] == "fenced"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acts", range(3))
 def test_a_restart_that_was_killed_after_any_act_is_continued(make: Callable[..., Node], acts: int) -> None:
     node = make(process={"start": STUBBORN})
@@ -517,6 +518,7 @@ def test_no_pattern_takes_more_than_linear_time(function: str, pattern: str | by
     assert time.process_time() - began < 5.5, "seconds of a processor: also what a pattern holds back the signal for"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     ["ssl.keystore.location=/a" + " " * 900_000 + "\\", "ssl.keystore.location" + " " * 900_000, " " * 900_000 + "x", "a\\\n" * 300_000, "\\" * 900_000,

@@ -382,6 +382,7 @@ GUARDS: dict[str, tuple[str, Callable[[Any], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", GUARDS)
 def test_the_search_finds_what_each_guard_prevents(agent: Any, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard taken out; else the search would only show that nothing happens in it."""

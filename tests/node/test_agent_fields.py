@@ -86,6 +86,7 @@ def test_the_fields_are_found_in_the_agents_text() -> None:
     assert {"content", "length", "sha256", "token", "cluster"} <= {*list_fields(agent, "install_file")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["broker", "controller"])
 def test_no_value_of_any_field_ends_the_agent_or_writes_a_file(tmp_path: Path, role: str) -> None:
     agent = load_agent()

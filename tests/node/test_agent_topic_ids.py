@@ -158,6 +158,7 @@ def test_a_broker_with_two_disks_has_both_compared(make: Callable[..., Node], tm
     assert found["found"]["other"] == one(tmp_path / "second" / "pay.ments_2-11", ORDERS)
 
 
+@pytest.mark.slow
 def test_the_answer_of_4000_partitions_stays_short(node: Node) -> None:
     for number in range(4_000):
         put_partition(node.data, f"orders-{number}")

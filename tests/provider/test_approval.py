@@ -66,6 +66,7 @@ def answered(
     return str(run.state), person.asked, instance
 
 
+@pytest.mark.slow
 def test_finalize_passes(sim: Rehearsal, run_dag: RunDag) -> None:
     state, asked, _ = answered(sim, run_dag, FINALIZE)
     assert state == "success"
@@ -83,11 +84,13 @@ def test_without_an_answer_it_waits(sim: Rehearsal, run_dag: RunDag, monkeypatch
         run_dag(gate(sim))
 
 
+@pytest.mark.slow
 def test_stay_fails_without_asking_again(sim: Rehearsal, run_dag: RunDag) -> None:
     state, _, instance = answered(sim, run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
 
 
+@pytest.mark.slow(seconds=50)
 def test_the_log_of_an_approval_says_which_user_gave_which_answer(
     sim: Rehearsal, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,12 +104,14 @@ def test_a_run_that_names_the_cluster_is_not_asked(sim: Rehearsal, run_dag: RunD
     assert (state, asked) == ("success", None)
 
 
+@pytest.mark.slow
 def test_only_a_rehearsal_is_approved_by_a_runs_conf(sim: Rehearsal, run_dag: RunDag) -> None:
     state, asked, _ = answered(sim, run_dag, STAY, rehearsal=False, run_conf={"approve_finalization": CLUSTER_ID})
     assert state == "failed"
     assert asked is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["yes", CLUSTER_ID.lower(), f"{CLUSTER_ID} "])
 def test_any_other_text_is_no_approval(sim: Rehearsal, run_dag: RunDag, text: str) -> None:
     state, asked, _ = answered(sim, run_dag, STAY, run_conf={"approve_finalization": text})
@@ -165,6 +170,7 @@ def judged(at: float, ti: Any) -> None:
     ti.xcom_push(JUDGED_AT, at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "finalized"), [(600.0, False), (40_000.0, True)])
 def test_an_audit_that_grows_too_old_while_a_window_is_awaited_finalizes_nothing(
     begun: Callable[..., Any], run_dag: RunDag, left: float, finalized: bool

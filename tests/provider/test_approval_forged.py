@@ -48,6 +48,7 @@ def as_a_user(api: TestClient, method: str, path: str, body: dict[str, Any]) -> 
     assert answer.is_success, answer.text
 
 
+@pytest.mark.slow
 def test_approvals_that_are_forged_as_xcoms_finalize_nothing(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, continue_run: RunDag, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_approvals_that_are_forged_as_xcoms_finalize_nothing(
     assert "H06" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_stored_state_that_is_forged_adds_no_approver(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, continue_run: RunDag, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_stored_state_that_is_forged_adds_no_approver(
     assert "H06" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [ROLL_BACK, EXPAND])
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_a_rollback_or_an_expansion_whose_handover_is_forged_in_zookeeper_asks(
@@ -119,6 +122,7 @@ def test_a_rollback_or_an_expansion_whose_handover_is_forged_in_zookeeper_asks(
     )
 
 
+@pytest.mark.slow
 def test_the_same_handover_is_believed_where_nobody_else_can_write(sim: Rehearsal) -> None:
     with DAG(dag_id="handed", schedule=None) as dag:
         asked = ApproveRollbackOperator(

@@ -59,6 +59,7 @@ def sim(begun: Callable[..., Any]) -> Rehearsal:
     return begun(all_kraft)[0]
 
 
+@pytest.mark.slow(seconds=60)
 def test_a_user_who_is_not_an_approver_cannot_finalize(api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
     dag = gate(ONE, sim)
     with Users(api, dag.dag_id, [("eve", FINALIZE, ""), ("ann", FINALIZE, "the soak is over")]).at_work() as users:
@@ -71,6 +72,7 @@ def test_a_user_who_is_not_an_approver_cannot_finalize(api: TestClient, sim: Reh
     assert CLUSTER_ID in line["shown"]["cluster"]
 
 
+@pytest.mark.slow
 def test_where_airflow_lets_every_admin_answer_his_answer_still_does_not_count(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ def test_where_airflow_lets_every_admin_answer_his_answer_still_does_not_count(
     assert "by ann (ann)" in journal(tmp_path, "answered")[0]["text"], "it was asked until an approver answered"
 
 
+@pytest.mark.slow
 def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path) -> None:
     dag = gate(TWO, sim)
     given = [("ann", FINALIZE, ""), ("ann", FINALIZE, "all is well"), ("ann", FINALIZE, "again"), ("bob", FINALIZE, "I agree")]
@@ -104,6 +107,7 @@ def test_two_different_approvers_with_a_reason_each(api: TestClient, sim: Rehear
     assert [kept.approval and len(kept.approval.answers) for kept in records.approvals()] == [2]
 
 
+@pytest.mark.slow
 def test_an_answer_with_fields_that_the_form_does_not_have_is_judged_and_fails_nothing(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, tmp_path: Path
 ) -> None:
@@ -116,6 +120,7 @@ def test_an_answer_with_fields_that_the_form_does_not_have_is_judged_and_fails_n
     assert "(ann) gave no reason" in journal(tmp_path, "answer refused")[0]["text"]
 
 
+@pytest.mark.slow
 def test_a_message_says_why_an_answer_did_not_count_and_who_has_approved(
     api: TestClient, sim: Rehearsal, run_dag: RunDag
 ) -> None:
@@ -132,6 +137,7 @@ def test_a_message_says_why_an_answer_did_not_count_and_who_has_approved(
     assert second.startswith("ann has approved; another approver must.")
 
 
+@pytest.mark.slow
 def test_a_cleared_request_is_asked_again_only_with_the_text_that_its_page_shows(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, continue_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +176,7 @@ def test_the_second_approver_may_still_say_no(api: TestClient, sim: Rehearsal, r
     assert tasks(run) == {"soak": "success", "approve": "failed", "act": "upstream_failed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["bob", "ann"])
 def test_the_second_answer_may_be_to_roll_back_and_counts_alone(
     api: TestClient, sim: Rehearsal, run_dag: RunDag, known: Callable[[DAG], None], user: str
@@ -228,6 +235,7 @@ def test_an_answer_to_what_is_not_so_any_more_is_refused(
     assert tasks(run)["approve"] == "failed"
 
 
+@pytest.mark.slow
 def test_an_approval_is_not_used_for_other_evidence(api: TestClient, sim: Rehearsal, run_dag: RunDag) -> None:
     """The soak was cleared after the answer, alone, and said something else."""
     dag = gate(ONE, sim)

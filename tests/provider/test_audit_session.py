@@ -209,6 +209,7 @@ def test_gates_and_fingerprints_ask_the_session_and_submit_nothing(run: Run) -> 
     assert run.gate().startswith("FAIL"), "after its end a gate submits its own job"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["dies", "refuses", "tampered", "broken"])
 def test_a_gate_does_the_work_itself_where_the_session_does_not(run: Run, mode: str) -> None:
     """The job says FAIL, the session would have said PASS."""
@@ -227,6 +228,7 @@ def test_what_the_session_cannot_do_fails_as_a_jobs_failure(run: Run) -> None:
     assert not (run.root / "gate" / "verdict.json").exists()
 
 
+@pytest.mark.slow
 def test_no_answer_in_time_is_inconclusive_and_never_an_earlier_pass(run: Run) -> None:
     run.start()
     run.gate()

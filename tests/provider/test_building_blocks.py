@@ -134,6 +134,7 @@ def test_the_example_is_imported(example: DagBag) -> None:
         assert [task.task_id for task in dag.tasks if isinstance(task, BaseSensorOperator) and not task.deferrable] == []
 
 
+@pytest.mark.slow(seconds=40)
 def test_the_example_runs(example: DagBag, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any]) -> None:
     sim = rehearse()
     conf = {"cluster_file": str(sim.path)}

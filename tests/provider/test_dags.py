@@ -96,6 +96,7 @@ class TestFolder:
         assert found.dags == {}
         assert len(found.import_errors) == 1
 
+    @pytest.mark.slow
     def test_no_default_of_airflow_cuts_a_task_off(self, clusters: Path) -> None:
         rehearsal(clusters, SimCluster())
         hostile = {
@@ -135,6 +136,7 @@ class TestOneTask:
             yaml.safe_dump(document(SimCluster()) | {"name": "other", "cluster_id": "x" * 22} | other)
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["zk_to_kraft", *OTHERS])
     def test_a_task_process_builds_only_its_own_dag_which_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
         self.two(clusters)
@@ -155,6 +157,7 @@ class TestOneTask:
         self.two(clusters, **claims)
         assert self.dags(clusters, DAG_ID) == {}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "dag_id", ["another", "kmigrate_zk_to_kraft__none", "kmigrate_audit__sim", "kmigrate_new__sim", DAG_ID]
     )
@@ -202,6 +205,7 @@ class TestShape:
         assert {task.response_timeout.total_seconds() for task in (*ways.values(), dag.get_task("approve"))} == {60.0}
         assert all(task.doc_md for task in ways.values())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("job", [False, True])
     def test_the_form_offers_the_goals_at_which_no_spark_job_is_held_and_names_a_wrong_one(
         self, tmp_path: Path, known: Callable[[DAG], None], api: TestClient, *, job: bool
@@ -257,6 +261,7 @@ class TestShape:
 
 
 class TestRuns:
+    @pytest.mark.slow(seconds=60)
     def test_a_whole_migration(self, rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> None:
         sim = rehearse()
         reviewed = plan_of(sim)["fingerprint"]

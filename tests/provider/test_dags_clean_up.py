@@ -28,6 +28,7 @@ LEFT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "answer", "removed"),
     [

@@ -45,6 +45,7 @@ from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
 class TestGroupsMoved:
     """The asset that comes before the cluster's migration."""
 
+    @pytest.mark.slow
     def test_it_is_updated_once_the_last_group_has_moved(self, made: Group, run_dag: RunDag) -> None:
         there, earlier = made(SimGroup(1), SimGroup(1, "mail")), events()  # those of other tests of this process
         first = tasks(run_dag(dag_of(there), run_conf={"wave": 1}))
@@ -57,6 +58,7 @@ class TestGroupsMoved:
         assert zk_to_kraft.build(load(str(there.path))).schedule is None, "only people and triggers start a migration"
         assert f"`{ASSET}`" in str(zk_to_kraft.build(load(str(there.path))).get_task("preflight").doc_md)
 
+    @pytest.mark.slow
     def test_a_group_that_no_file_names_keeps_it_back_until_it_is_accepted(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1))
         there.others = ("legacy-report",)
@@ -99,6 +101,7 @@ def events() -> int:
 
 
 class TestForward:
+    @pytest.mark.slow(seconds=45)
     def test_the_whole_way_and_once_more_for_nothing(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2))
         group = there.groups["billing"]
@@ -116,6 +119,7 @@ class TestForward:
         assert {state for name, state in stopped.items() if name.startswith("billing.")} == {"skipped"}
         assert [one.starts for one in group.instances.values()] == starts, "an instance that was stopped stays so"
 
+    @pytest.mark.slow
     def test_a_canary_that_is_worse_is_rolled_back_and_stops_the_chain(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2, ill=frozenset({MIGRATING})), SimGroup(1, "mail"))
         states = tasks(run_dag(dag_of(there)))
@@ -147,6 +151,7 @@ class TestForward:
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.requested_mode == "zookeeper"
 
+    @pytest.mark.slow
     def test_an_audit_that_spark_does_not_make_stops_the_line_and_takes_nothing_back(
         self, made: Group, run_dag: RunDag, tmp_path: Path
     ) -> None:
@@ -156,6 +161,7 @@ class TestForward:
         assert states["billing.to_migrating_app1"] == "upstream_failed"
         assert there.groups["billing"].kinds() == [MIGRATING, OLD]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("verdict", "state"),
         [
@@ -184,6 +190,7 @@ class TestForward:
         assert tasks(run_dag(dag)) == {"back": state}
         assert group.kinds() == [OLD if state == "success" else MIGRATING, OLD]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("commit_within", [150.0, 400.0])
     def test_a_group_that_starves_for_the_triggerer_fails_and_is_not_watched_again(
         self, made: Group, run_dag: RunDag, commit_within: float
@@ -235,6 +242,7 @@ class TestForward:
         assert tasks(run_dag(dag)) == {"watch": "failed", "back": "skipped"}
         assert group.kinds() == [MIGRATING, MIGRATING]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("done", [True, False])
     def test_a_canary_whose_rollback_broke_off_is_not_migrated_by_the_retry(
         self, made: Group, run_dag: RunDag, done: bool
@@ -320,6 +328,7 @@ class TestForward:
         dag.get_task("c").execute(context)
         assert group.kinds() == [MIGRATING, OLD], "clearing the task asks for it again"
 
+    @pytest.mark.slow
     def test_a_window_holds_though_the_group_before_was_skipped(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
         always = "name: mail\n  window: 00:00-00:00"
@@ -328,6 +337,7 @@ class TestForward:
         assert states["billing.clean_up"] == "skipped"
         assert states["mail.window"] == "success", "it was asked, not skipped with what stands before it"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("conf", [{"wave": 7}, {"wave": 0}])
     def test_a_wave_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag, conf: dict[str, Any]) -> None:
         there = made(SimGroup(1))

@@ -37,6 +37,7 @@ def test_one_task_stops_copies_and_starts_and_the_watch_and_the_rollback_are_bes
     assert all(task.doc_md for task in dag.tasks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fields", "codes"), [({}, []), ({"ill": frozenset({PLAIN})}, ["K69", "V30"])])
 def test_while_a_canary_bakes_the_triggerer_watches_it(
     made: Group, run_dag: RunDag, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], codes: list[str]
@@ -108,6 +109,7 @@ def test_an_audit_judges_the_cutover(made: Group) -> None:
     assert [name for name in names(dag) if ".verdict_" in name] == ["billing.verdict_cutover"]
 
 
+@pytest.mark.slow
 def test_there_and_back_and_once_more_for_nothing(made: Group, run_dag: RunDag) -> None:
     there = made(make_group())
     group = there.groups["billing"]
@@ -121,6 +123,7 @@ def test_there_and_back_and_once_more_for_nothing(made: Group, run_dag: RunDag) 
     assert [one.starts for one in group.instances.values()] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_new_version_that_commits_nothing_is_turned_back_and_the_next_group_waits(made: Group, run_dag: RunDag) -> None:
     there = made(make_group(ill=frozenset({PLAIN})), SimGroup(1, "mail"))
     states = tasks(run_dag(dag_of(there)))
@@ -132,6 +135,7 @@ def test_a_new_version_that_commits_nothing_is_turned_back_and_the_next_group_wa
     assert held["billing.check"] == "failed", "until the operator releases the group (K69)"
 
 
+@pytest.mark.slow
 def test_groups_of_both_ways_move_in_one_run(made: Group, run_dag: RunDag) -> None:
     there = made(make_group(), SimGroup(1, "mail"))
     run = run_dag(dag_of(there))

@@ -97,6 +97,7 @@ class TestShape:
         assert dag.task_dict["to_migration.broker_0"].upstream_task_ids == {hold.task_id}
         assert proof.upstream_task_ids == dag.task_dict["resume_after_to_zookeeper.job"].upstream_task_ids
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "not approved"])
     def test_a_rollback_that_may_not_act_holds_no_job(
         self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], tmp_path: Path, conf: dict[str, str]

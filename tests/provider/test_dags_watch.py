@@ -119,6 +119,7 @@ def shown(run: Any) -> dict[str, Any]:
     return {key: watch.xcom_pull(task_ids="watch", key=key) for key in ("readiness", "fingerprint")}
 
 
+@pytest.mark.slow
 def test_an_alarm_sends_a_message_when_it_begins_and_when_it_ends(sim: Rehearsal, messages: list[str], run_dag: RunDag) -> None:
     dag, node = watching(sim), sim.cluster.nodes[NodeRole.CONTROLLER, sim.cluster.spec.controllers[-1].id]
     right, states, sent = node.running, [], []
@@ -146,6 +147,7 @@ def test_a_phase_that_lasts_too_long_is_an_alarm(sim: Rehearsal, messages: list[
     assert "[T08] The cluster has been in `second_roll` for 1.1 h" in message
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_ends_no_alarm_and_no_stage(
     sim: Rehearsal, messages: list[str], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def isolated(observe: Callable[..., ClusterView], *arguments: Any) -> ClusterVie
     return replace(view, zk=None, controllers=controllers, unknowns=(ZOOKEEPER,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "shown"),
     [

@@ -66,6 +66,7 @@ def modules_with_code(names: set[str]) -> set[str]:
     return {name for name, init in folders.items() if not init.exists() or len(ast.parse(init.read_text()).body) > 1}
 
 
+@pytest.mark.slow
 def test_rolling_a_broker_imports_what_that_takes(in_airflow: dict[str, set[str]]) -> None:
     """Its operator, its step and the clients: each module more is read, compiled and run by each of some thirty tasks.
 

@@ -107,6 +107,7 @@ def kill_at_stop(sim: Rehearsal, broker: int) -> list[str]:
     return kills
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_whole_migration_on_two_machines_that_share_no_folder(
     rehearse: Callable[..., Rehearsal], known: Callable[[DAG], None], run_dag: Callable[..., Any], address: str, tmp_path: Path

@@ -222,6 +222,7 @@ class TestRuns:
         assert state == "success"
         assert sim.restarts() == 1
 
+    @pytest.mark.slow
     def test_a_kill_switch_that_cannot_be_read_stops_it_too(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()
         dag = alone(BackupOperator, sim.path)
@@ -283,6 +284,7 @@ class TestRuns:
         assert 600.0 <= sim.cluster.clock.time - began < 640.0
         assert sim.restarts() == 1, "only the broker that had been stopped"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("ill", "code"), [(late, "V23"), (leaving, "V23")], ids=["late", "leaving its ISRs"])
     def test_a_first_broker_that_turns_bad_while_the_triggerer_watches_is_rolled_back(
         self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path, ill: Callable[[int], Health], code: str
@@ -524,6 +526,7 @@ def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) ->
     assert rehearse(SimCluster(5, 1)).cluster.spec.brokers[4].id == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("later", "state"), [("4.0-IV0", "failed"), ("3.9-IV0", "success")])
 def test_a_finalization_compares_with_the_readiness_that_was_approved(
     begun: Callable[..., Any], run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, later: str, state: str

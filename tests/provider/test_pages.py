@@ -225,6 +225,7 @@ class TestThePlanPage:
         assert plan["fingerprint"] in page
         assert "Plan of sim: ZooKeeper to KRaft" in page
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("of", list(PlanOf))
     def test_each_kind_has_its_page_and_the_cluster_links_it(
         self, pages: TestClient, store: Callable[..., None], plan: dict[str, Any], document: dict[str, Any], of: PlanOf
@@ -276,6 +277,7 @@ class TestThePlanPage:
 class TestSituations:
     """Nine situations of an on-call engineer: the page has the next move that the command has, and no other."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", SITUATIONS)
     def test_the_page_has_the_next_move_of_the_command(
         self, pages: TestClient, store: Callable[..., None], tmp_path: Path, name: str
@@ -350,6 +352,7 @@ class TestSituations:
         return page, render_cluster(status)
 
 
+@pytest.mark.slow
 def test_each_code_has_a_page(pages: TestClient) -> None:
     log_in(pages, None)
     for code, entry in ENTRIES.items():

@@ -209,6 +209,7 @@ def test_the_check_fails_by_name_where_no_record_can_arrive(run: Run, state: str
         run.check.poke(run.context(waited=waited))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("state", "waited"), [("queued", None), ("queued", 10.0), ("success", 10.0), ("up_for_retry", 10.0)])
 def test_the_check_waits_without_a_worker_while_records_may_arrive(run: Run, state: str, waited: float | None) -> None:
     assert run.check.reschedule

@@ -32,6 +32,7 @@ def test_nothing_is_finalized_without_an_approval(rehearse, run_dag, name):
     assert str(run.state) == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plan", "approve"])
 def test_nothing_is_rolled_back_without_an_approval(begun, run_dag, name):
     sim, dag = begun(all_kraft)
@@ -41,6 +42,7 @@ def test_nothing_is_rolled_back_without_an_approval(begun, run_dag, name):
     assert sim.cluster.observe(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
 
 
+@pytest.mark.slow
 def test_a_flag_that_is_lost_in_the_soak_fails_it(rehearse, run_dag):
     """A standby that comes back without its flag: the next election finalizes, without a soak and an approval."""
     sim = rehearse(min_soak=86_400.0)

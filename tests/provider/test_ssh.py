@@ -86,6 +86,7 @@ def host_behind(server: Sshd, machine: Node) -> tuple[AgentHost, NodeSpec, Agent
     return AgentHost(agents(node, None), CLUSTER), node, agents
 
 
+@pytest.mark.slow
 def test_a_node_is_read_changed_and_restarted(shared: Sshd, machine: Node) -> None:
     host, node, agents = host_behind(shared, machine)
     host.put_properties(node, NEW, 7)
@@ -99,6 +100,7 @@ def test_a_node_is_read_changed_and_restarted(shared: Sshd, machine: Node) -> No
     agents.close()
 
 
+@pytest.mark.slow
 def test_a_connection_that_ends_is_opened_again(own: Sshd, machine: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     host, node, agents = host_behind(own, machine)
     assert host.observe(node).process().state is ProcessState.STOPPED
@@ -285,6 +287,7 @@ FULL = '{"v": 1, "id": 1, "error": {"code": "disk_full", "text": "/etc/kafka: no
 CUT = '{"v": 1, "id": 1, "error": {"code": "busy", "text": "another request acts on this broker"}}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "program", "found"),
     [
@@ -382,6 +385,7 @@ def test_no_key_in_logs_errors_reprs_or_output(
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
+@pytest.mark.slow
 def test_the_commands_ask_airflow_for_the_connection(
     shared: Sshd, airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_three_edits_put_a_step_into_the_plan_and_its_place_has_reasons(seen: dict[str, Any]) -> None:
     assert seen["plan"] == ["counting.count"]
     assert seen["broken"] == []

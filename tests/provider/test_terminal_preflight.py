@@ -15,6 +15,7 @@ from airflow_provider_kmigrate import cli
 QUICK_START = Path(__file__).parents[2] / "docs" / "quick-start.md"
 
 
+@pytest.mark.slow(seconds=30)
 def test_the_cluster_file_of_the_quick_start_is_preflighted_from_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,7 @@ def ask(address: str) -> Any:
         return {}
 
 
+@pytest.mark.slow
 def test_a_forbidden_state_and_a_request_that_waits_fire_their_alerts(exporter: StatsdExporter, prometheus: str) -> None:
     statsd = pytest.importorskip("airflow.sdk._shared.observability.metrics.statsd_logger")
     host, port = exporter.udp.getsockname()
