@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -37,15 +38,30 @@ def mock_brokers() -> Iterator[str]:
     home.flush(0)
 
 
-def receiver(stream: Stream) -> subprocess.Popen[bytes]:
+def receiver(stream: Stream, errors: IO[bytes] | int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """The first receiver of a stream of which nothing else runs."""
     stream._prepare()
     command = [sys.executable, "-m", stream.module, str(stream.folder), stream.plan.receivers()[0]]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stderr=errors)
 
 
 def events_of(stream: Stream, ending: str) -> Path:
     return stream.events / f"{stream.plan.receivers()[0]}.{ending}"
+
+
+def test_a_client_process_says_where_it_is(mock_brokers: str, tmp_path: Path) -> None:
+    load = Workload(tmp_path / "one", {"bootstrap.servers": mock_brokers}, WorkloadPlan(("^load-",), groups=(GroupPlan("g", 1),)))
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        process = receiver(load, errors)
+    try:
+        wait_until(events_of(load, "jsonl").exists, "an event file")
+        process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: "in run_client" in log.read_text(), "where its threads are")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0, "and goes on"
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow

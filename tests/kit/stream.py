@@ -6,6 +6,7 @@ Everything is in one folder: `plan.json` (what runs), `properties.json` (how to 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import sys
@@ -35,6 +36,7 @@ PROPERTIES: Final = "properties.json"
 _POLL_S = 0.1
 _STOP_SENDER_S = 140.0  # longer than a sender waits for its last acknowledgement
 _STOP_RECEIVER_S = 60.0  # a last commit may wait for the coordinator as long as a session
+_SHOWN_S = 1.0
 _KILLED_S = 10.0
 
 
@@ -196,11 +198,13 @@ class Stream:
             time.sleep(_POLL_S)
 
     def _end_processes(self, processes: Iterable[NodeProcess], grace: float) -> None:
-        """Send SIGTERM to all, and SIGKILL after `grace` seconds to those still running."""
+        """Send SIGTERM to all, and SIGKILL after `grace` seconds to those still running; their logs say where they hang."""
         pids = [(process, process.signal(signal.SIGTERM if grace else signal.SIGKILL)) for process in processes]
         deadline = time.monotonic() + grace
         for process, pid in pids:
             if not process.wait_gone(pid, max(0.0, deadline - time.monotonic())):
+                process.signal(signal.SIGUSR1)  # see `run_client`
+                process.wait_gone(pid, _SHOWN_S)
                 process.signal(signal.SIGKILL)
                 process.wait_gone(pid, _KILLED_S)
 
@@ -232,6 +236,7 @@ class ProcessLifetime(Lifetime):
 def run_client(argv: Sequence[str], make_client: Callable[[Path, str], Sender | Receiver]) -> int:
     """Run the client of a folder and a writer. Exit code 0: done; 1: it failed and says why."""
     folder, writer = argv
+    faulthandler.register(signal.SIGUSR1)  # where each thread is, though it hangs in a library
     try:
         make_client(Path(folder), writer).run()
     except KMigrateError as error:
