@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -21,11 +22,12 @@ from airflow_provider_kmigrate.applications.migrating.runner import PartitionExe
 from airflow_provider_kmigrate.applications.migrating.zookeeper import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.events.model import TopicPartition
+from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.assignors import KafkaMember
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
-from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
+from tests.consumer.memory_group_zookeeper import TIMEOUT, MemorySession, MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.histories import calm
@@ -230,7 +232,7 @@ def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
     one, two = pair
-    session = session_of(one)
+    session = session_of(one.consumer)
     with Load(kafka.bootstrap, tmp_path, "t", 4) as load:
         wait_until(lambda: delivered(tmp_path) > 50, "records come")
         session.lose_connection()
@@ -247,8 +249,58 @@ def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
     assert one.late == two.late == at_once(tmp_path) == []
 
 
-def session_of(member: Member) -> MemorySession:
-    session = member.consumer._runner._zk
+def test_what_was_lost_while_the_application_worked_is_lost_although_a_new_session_lives(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    """Kafka takes the partitions, then the session ends, and the next one lives before the application polls again.
+
+    A revocation would say that nobody else had them until now.
+    """
+    zookeeper.put(MODE, b"kafka")
+    told = list[tuple[str, int, float | None]]()
+    callbacks: Any = {
+        name: lambda member, partitions, name=name: told.append((name, len(partitions), member.ours_until))
+        for name in ("on_assign", "on_revoke", "on_lost")
+    }
+    with MigratingConsumer({**properties, "enable.auto.commit": False}, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"], **callbacks)
+        wait_until(lambda: consumer.poll(0.1) or len(consumer.assignment()) == 4, "it has all")
+        runner = consumer._runner
+        assert runner is not None
+        told.clear()
+        runner.post(messages.KafkaLost())
+        wait_until(lambda: any(isinstance(action, messages.StopDelivery) for action in runner.inbox), "it is to stop")
+        ended = time.monotonic()
+        old = session_of(consumer).id
+        session_of(consumer).expire()
+        wait_until(lambda: runner.member.live and runner.member.session != old, "the next session lives")
+        consumer.poll(0.1)
+    (name, count, until) = told[0]
+    assert (name, count) == ("on_lost", 4)
+    assert until is not None
+    assert until < ended + TIMEOUT, "as long as ZooKeeper would have kept the old session"
+
+
+def test_a_commit_of_what_was_lost_is_answered_at_once(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    """Its result never comes: an application that waits for it would learn of the loss only after the time-out."""
+    kafka.fill("t", {0: 3})
+    with MigratingConsumer({**properties, "enable.auto.commit": False}, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        wait_until(lambda: consumer.poll(0.1) is not None, "a record")
+        session = session_of(consumer)
+        session.lose_connection()
+        threading.Timer(0.5, session.expire).start()
+        began = time.monotonic()
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(asynchronous=False)
+        assert raised.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+        assert time.monotonic() - began < 5.0
+
+
+def session_of(consumer: Any) -> MemorySession:
+    session = consumer._runner._zk
     assert isinstance(session, MemorySession)
     return session
 

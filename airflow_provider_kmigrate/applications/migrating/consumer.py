@@ -75,7 +75,7 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.member import messages
 from airflow_provider_kmigrate.core.member.group_seen import Store
 from airflow_provider_kmigrate.core.member.registration import Mode
-from airflow_provider_kmigrate.core.member.state import UnknownAssignment, stores_of_mode
+from airflow_provider_kmigrate.core.member.state import UnknownAssignment, is_current_generation, stores_of_mode
 from airflow_provider_kmigrate.exceptions import Refused
 
 _log = logging.getLogger(__name__)
@@ -232,7 +232,16 @@ class MigratingConsumer:
 
     @_carry_out.register
     def _stop_deliveries(self, _: messages.StopDelivery, batch: list[messages.StopDelivery]) -> None:
-        held_actions, session_alive = [action for action in batch if self._holds_partition(action)], self._is_session_alive()
+        """Those that are not the member's any more are left to their Drop, which follows: a new session says nothing about them."""
+        assert self._runner  # noqa: S101  # only it reports a Stop
+        member = self._runner.member
+        held_actions = [
+            action
+            for action in batch
+            if self._holds_partition(action) and is_current_generation(member, action.where, action.generation)
+        ]
+        # the session certainly lives; after a long sleep others may have had its partitions for a while
+        session_alive, self.ours_until = member.live and time.monotonic() < member.lease, member.kept
         try:
             if held_actions:
                 self._run_callback(
@@ -241,12 +250,6 @@ class MigratingConsumer:
         finally:
             for action in held_actions:
                 self._finish_stop(action)
-
-    def _is_session_alive(self) -> bool:
-        """True if the session certainly lives: after a long sleep others may have had its partitions for a while."""
-        assert self._runner  # noqa: S101  # only it reports a Stop
-        self.ours_until = (member := self._runner.member).kept
-        return member.live and time.monotonic() < member.lease
 
     def _finish_stop(self, action: messages.StopDelivery) -> None:
         active_partition = self._buffer.active[action.where]

@@ -326,7 +326,7 @@ Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
 DeliveryAction = messages.StartDelivery | messages.StopDelivery | messages.PauseDelivery | messages.Resume | messages.Drop
 Inbox = DeliveryAction | messages.CommitDone
 CommitAnswer = Future[frozenset[Store] | None]
-"""The stores that failed; None: the partition was not held any more, nothing was sent."""
+"""The stores that failed; None: the partition is not held any more. What had been sent before it was lost may have been taken."""
 
 
 class MemberRunner:
@@ -438,6 +438,7 @@ class MemberRunner:
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._step(messages.Tick())
+                self._answer_commits_of_lost_partitions()
                 self._report_figures()
                 self._confirm_session_if_due(now)
                 self._executors.retry_due_jobs()
@@ -474,6 +475,12 @@ class MemberRunner:
         else:
             answer.set_result(None)
         self._step(event)
+
+    def _answer_commits_of_lost_partitions(self) -> None:
+        """Their results never come, and who waits for one takes no notice of the loss meanwhile."""
+        for key in [key for key in self._answers if not is_current_generation(self.member, *key[:2])]:
+            for answer in self._answers.pop(key):
+                answer.set_result(None)
 
     def _update_kafka_topics(self, view: messages.GroupView) -> None:
         """Subscribe in the Kafka group to exactly the topics of ZooKeeper's assignment, as plain names."""
