@@ -8,7 +8,7 @@
     figures/…               what the tables need of some of the parts, summed up (`audit.figures`), in the same way
 
 `state.json` is replaced last, so that a process which ends anywhere has taken in all that is new or nothing. The store holds what the files
-hold: once a file is gone, is shorter or does not continue as it was, or a part is damaged, everything is read again. Memory is bounded by
+hold: once a file is gone, is shorter or does not continue as it was, or a part is damaged, everything is read again; a damage inside a page shows when it is read (`EventStore.check_parts`). Memory is bounded by
 a batch of lines, whatever the files hold.
 """
 
@@ -52,7 +52,7 @@ from airflow_provider_kmigrate.core.ledger.ownership import merge_logs
 from airflow_provider_kmigrate.core.shared.text import count_of, printable
 from airflow_provider_kmigrate.exceptions import Failed
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _STATE: Final = "state.json"
 _SETTLED: Final = "settled"
 _FIGURES: Final = "figures"
@@ -64,6 +64,7 @@ _MERGED_PARTS: Final = 64  # more small ones than these are merged after a verdi
 _KEPT: Final = 1_000  # lines of a file that are no events, each with its reason; further ones are counted
 _NEVER: Final = (1 << 63) - 1
 _SEAM_BYTES: Final = 4_096
+_FOOTER_END: Final = 8  # bytes: the footer's length, and PAR1 (the Parquet format)
 _ORPHAN_AGE_S: Final = 86_400.0  # until then another audit may read a part that is no longer in the state
 _REPORT_EVERY_S: Final = 15.0
 
@@ -84,11 +85,11 @@ class _FileProgress:
 
 @dataclass(slots=True)
 class _State:
-    """What is in the store. `parts`: names of files with their sizes in bytes. `settled`: as `SettledFiles`, or empty; `figures` likewise."""
+    """What is in the store. `parts`: names of files with their seals. `settled`: as `SettledFiles`, or empty; `figures` likewise."""
 
     version: int = _VERSION
     files: dict[str, _FileProgress] = field(default_factory=dict)
-    parts: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     settled: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
 
@@ -131,6 +132,17 @@ def read_source(source: Source) -> Evidence:
     if source.events or not data:
         data.append(table_of(row for event in source.events for row in rows_of_event(event)))
     return Evidence(tuple(data), stored if source.store and not source.ledgers and not source.events else None)
+
+
+@contextmanager
+def check_parts_after_failure(stored: StoredEvidence | None) -> Iterator[None]:
+    """If what is done with a store fails, see whether one of its parts is damaged (`EventStore.check_parts`)."""
+    try:
+        yield
+    except Failed:
+        if stored:
+            stored.store.check_parts(stored.parts)
+        raise
 
 
 def _list_data(stored: StoredEvidence) -> list[Data]:
@@ -276,7 +288,7 @@ class EventStore:
             if (
                 state.version == _VERSION
                 and _has_form(state, progress.values())
-                and all(_is_whole_part(self._folder / name, size) for name, size in state.parts.items())
+                and all(_seal_part(self._folder / name) == seal for name, seal in state.parts.items())
                 and {*map(Path, progress)} <= {*files}
                 and all(_is_continued(Path(name), known) for name, known in progress.items())
             ):
@@ -304,15 +316,30 @@ class EventStore:
         """Write these parts again as few. All of them are settled, or none is; of all of them there are figures, or of none."""
         writer = _PartWriter(self._folder)
         for name in names:
-            for batch in pq.ParquetFile(self._folder / name).iter_batches(_GROUP_ROWS):
+            for batch in self._read_part(name):
                 writer.add(pa.Table.from_batches([batch]))
         merged = writer.finish()
         for name in names:  # other audits may read them for a day from now on
             os.utime(self._folder / name)
-        state.parts = {name: size for name, size in state.parts.items() if name not in names} | merged
+        state.parts = {name: seal for name, seal in state.parts.items() if name not in names} | merged
         for kept in (state.settled, state.figures):
             if {*names} & {*kept.get("parts", ())}:
                 kept["parts"] = [*(name for name in kept["parts"] if name not in names), *merged]
+
+    def check_parts(self, parts: Iterable[str]) -> None:
+        """Read these parts whole. Raises `Failed` if one is damaged; then what was read is forgotten, and the next audit reads the files again."""
+        for part in parts:
+            for _ in self._read_part(Path(part).name):
+                pass
+
+    def _read_part(self, name: str) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from pq.ParquetFile(self._folder / name, page_checksum_verification=True).iter_batches(_GROUP_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            (self._folder / _STATE).unlink(missing_ok=True)
+            why = f"{self._folder / name} is damaged ({printable(str(error))[:200]})"
+            what_next = "What was read of the event files is forgotten: the next audit reads them from their beginning"
+            raise Failed(f"{why}. {what_next}. If a part is damaged again, look at the disk.") from error
 
     def _remove_orphans(self, state: _State) -> None:
         """Remove files that no audit reads any more, and what ended processes left."""
@@ -330,9 +357,17 @@ def _has_form(state: _State, progress: Iterable[_FileProgress]) -> bool:
     return {*map(type, texts), *(type(value) for values in lists for value in values)} <= {str} and {*map(type, counts)} <= {int}
 
 
-def _is_whole_part(path: Path, size: int) -> bool:
-    """Whether a part has its size and an end that can be read. Raises `OSError` or `ValueError` if it has not."""
-    return path.stat().st_size == size and pq.read_metadata(path).num_rows >= 0
+def _seal_part(path: Path) -> str:
+    """A hash of a part's size and of its footer: where its pages are, and what their statistics let a reader skip. Each page has a checksum of its own.
+
+    Raises `OSError` or `ValueError` for what has no footer.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(size - _FOOTER_END)
+        footer_size = int.from_bytes(file.read(4), "little")
+        file.seek(size - _FOOTER_END - footer_size)
+        return hashlib.sha256(b"%d" % size + file.read()).hexdigest()
 
 
 def _encode_parquet(rows: pa.Table, **options: Any) -> bytes:
@@ -371,7 +406,7 @@ class _PartWriter:
         self._writer: pq.ParquetWriter | None = None
         self._path = Path()
         self._rows = 0  # in the open part
-        self._parts: dict[str, int] = {}
+        self._parts: dict[str, str] = {}
 
     def add(self, table: pa.Table) -> None:
         """Take rows of `EVENTS`, and write what is enough for a group."""
@@ -381,8 +416,8 @@ class _PartWriter:
         if self._waiting_rows >= _GROUP_ROWS:
             self._write_waiting()
 
-    def finish(self) -> dict[str, int]:
-        """Write the rest; returns the parts, on the disk, with their sizes."""
+    def finish(self) -> dict[str, str]:
+        """Write the rest; returns the parts, on the disk, with their seals."""
         self._write_waiting()
         self._close_part()
         return self._parts
@@ -411,7 +446,7 @@ class _PartWriter:
         handle = os.open(self._path, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
-        self._parts[self._path.name] = self._path.stat().st_size
+        self._parts[self._path.name] = _seal_part(self._path)
         self._writer, self._rows = None, 0
 
 
@@ -420,6 +455,7 @@ _ENCODING: Final = {
     "compression": "zstd",
     "use_dictionary": [item.name for item in EVENTS if item.type == pa.string() and item.name != "line"],
     "column_encoding": dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+    "write_page_checksum": True,
 }
 
 

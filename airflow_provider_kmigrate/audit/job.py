@@ -18,7 +18,7 @@ from airflow_provider_kmigrate import __version__
 from airflow_provider_kmigrate.audit import fingerprint, offsets_history, report, request, settling, stream, tables
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.curves import DrawnSource, join_books, measure_sources
-from airflow_provider_kmigrate.audit.event_store import read_source
+from airflow_provider_kmigrate.audit.event_store import Evidence, check_parts_after_failure, read_source
 from airflow_provider_kmigrate.audit.figures import Figures, carry_figures
 from airflow_provider_kmigrate.audit.judge import ControlEvents, Judged, judge_source
 from airflow_provider_kmigrate.audit.queries import Engine
@@ -123,16 +123,29 @@ def audit_source(
     if source.level is Level.PROBE:
         policy = replace(policy, required_evidence=replace(policy.required_evidence, everywhere=True))
     evidence = read_source(source)
+    with check_parts_after_failure(evidence.stored):
+        return _judge_evidence(source.level, evidence, policy, engine, canary=canary, settled=settled)
+
+
+def _judge_evidence(
+    level: Level,
+    evidence: Evidence,
+    policy: AuditPolicy,
+    engine: Engine,
+    *,
+    canary: CanaryPlan | None,
+    settled: SettledKey | None,
+) -> Audited:
     opened = open_evidence(engine, evidence, settled)
     control = ControlEvents.read(engine)
     judged = judge_source(engine, opened, control, policy)
     screened = judged.screened
-    findings, health = findings_from_facts(judged.facts, source.level, policy.allow)
-    canary = None if source.level is Level.PROBE else canary  # not about the users' consumers
+    findings, health = findings_from_facts(judged.facts, level, policy.allow)
+    canary = None if level is Level.PROBE else canary  # not about the users' consumers
     if canary and judged.opened.settled is not None:
         engine.attach("events", evidence.data)  # it compares the whole time
     return Audited(
-        source.level,
+        level,
         judged.facts,
         findings,
         replace(health, malformed=len(control.refused)),
@@ -421,7 +434,8 @@ def list_audited(result: Result, engine: Engine) -> tuple[tables.AuditedSource, 
 
 def _carry_figures(source: Audited, engine: Engine) -> Figures:
     stored = source.judged.opened.evidence.stored if source.judged else None
-    return Figures() if stored is None else carry_figures(engine, source.drawn, stored)
+    with check_parts_after_failure(stored):
+        return Figures() if stored is None else carry_figures(engine, source.drawn, stored)
 
 
 def _read_journals(journals: Iterable[str]) -> Iterator[str]:

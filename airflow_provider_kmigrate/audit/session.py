@@ -131,7 +131,8 @@ class SparkEngine:
         if isinstance(data, pa.Table):
             return self.session.createDataFrame(data)
         folders_or_files = (data,) if isinstance(data, str) else data
-        return self.session.read.schema(from_arrow_schema(EVENTS)).parquet(*folders_or_files).select(*EVENTS.names)
+        reader = self.session.read.schema(from_arrow_schema(EVENTS)).option("parquet.page.verify-checksum.enabled", "true")
+        return reader.parquet(*folders_or_files).select(*EVENTS.names)
 
     def ask(self, question: str) -> pa.Table:
         """Run the question as Spark SQL; the answer comes whole to the driver."""

@@ -184,7 +184,7 @@ def write_tables(record: AuditRecord, folder: Path) -> None:
 
 def _write_rows(home: Path, table: str, record: AuditRecord, rows: Iterable[Row]) -> None:
     file = BytesIO()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=TABLES[table]), file, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=TABLES[table]), file, compression="zstd", write_page_checksum=True)
     target = home / table / f"audit={record.name}"
     atomic.make_folder(target)
     atomic.replace(target / _ROWS, file.getvalue(), mode=atomic.ALL_USERS)
@@ -196,7 +196,7 @@ def _link_events(source: AuditedSource, target: Path) -> None:
     for number, data in enumerate(source.drawn.data):
         if isinstance(data, pa.Table):
             file = BytesIO()
-            pq.write_table(data, file, compression="zstd")
+            pq.write_table(data, file, compression="zstd", write_page_checksum=True)
             atomic.replace(target / f"memory-{number}.parquet", file.getvalue(), mode=atomic.ALL_USERS)
         elif isinstance(data, tuple):
             for path in map(Path, data):

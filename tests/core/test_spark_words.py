@@ -56,6 +56,17 @@ def test_the_cause_of_an_error(text: str, expected: str) -> None:
     assert cause_of(text) == expected
 
 
+def test_a_damaged_file_is_named() -> None:
+    """Spark 4.2's own words, shortened: the innermost cause names a checksum only."""
+    damaged = JAVA.format("org.apache.parquet.io.ParquetDecodingException: CRC checksum verification failed").replace(
+        "[FAILED_EXECUTE_UDF] it failed SQLSTATE: 39000",
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///data/store/00000001.parquet.  SQLSTATE: KD001",
+    )
+    assert cause_of(damaged).endswith(
+        ": file:///data/store/00000001.parquet: org.apache.parquet.io.ParquetDecodingException: CRC checksum verification failed"
+    )
+
+
 def test_a_workers_error_below_a_stack_of_java_is_the_cause() -> None:
     assert cause_of(JAVA.format("x.Y: gone") + WORKER.format("MemoryError: 7")).endswith("MemoryError: 7")
 

@@ -23,6 +23,8 @@ _WORKER_ENDED: Final = (
 )
 #: What is no cause: frames of Java and Python, with the line of code below a frame, and headings.
 _FRAME: Final = re.compile(r"^(?:at [^(]*\(.*\)|\s+.*|\.\.\. \d+ more|Traceback \(most recent call last\):|Driver stacktrace:|)$")
+#: A damaged file: its cause alone names a checksum, and no file.
+_READ_FILE: Final = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z](?=\w*[a-z])\w*(?::\s|$)")  # a class, and what it says
 
 
@@ -32,7 +34,8 @@ def cause_of(text: str) -> str:
     The first line alone often says only that there is one ("An exception was thrown from the Python worker:"). Of a worker that was killed
     there is no traceback.
     """
-    lines = [line.removeprefix(": ") for line in mask_secrets(text).strip().splitlines()] or [""]
+    text = mask_secrets(text)
+    lines = [line.removeprefix(": ") for line in text.strip().splitlines()] or [""]
     first = printable(lines[0].strip())[:_LONGEST].rstrip()
     java = [line.removeprefix(_CAUSED_BY) for line in lines if line.startswith(_CAUSED_BY)]
     python = [line for line in lines[1:] if not _FRAME.match(line) and _RAISED.match(line)]
@@ -41,6 +44,8 @@ def cause_of(text: str) -> str:
         inner = worker[-1]  # a worker's own error is what Java's only reports
     elif _WORKER_GONE.search(text):
         inner = _WORKER_ENDED
+    if (file := _READ_FILE.search(text)) and file[1] not in first + inner:
+        inner = f"{file[1]}: {inner}"
     inner = printable(inner.strip())[:_LONGEST].rstrip()
     return first if not inner or inner in first else f"{first.rstrip(':')}: {inner}"
 
