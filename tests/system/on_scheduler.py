@@ -103,11 +103,13 @@ class Run:
     airflow: Airflow
     dag_id: str
     run_id: str
+    conf: Mapping[str, Any] = field(default_factory=dict)
     seen: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Trigger it."""
-        ask(self.airflow, f"dags/{self.dag_id}/dagRuns", {"dag_run_id": self.run_id, "logical_date": None, "conf": {}})
+        body = {"dag_run_id": self.run_id, "logical_date": None, "conf": dict(self.conf)}
+        ask(self.airflow, f"dags/{self.dag_id}/dagRuns", body)
 
     def ask(self, path: str = "", body: Mapping[str, Any] | None = None, method: str | None = None) -> dict[str, Any]:
         """One call about this run; as `ask`."""
