@@ -175,6 +175,15 @@ def test_verdict(counts: dict[int, frozenset[int]] | None, agreement: Agreement,
 
 
 @pytest.mark.parametrize(
+    ("others", "shown"),
+    [(range(51, 57), "51 or 52 or 53 or 54 or 55 or 56."), (range(51, 58), "51 or 52 or 53 or 54 or 55 or 56 or more.")],
+)
+def test_at_most_six_other_counts_are_named(others: range, shown: str) -> None:
+    (reason,) = judge_counts({0: FIFTY, 1: frozenset({50, *others})}, 50, (0, 1)).reasons
+    assert reason.text.endswith(shown)
+
+
+@pytest.mark.parametrize(
     ("configured", "agreement"),
     [({0: 50, 1: 50}, Agreement.PROVEN), ({0: 50, 1: 24}, Agreement.DEGENERATE), ({0: 50}, Agreement.DEGENERATE)],
 )

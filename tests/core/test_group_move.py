@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -230,6 +231,11 @@ def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], e
 )
 def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
     assert next_rollback_move(observations(seen), SPEC, goal) == move
+
+
+@pytest.mark.parametrize("unread", [{"zk": None}, {"kafka": None}])
+def test_no_move_back_is_chosen_from_half_an_observation(unread: dict[str, None]) -> None:
+    assert next_rollback_move(observations(replace(group("k", "k"), **unread)), SPEC, Goal.ZOOKEEPER_CONSUMERS) is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.core.migration.group_progress import (
     OLDEST,
     SAMPLE_EVERY,
     SAMPLE_LATER,
+    SAMPLES,
     STOPPED,
     WINDOW,
     GroupProgress,
@@ -160,6 +161,16 @@ def test_a_sweep_is_asked_for_only_when_it_is_due() -> None:
     assert not there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), DONE)
     there.restart()
     assert there.groups.needs_sweep(ClusterView(there.now), DONE)
+
+
+def test_sweeps_are_rarer_once_the_first_few_showed_no_progress() -> None:
+    there = restarted()
+    for sweep in (STILL[0], None, None, STILL[0]):
+        assert held(there.after(sweep))
+    assert there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), DONE, end=True)
+    assert held(there.after(STILL[0])), f"the last one of {SAMPLES}"
+    assert not there.groups.needs_sweep(ClusterView(there.now + SAMPLE_EVERY), DONE, end=True)
+    assert there.groups.needs_sweep(ClusterView(there.now + SAMPLE_LATER), DONE, end=True)
 
 
 CONTINUES: Mapping[str, tuple[list[GroupSweep], list[GroupSweep]]] = {

@@ -16,6 +16,8 @@ from airflow_provider_kmigrate.core.migration.durations import NEWEST, Work
 from airflow_provider_kmigrate.core.migration.migration_plan import plan_migration
 from airflow_provider_kmigrate.core.migration.plan_document import (
     describe_drift,
+    list_common_lines,
+    list_lines,
     render_document,
     require_reviewed_plan,
     seal,
@@ -356,3 +358,19 @@ class TestDrift:
         now = plan_migration(BEFORE)
         with pytest.raises(ValueError, match=r"altered|no whole plan"):
             describe_drift(now | {name: "edited"}, now)
+
+
+def test_lines_that_all_files_of_a_stage_get_are_named_once() -> None:
+    """What only some get stays with those; a node that is done gets none."""
+    tasks = [
+        {**task, "is_done": False}
+        for name, task in tasks_of(plan_migration(facts_of(healthy()))).items()
+        if name.startswith("first_roll.broker")
+    ]
+    common = list_common_lines(tasks)
+    assert common == [line for line in list_lines(tasks[0]) if all(line in list_lines(task) for task in tasks)]
+    assert common
+    other = {**tasks[0], "file": [{"key": "own", "before": None, "after": "1"}]}
+    assert list_common_lines([*tasks, other]) == []
+    assert list_common_lines([*tasks, {**other, "is_done": True}]) == common
+    assert list_common_lines(tasks[:1]) == []

@@ -157,7 +157,8 @@ def test_the_newest_commit_is_imported_and_the_other_copies_go() -> None:
     assert {key: commit.offset for key, commit in plan.imports.items()} == {KEY: 6}
     assert plan.strays == (StrayRecord(GROUP, KEY, THERE, b"k2"), StrayRecord(GROUP, None, THERE, b"s"))
     assert (plan.stop, plan.undecided) == ((GROUP,), ())
-    json.dumps(plan.as_dict())
+    shown = json.loads(json.dumps(plan.as_dict()))
+    assert shown["strays"] == [{"group": GROUP, "place": THERE, "key": key.hex()} for key in (b"k2", b"s")]
 
 
 def test_a_state_alone_in_an_old_partition_would_hide_the_group_and_goes_too() -> None:

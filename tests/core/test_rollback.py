@@ -319,6 +319,7 @@ def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode
     assert ("/controller" in change.delete) is (states > znode)
     assert (change.epoch is None) is (states <= znode)
     assert change.epoch is None or change.epoch > states
+    assert not change.states, "its brokers hold ZooKeeper's versions"
 
 
 def test_an_unknown_epoch_changes_nothing():

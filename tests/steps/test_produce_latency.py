@@ -69,6 +69,13 @@ def test_a_slow_cluster_holds_the_next_restart_and_the_slow_partition_is_named(t
     assert stops(cluster) == [1, 0]
 
 
+def test_a_partition_that_acknowledges_nothing_any_more_holds_the_next_restart(tmp_path: Path) -> None:
+    cluster = hurried(tmp_path, BrokerMode.MIGRATION)
+    with pytest.raises(TimedOut, match=r"G42.*kmigrate-probe-0 acknowledges 0.0 records a second, 5.0 before"):
+        roll(probed(cluster, tmp_path, lambda: ProbeFigures(1.0, QUICK, {})), 1, BrokerMode.MIGRATION)
+    assert stops(cluster) == [0, 0]
+
+
 @both
 def test_the_roll_continues_once_records_are_acknowledged_as_fast_as_before(tmp_path: Path, target: BrokerMode) -> None:
     cluster = hurried(tmp_path, target)
