@@ -60,6 +60,8 @@ class TestHealth:
         assert starving_partitions(health, SPEC, now) == ()
         health, now = self.at((0.0, -1, 10), (1.0, -1, 11), (102.0, -1, 11))
         assert starving_partitions(health, SPEC, now) == (T0,)
+        health, now = self.at((0.0, -1, 10), (1.0, -1, 8), (2.0, -1, 9), (103.0, -1, 9))
+        assert starving_partitions(health, SPEC, now) == (T0,), "of a topic that was made anew"
 
     def test_a_partition_that_is_no_longer_read_does_not_starve(self) -> None:
         """ZooKeeper keeps offsets for ever: of a topic that was deleted, and of one that is subscribed no more and gets records."""
