@@ -63,6 +63,11 @@ _BEHIND_SCHEME = re.compile(r"^[A-Za-z]+ +(\S+)$")
 _SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
 
 
+def is_port(text: str) -> bool:
+    """Whether `text` is the number of a port."""
+    return re.fullmatch(r"[0-9]{1,5}", text) is not None and 0 < int(text) < 1 << 16
+
+
 class ConnectionFields:
     """Reads fields and collects every problem; `check` raises them all at once."""
 
@@ -81,6 +86,14 @@ class ConnectionFields:
         """A field of the connection itself as text; None if it is empty."""
         value = self._connection.get(name)
         return None if value in (None, "") else str(value)
+
+    def port(self) -> str:
+        """The port of the connection as digits; empty if it has none."""
+        port = self.field("port") or ""
+        if not port or is_port(port):
+            return port
+        self.add_problem("port is not one", "Expected a whole number from 1 to 65535.", "Correct it, or leave it empty.")
+        return ""
 
     def text(self, name: str) -> str | None:
         """An extra that is text."""
@@ -386,7 +399,7 @@ def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] 
     host = fields.field("host")
     match = _SERVER.fullmatch(f"{host}")
     port = (match[2] if match else None) or fields.field("port") or ""
-    if host and not (match and port.isdigit()):
+    if host and not (match and is_port(port)):
         fields.add_problem("host is not a controller's address", "Expected host:port.", "Write it, or leave host empty.")
     fields.refuse_problems()
     return (match[1], int(port)) if host and match else None
@@ -456,7 +469,7 @@ def _may_be_header(name: str, value: str) -> bool:
 
 def _webhook_url(fields: ConnectionFields) -> str:
     """The URL of a webhook; the port belongs behind the host, also of a whole URL."""
-    host, port = fields.field("host") or "", fields.field("port")
+    host, port = fields.field("host") or "", fields.port()
     url = _split_url(host if "://" in host else f"{fields.field('schema') or 'http'}://{host}")
     if not url.netloc or url.scheme not in {"http", "https"}:
         fields.add_problem(
@@ -665,11 +678,11 @@ def _read_servers(fields: ConnectionFields) -> str:
     """`host:port,host:port`; a server without a port has the connection's, else 2181."""
     text = (fields.field("host") or "").partition("/")[0]
     matches = [_SERVER.fullmatch(server.strip()) for server in text.split(",")]
-    if not text or not all(matches):
+    if not text or not all(match and is_port(match[2] or _ZOOKEEPER_PORT) for match in matches):
         problem = "host is empty" if not text else "host is not a list of servers"
         fields.add_problem(problem, "Expected host:port,host:port/chroot.", "Write it as the brokers' zookeeper.connect has it.")
         return ""
-    port = fields.field("port") or _ZOOKEEPER_PORT
+    port = fields.port() or _ZOOKEEPER_PORT
     return ",".join(f"{match[1]}:{match[2] or port}" for match in matches if match)
 
 

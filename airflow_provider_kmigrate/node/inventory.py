@@ -19,10 +19,11 @@ from airflow_provider_kmigrate.core.cluster_state.model import Reason
 from airflow_provider_kmigrate.core.cluster_state.spec import Served, normalize_host
 from airflow_provider_kmigrate.core.shared.text import printable, summarize
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.spec.yaml_nodes import MOST_BYTES, read_yaml
 
 SSH_PORT: Final = 22
 _SERVE = (PATH, "serve")
-_MOST_BYTES, _DEEPEST = 4 << 20, 20  # of an inventory; groups in groups
+_DEEPEST = 20  # groups in groups
 _ADDRESS = re.compile(
     r"[A-Za-z0-9_:\[][\w.:%\[\]-]*", re.ASCII
 )  # nothing that ssh reads as an option, or that looks like another
@@ -65,10 +66,10 @@ Inventory = Mapping[str, SshAccess]  # by `normalize_host` of its name
 def read_inventory(path: Path) -> Inventory:
     """Raises `Refused` (N03) for a file that is none, or a value that is not plain."""
     try:
-        text = path.read_bytes()
-        document = yaml.safe_load(text) if len(text) <= _MOST_BYTES else None
-    except (OSError, yaml.YAMLError, RecursionError) as error:
-        raise _refuse(path, f"cannot be read: {error}") from error
+        with path.open("rb") as file:
+            document = read_yaml(file.read(MOST_BYTES + 1))
+    except (OSError, ValueError) as error:
+        raise _refuse(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(document, dict) or not all(isinstance(group, dict | None) for group in document.values()):
         raise _refuse(path, "is no inventory of Ansible in YAML: groups, with `hosts`, `vars` and `children`")
     inherited = _mapping(path, "all", (document.get("all") or {}).get("vars"))
@@ -96,7 +97,7 @@ def _mapping(path: Path, name: str, value: object) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _refuse(path, f"has no mapping where {name} needs one: {value!r}")
+        raise _refuse(path, f"has no mapping where {name} needs one")
     return value
 
 

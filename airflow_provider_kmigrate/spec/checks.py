@@ -90,7 +90,7 @@ def format_location(loc: Loc) -> str:
 
 
 def describe_value(value: object) -> str:
-    """A value as the message shows it: scalars shortened, everything else by its kind only."""
+    """A value as the message shows it: scalars shortened and without the login of an address, everything else by its kind only."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -99,7 +99,7 @@ def describe_value(value: object) -> str:
         return "a list" if value else "an empty list"
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value) if isinstance(value, str) else str(value)
+    text = re.sub(r"://[^/@\s]*@", "://***@", repr(value)) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -184,7 +184,7 @@ def _suggest_number(loc: Loc, field: FieldInfo | None, value: object) -> str:
     digits = re.fullmatch(r"0*([0-9][0-9_]*)(?:\.0+)?", value) if isinstance(value, str) else None
     if digits is None or field is None or field.annotation is not int:
         return ""
-    with suppress(ValidationError):
+    with suppress(ValueError):  # also of more digits than Python reads
         return f"write `{_as_yaml({loc[-1]: TypeAdapter(Annotated[int, field]).validate_python(int(digits[1]))})}`"
     return ""
 
@@ -278,7 +278,9 @@ _FREE = ((("spark_jobs",), ("options",)), (("notify",), ("arguments",)))
 
 
 def _describe_found(loc: Loc, value: object) -> str:
-    """The value as shown; values below `quorum.properties`, `stage_properties` and `audit.spark`, a job's `options` and a notifier's `arguments` may be secrets and are hidden."""
+    """The value as shown; a file that is one value may be a password's; values below `quorum.properties`, `stage_properties` and `audit.spark`, a job's `options` and a notifier's `arguments` may be secrets and are hidden."""
+    if not loc and isinstance(value, str | int):
+        return "a single value"
     hidden = (
         loc[:2] == ("quorum", "properties")
         or loc[:1] == ("stage_properties",)
@@ -938,7 +940,7 @@ def _check_agent_of_units(data: object) -> Iterator[Problem]:
     for loc, group in list_mappings(data, "groups"):
         for item_loc, instance in list_mappings(group, "instances", loc):
             name, host = f"{instance.get('name')} of group {group.get('name')}", normalize_host(str(instance.get("host")))
-            for unit in sorted(map(str, {*(_find_units(instance, group) or {}).values()})):
+            for unit in sorted({*map(str, (_find_units(instance, group) or {}).values())}):
                 if (owner := owners.setdefault((host, unit), name)) != name:
                     found, expected = f"{unit}, which is also that of {owner}", "a unit of its own for each instance of a machine"
                     yield Problem("F04", item_loc, found, expected, "name its own units in the instance's entry")

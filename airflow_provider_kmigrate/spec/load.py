@@ -65,6 +65,7 @@ from airflow_provider_kmigrate.spec.model import (
     Units,
     with_defaults,
 )
+from airflow_provider_kmigrate.spec.yaml_nodes import MOST_BYTES, check_extent
 
 _KEPT = 32  # texts of cluster files that a process keeps parsed
 _TAG = "tag:yaml.org,2002:"
@@ -78,8 +79,10 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self.repeated: list[tuple[yaml.Node, yaml.Node]] = []
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: ARG002 - always deep
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:  # noqa: ARG002 - always deep
         """Keys are text, as written; repeated ones are kept for `Document`."""
+        if not isinstance(node, yaml.MappingNode):
+            raise yaml.MarkedYAMLError(problem="a tag of a mapping at something else", problem_mark=node.start_mark)
         first_keys: dict[str, yaml.Node] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
@@ -87,6 +90,14 @@ class _Loader(yaml.SafeLoader):
                 if first_keys.setdefault(key.value, key) is not key:
                     self.repeated.append((key, first_keys[key.value]))
         return super().construct_mapping(node, deep=True)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A tag that its value does not fit is a YAML error with its place, and not whatever PyYAML stumbles over."""
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
+            problem = f"a value that is none of its tag {node.tag}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 _Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
@@ -102,6 +113,7 @@ class Document:
         loader = _Loader(text)
         try:
             self._root: yaml.Node | None = loader.get_single_node()
+            check_extent(self._root)
             self.data: Any = None if self._root is None else loader.construct_document(self._root)
             self.problems = [_duplicate_key_problem(key, first_key) for key, first_key in loader.repeated]
         finally:
@@ -245,9 +257,12 @@ def _list_times(spec: ClusterSpec) -> Iterator[tuple[str, float, float]]:
 
 def _read_file(path: Path) -> _Loaded:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)  # a device may have no end
     except (OSError, UnicodeDecodeError) as error:
         raise spec_error(str(path), [_unreadable_file_problem(error)]) from error
+    if len(text) > MOST_BYTES:
+        raise spec_error(str(path), [_unreadable_file_problem(ValueError(f"more than {MOST_BYTES >> 20} MiB"))])
     return _parse_text(text, str(path))
 
 

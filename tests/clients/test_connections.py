@@ -95,6 +95,14 @@ class TestZooKeeper:
         settings = connections.zookeeper_settings("c", zookeeper(**fields))
         assert (settings.hosts, settings.chroot) == (hosts, chroot)
 
+    @pytest.mark.parametrize(
+        "fields", [{"host": "zk1", "port": CANARY}, {"host": "zk1", "port": 10**30}, {"host": "zk1:99999"}, {"host": "zk1:0"}]
+    )
+    def test_a_port_that_is_none_is_refused(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(Refused, match="N03") as refused:
+            connections.zookeeper_settings("c", zookeeper(**fields))
+        assert CANARY not in str(refused.value)
+
     def test_unset_values_have_defaults(self) -> None:
         assert connections.zookeeper_settings("c", zookeeper()) == ZooKeeperSettings(hosts="zk1:2181")
 

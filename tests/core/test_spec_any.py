@@ -7,6 +7,7 @@ import json
 import string
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -75,6 +76,77 @@ class TestNoSurprises:
     def test_durations_add_up(self, hours: int, minutes: int, seconds: str) -> None:
         cluster = spec.loads(changed("min_soak: 24h", f"min_soak: {hours}h{minutes}m{seconds}"))
         assert cluster.policy.min_soak == hours * 3600 + minutes * 60 + (30 if seconds else 0)
+
+
+WITH_GROUPS = (
+    GOOD
+    + """\
+groups:
+  - name: billing
+    instances: [{name: b0, host: app0, units: {zookeeper: old.service, kafka: new.service}}]
+    units: {kafka: other.service}
+"""
+)
+
+
+def list_places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The place of everything inside of a mapping or list."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*place, key)
+        yield from list_places(inner, (*place, key))
+
+
+@pytest.mark.parametrize("place", list(list_places(yaml.safe_load(WITH_GROUPS))), ids=str)
+def test_a_value_of_another_kind_or_size_at_any_key_is_a_spec_or_a_refusal(place: tuple[str | int, ...]) -> None:
+    for value in ({}, [], [[]], {"zookeeper": {}}, "9" * 5000):
+        tree = inner = yaml.safe_load(WITH_GROUPS)
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+        with contextlib.suppress(SpecError):
+            spec.loads(yaml.safe_dump(tree))
+
+
+def test_the_login_in_an_address_is_not_shown() -> None:
+    with pytest.raises(SpecError, match=r"://\*\*\*@h/") as refused:
+        spec.loads(changed("prod_zk", "https://user:CANARY@h/"))
+    assert "CANARY" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("&a [*a]", "contains itself"),
+        ("name: &a {b: {c: *a}}", "contains itself"),
+        ("a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 12)), "more than 200000 values"),
+        ("a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12)), "more than 200000"),
+        ("a: !!int ''", "none of its tag"),
+        ("a: !!bool x", "none of its tag"),
+        ("a: !!timestamp x", "none of its tag"),
+        ("!!map [1]", "tag of a mapping"),
+        (f"a: !!int 0x{'f' * 5000}", "5002 characters"),
+    ],
+)
+def test_yaml_that_stands_for_too_much_or_says_what_it_is_not_is_refused_at_once(text: str, what: str) -> None:
+    with pytest.raises(SpecError, match=what) as refused:
+        spec.loads(text)
+    assert "[F00]" in str(refused.value)
+
+
+def test_aliases_that_stand_for_little_are_taken() -> None:
+    text = changed("rack: a}", "rack: &rack a}").replace("rack: 1,", "rack: *rack,")
+    assert [broker.rack for broker in spec.loads(text).brokers] == ["a", "a", None]
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="more than 4 MiB"):
+        spec.load("/dev/zero")
+
+
+def test_a_file_that_is_one_value_is_not_shown() -> None:
+    with pytest.raises(SpecError, match="found a single value") as refused:
+        spec.loads("CANARY")
+    assert "CANARY" not in str(refused.value)
 
 
 def test_spec_needs_neither_airflow_nor_clients() -> None:

@@ -64,12 +64,32 @@ def test_groups_beside_all_count_too(path: Path) -> None:
         "all: &a {children: {x: *a}}",
         "all: " + "{children: {a: " * 30 + "}}" * 30,
         "a: !!python/object:os.system {}",
+        "a: !!int ''",
+        "all: {hosts: {kafka0: {ansible_port: 0x" + "f" * 5000 + "}}}",
+        "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 12)),
+        "x" * ((4 << 20) + 1),
     ],
 )
 def test_what_is_no_plain_inventory_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(Refused, match="N03"):
         read_inventory(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ansible_password: CANARY: x", "all: {vars: 'ansible_password=CANARY'}", "all: {hosts: {k: [CANARY]}}", "a: !vault CANARY"],
+)
+def test_a_refusal_shows_no_password_of_the_inventory(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(Refused) as refused:
+        read_inventory(path)
+    assert "CANARY" not in str(refused.value)
+
+
+def test_an_inventory_without_an_end_is_refused() -> None:
+    with pytest.raises(Refused, match="larger than 4 MiB"):
+        read_inventory(Path("/dev/zero"))
 
 
 def test_a_machine_that_the_inventory_does_not_name_is_refused() -> None:
