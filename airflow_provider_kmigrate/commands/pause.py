@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from airflow_provider_kmigrate.clients.local_user import read_user_name  # noqa: PLC0415
     from airflow_provider_kmigrate.commands.variables import open_variables, switch_name  # noqa: PLC0415  # help comes at once
     from airflow_provider_kmigrate.exceptions import KMigrateError  # noqa: PLC0415
+    from airflow_provider_kmigrate.masking import mask  # noqa: PLC0415
 
     name, text = switch_name(options.cluster), f"{read_user_name()}: {options.why}"
     try:
@@ -39,6 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     begun = "was paused before" if earlier is not None else "is paused: the next act of any run fails with H05"
     sys.stdout.write(
-        f"{options.cluster} {begun} ({shown!r}). A restart that has begun ends first. kmigrate resume {options.cluster}\n"
+        f"{options.cluster} {begun} ({mask(repr(shown))}). A restart that has begun ends first. kmigrate resume {options.cluster}\n"
     )
     return 0

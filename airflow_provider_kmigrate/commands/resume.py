@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from airflow_provider_kmigrate.commands.variables import OF_ALL, open_variables, switch_name  # noqa: PLC0415  # help comes at once
     from airflow_provider_kmigrate.exceptions import KMigrateError  # noqa: PLC0415
+    from airflow_provider_kmigrate.masking import mask  # noqa: PLC0415
 
     name = switch_name(options.cluster)
     try:
@@ -36,9 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if left is not None:
         sys.stderr.write(f"Airflow still has the Variable {name}: {options.cluster} stays paused.\n")
         return 2
-    done = f"is no longer paused (it was: {said!r})" if said is not None else "was not paused"
+    done = f"is no longer paused (it was: {mask(repr(said))})" if said is not None else "was not paused"
     sys.stdout.write(f"{options.cluster} {done}. Clear the failed task to continue.\n")
     if of_all is not None:
-        sys.stderr.write(f"The Variable {OF_ALL} holds all clusters ({of_all!r}): `airflow variables delete {OF_ALL}`.\n")
+        sys.stderr.write(
+            f"The Variable {OF_ALL} holds all clusters ({mask(repr(of_all))}): `airflow variables delete {OF_ALL}`.\n"
+        )
         return 1
     return 0

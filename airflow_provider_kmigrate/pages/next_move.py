@@ -67,7 +67,7 @@ def _find_answer(status: ClusterStatus) -> NextMove:
 
 
 def _find_look(status: ClusterStatus) -> NextMove:
-    judged, watch = (status.judged.document if status.judged else None), f"kmigrate_watch__{status.cluster}"
+    judged, watch = (status.judged.document if status.judged else None), f"kmigrate_watch__{status.observed_cluster}"
     if status.problems:
         return NextMove("Find out who wrote a stored status that no task of kmigrate can have written.")
     if judged is None or judged.rollback is None or status.is_old(status.judged):
@@ -76,8 +76,8 @@ def _find_look(status: ClusterStatus) -> NextMove:
         return NextMove(f"Find out why this was not read: {judged.unread[0]}")
     if status.is_without_run:
         return NextMove(
-            f"No run owns the cluster. {describe_start(status.cluster)}",
-            path=_path_of_dag(f"kmigrate_zk_to_kraft__{status.cluster}"),
+            f"No run owns the cluster. {describe_start(status.observed_cluster)}",
+            path=_path_of_dag(f"kmigrate_zk_to_kraft__{status.observed_cluster}"),
         )
     return _find_retry(status) or _find_lost_rollback(judged.rollback.reasons) or NextMove("Check the nodes that are not well.")
 
@@ -101,7 +101,7 @@ def describe_start(cluster: str) -> str:
 
 
 def _find_silence(status: ClusterStatus) -> NextMove:
-    watch = f"kmigrate_watch__{status.cluster}"
+    watch = f"kmigrate_watch__{status.observed_cluster}"
     text = f"Unpause {watch}" if status.newest is None else f"Find out why {watch} has reported nothing for an hour"
     return NextMove(f"{text}: it observes the cluster every ten minutes.", path=_path_of_dag(watch))
 

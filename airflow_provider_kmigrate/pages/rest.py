@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -26,6 +28,7 @@ from airflow_provider_kmigrate.pages.stored import (
     check_stored,
     cluster_of_dag,
     combine,
+    is_row_of,
 )
 from airflow_provider_kmigrate.utils.status_xcom import STATUS
 
@@ -125,13 +128,14 @@ class _Reader:
         clusters = combine(checked, self._list_requests(), now_ms)
         missing = {cluster_of_dag(dag_id) for dag_id in dags if self._is_asked_for(dag_id)} - {each.cluster for each in clusters}
         absent = [ClusterStatus(name, now_ms) for name in missing]
-        not_shown = self._names - {each.cluster for each in clusters} - missing
+        rows = {each.cluster for each in (*clusters, *absent)}
+        not_shown = {name for name in self._names if not rows & {name, cluster_of_dag(name)}}
         if not_shown:
             self._notes.append(f"Airflow shows no DAG of {', '.join(sorted(not_shown))} to this user.")
         return Answer(sorted((*clusters, *absent), key=lambda status: status.cluster), self._notes)
 
     def _is_asked_for(self, dag_id: str) -> bool:
-        return not self._names or cluster_of_dag(dag_id) in self._names
+        return not self._names or any(is_row_of(dag_id, name) for name in self._names)
 
     def _list_newest(self) -> list[_XComRow]:
         """Where the newest statuses of each DAG are, those of the last day."""
@@ -204,6 +208,56 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
 
     `request`: `params`, `json`, as httpx takes them. Raises `Unavailable`, or `AuthenticationFailed` if the token or its user's rights do not suffice.
     """
+    response, body = _fetch_in_time(client, method, path, request)
+    code = response.status_code
+    if code in _REFUSALS:
+        raise AuthenticationFailed(f"Airflow refuses {path} with {code}: {_REFUSALS[code]}")
+    if code == 404 and is_optional and not _is_of_another_server(body):
+        return None
+    if not response.is_success:
+        raise Unavailable(f"Airflow answers {path} with {code}. {_describe_answer(code)}".rstrip())
+    try:
+        return _read_answer(body, is_asked=method == "GET")
+    except ValueError:
+        is_other = _is_page(body) or body.strip() in {b"", b"null"}
+        next_step = _NOT_AIRFLOW if is_other else "Run the command again."
+        what = "a web page" if _is_page(body) else "empty" if is_other else "no whole JSON document"
+        raise Unavailable(f"Airflow's answer to {path} is {what}. {next_step}") from None
+
+
+def _read_answer(body: bytes, *, is_asked: bool) -> Any:
+    """The document; None if there is none. Raises ValueError for what is no JSON, and for nothing if something `is_asked` for."""
+    answer = read_json(body) if body else None
+    if answer is None and is_asked:  # which is not Airflow's word that there is no such thing
+        raise ValueError("nothing")
+    return answer
+
+
+def _fetch_in_time(client: httpx.Client, method: str, path: str, request: Mapping[str, Any]) -> tuple[httpx.Response, bytes]:
+    """The response and its body, in a thread that is not waited for: httpx's time is that of each part, also of headers without an end."""
+    answers = SimpleQueue[tuple[httpx.Response, bytes] | BaseException]()
+
+    def fetch() -> None:
+        try:
+            answers.put(_fetch(client, method, path, request))
+        except BaseException as error:  # noqa: BLE001  # raised below
+            answers.put(error)
+
+    Thread(target=fetch, name="kmigrate-rest", daemon=True).start()
+    try:
+        answer = answers.get(timeout=_WHOLE + _TIMEOUT)
+    except Empty:
+        raise _without_end(path) from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _without_end(path: str) -> Unavailable:
+    return Unavailable(f"Airflow's answer to {path} has no end after {_WHOLE:.0f} s.")
+
+
+def _fetch(client: httpx.Client, method: str, path: str, request: Mapping[str, Any]) -> tuple[httpx.Response, bytes]:
     end = time.monotonic() + _WHOLE
     try:
         with client.stream(method, path, **request) as response:
@@ -217,26 +271,12 @@ def ask(client: httpx.Client, method: str, path: str, *, is_optional: bool = Fal
                 if len(body) > _MOST_BYTES:
                     raise Unavailable(f"Airflow's answer to {path} is larger than {_MOST_BYTES} bytes.")
                 if time.monotonic() > end:
-                    raise Unavailable(f"Airflow's answer to {path} has no end after {_WHOLE:.0f} s.")
+                    raise _without_end(path)
     except httpx.HTTPError as error:
         raise Unavailable(
             f"Airflow does not answer ({type(error).__name__}). Check the address, and that its API server runs."
         ) from None
-    code = response.status_code
-    if code in _REFUSALS:
-        raise AuthenticationFailed(f"Airflow refuses {path} with {code}: {_REFUSALS[code]}")
-    if code == 404 and is_optional and not _is_of_another_server(body):
-        return None
-    if not response.is_success:
-        raise Unavailable(f"Airflow answers {path} with {code}. {_describe_answer(code)}".rstrip())
-    try:
-        return read_json(body) if body else None
-    except ValueError:
-        is_page = _is_page(body)
-        next_step = _NOT_AIRFLOW if is_page else "Run the command again."
-        raise Unavailable(
-            f"Airflow's answer to {path} is {'a web page' if is_page else 'no whole JSON document'}. {next_step}"
-        ) from None
+    return response, body
 
 
 def _is_page(body: bytes) -> bool:

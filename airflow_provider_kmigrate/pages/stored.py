@@ -35,6 +35,7 @@ WAITING_STATES: Final = frozenset({"awaiting_input", "deferred", "running"})
 """States of a task whose request waits for an answer; Airflow 3.1 and 3.2 defer it."""
 _CLOCKS_DIFFER_MS: Final = 600_000  # a worker's clock and Airflow's database may differ by so much
 _CLUSTER_DAG: Final = re.compile(r"^kmigrate_[a-z_]+?__(?P<cluster>.+)$")
+_OWN_DAG: Final = "DAG "  # a cluster's name has no blank
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _SecondsLeft = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]  # less than none, if it takes longer than expected
@@ -209,9 +210,14 @@ class Entry:
 
 
 def cluster_of_dag(dag_id: str) -> str:
-    """The cluster that a DAG belongs to; the DAG itself for one of a user's own."""
+    """The cluster that a DAG belongs to; for one of a user's own, a name that no cluster can have: it may be called as a cluster is."""
     match = _CLUSTER_DAG.match(dag_id)
-    return match["cluster"] if match else dag_id
+    return match["cluster"] if match else f"{_OWN_DAG}{dag_id}"
+
+
+def is_row_of(dag_id: str, name: str) -> bool:
+    """Whether the row of this DAG is meant by a name that a user writes: of a cluster, or of the user's own DAG."""
+    return name in {cluster_of_dag(dag_id), dag_id}
 
 
 def check_stored(stored: StoredStatus, now_ms: int) -> Entry:
@@ -263,7 +269,7 @@ class ApprovalRequest:
 class ClusterStatus:
     """A cluster as its newest statuses show it. Each part is an entry of its own, with its writer and time; None: no task has reported it.
 
-    `problems`: stored statuses that cannot be a task's own.
+    `cluster`: of a DAG of a user's own, `DAG` and its id. `problems`: stored statuses that cannot be a task's own.
     """
 
     cluster: str
@@ -274,6 +280,11 @@ class ClusterStatus:
     seen: Entry | None = None
     problems: Sequence[Entry] = ()
     requests: Sequence[ApprovalRequest] = ()
+
+    @property
+    def observed_cluster(self) -> str:
+        """The cluster of the newest status, whose DAGs an operator starts: a row of a user's own DAG is not called like it."""
+        return self.newest.document.cluster if self.newest and self.newest.document else self.cluster.removeprefix(_OWN_DAG)
 
     def age_ms(self, entry: Entry) -> int:
         """How long ago Airflow stored it."""

@@ -82,7 +82,7 @@ def render_cluster(status: ClusterStatus) -> str:
         lines += [f"Stopped: {step.step.name}"] if step.step.reasons else []
         lines += list_reason_lines([{**reason.model_dump(), "means": ""} for reason in step.step.reasons])
     if status.is_without_run:
-        lines += [WITHOUT_RUN, f"  Next: {describe_start(status.cluster)}", ""]
+        lines += [WITHOUT_RUN, f"  Next: {describe_start(status.observed_cluster)}", ""]
     lines += [f"Not known: {text}" for text in (judged.unread or ())] if judged else []
     if judged and judged.rollback and status.judged:
         lines += [f"Rollback   {judged.rollback.text}", f"           judged by {status.describe_age(status.judged)}"]

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_kmigrate import completion
+from airflow_provider_kmigrate import completion, masking
 from airflow_provider_kmigrate.cli import COMMANDS, main
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.commands import reading
@@ -119,6 +119,32 @@ def test_a_variable_without_a_text_is_not_read(airflow: Airflow, capsys: pytest.
     assert main(["resume", "prod", "--airflow-url", URL]) == 2
     assert "not what its API describes" in capsys.readouterr().err
     assert "kmigrate_stop__prod" in airflow.variables
+
+
+@pytest.mark.parametrize("body", ["", "null"])
+@pytest.mark.parametrize("command", [["pause", "prod", "--why", "x"], ["resume", "prod"], ["flag", "return", "prod", "3001"]])
+def test_an_answer_of_nothing_does_not_say_that_there_is_no_switch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], body: str
+) -> None:
+    make = rest.open_client
+    monkeypatch.setenv(rest.TOKEN, "t0ken")
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=body))
+    monkeypatch.setattr(rest, "open_client", lambda url: make(url, transport))
+    assert main([*command, "--airflow-url", URL]) == 2
+    assert "is empty" in capsys.readouterr().err
+
+
+def test_a_switch_whose_text_has_a_secret_is_shown_without_it(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(masking, "_hidden", {"canary-token": None})
+    for name in ("kmigrate_stop__prod", "kmigrate_stop"):
+        airflow.variables[name] = "by canary-token"
+    assert main(["pause", "prod", "--why", "x", "--airflow-url", URL]) == 0
+    assert main(["resume", "prod", "--airflow-url", URL]) == 1
+    shown = "".join(capsys.readouterr())
+    assert shown.count("'by ***'") == 3
+    assert "canary" not in shown
 
 
 @pytest.mark.parametrize("body", ['{"detail": "Not Found"}', " <html>404</html>"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -32,3 +33,21 @@ def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch,
         rest.read_statuses("https://airflow.example", (), httpx.MockTransport(lambda request: asked.append(request) or answer))
     assert asked[0].headers["Accept-Encoding"] == "identity"
     assert masking.mask("canary-token") == "***"
+
+
+def test_headers_without_an_end_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of which nothing has come for the caller to count."""
+    monkeypatch.setenv(rest.TOKEN, "canary-token")
+    monkeypatch.setattr(rest, "_WHOLE", 0.05)
+    monkeypatch.setattr(rest, "_TIMEOUT", 0.05)
+    released = threading.Event()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        released.wait(60)
+        return httpx.Response(200)
+
+    try:
+        with pytest.raises(Unavailable, match="has no end after"):
+            rest.read_statuses("https://airflow.example", (), httpx.MockTransport(answer))
+    finally:
+        released.set()

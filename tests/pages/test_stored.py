@@ -248,6 +248,31 @@ class TestByRest:
         assert answer.clusters == []
         assert answer.notes == ["Airflow shows no DAG of prod to this user."]
 
+    @pytest.mark.parametrize("names", [(), ("sim",)])
+    def test_a_dag_of_a_users_own_with_a_clusters_name_is_a_row_of_its_own(
+        self, airflow: FakeAirflow, document: dict[str, Any], names: tuple[str, ...]
+    ) -> None:
+        """Who may write its XComs would else speak for the cluster, and hide that it has no status."""
+        airflow.rows.append(make_row(document | {"phase_text": "forged"}, NOW + 1_000, "sim", "roll"))
+        airflow.rows.append(make_row(document | {"cluster": "late"}, NOW, "late", "roll"))
+        airflow.dags += ("sim",)
+        rows = {status.cluster: status for status in self.read(airflow, *names).clusters}
+        assert rows.keys() == ({"DAG sim", "sim"} if names else {"DAG late", "DAG sim", "late", "sim"})
+        assert "forged" not in render_cluster(rows["sim"])
+        assert "forged" in render_cluster(rows["DAG sim"])
+        if not names:
+            assert rows["late"].light is Light.UNKNOWN
+
+    def test_a_dag_of_a_users_own_is_read_by_its_id_and_names_the_dags_of_its_cluster(
+        self, airflow: FakeAirflow, document: dict[str, Any]
+    ) -> None:
+        of_task = document | {"rollback": None, "alarms": None, "unread": None, "owner": None, "under_way": None}
+        airflow.rows.append(make_row(of_task, NOW, "ours", "roll"))
+        answer = self.read(airflow, "ours", "gone")
+        assert [status.cluster for status in answer.clusters] == ["DAG ours"]
+        assert answer.notes == ["Airflow shows no DAG of gone to this user."]
+        assert "kmigrate_watch__sim" in render_table(answer.clusters)
+
     @pytest.mark.parametrize("code", [401, 403])
     def test_without_rights_nothing_is_shown(self, airflow: FakeAirflow, code: int) -> None:
         airflow.status = code
