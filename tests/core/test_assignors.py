@@ -195,3 +195,13 @@ def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment(
     assert foreign_partitions(both, {"g_a"}) == frozenset()
     assert foreign_partitions([*both, third], {"g_a"}) == places("t", 0, 1, 2)
     assert foreign_partitions([both[0], elsewhere], {"g_a"}) == places("t", 0, 3)
+
+
+def test_a_wildcard_takes_kafkas_own_topics_only_where_the_application_asks_for_them() -> None:
+    registrations = {"g_a": Registration("white_list", {".*": 1})}
+    topics = {"orders": (0,), "__consumer_offsets": (0,)}
+    shown = [assign(Strategy.RANGE, registrations, topics), assign(Strategy.RANGE, registrations, topics, internal=True)]
+    assert [{partition.topic for partition in found.owners} for found in shown if isinstance(found, Assigned)] == [
+        {"orders"},
+        {"orders", "__consumer_offsets"},
+    ]
