@@ -89,6 +89,8 @@ def right_blocks(keys: Mapping[str, str]) -> frozenset[str] | None:
         codes |= {"B1a", "B1b"}
     if "listeners=" in keys.get("zookeeper.connect", ""):
         codes |= {"C04"}
+    if re.search(r"(?:^|,)\s*CONTROLLER:", keys.get("listeners", "")):
+        codes |= {"C04"}  # of its control plane; the cluster file around it has no name of its own for the controllers' listener
     if "authorizer.class.name" in keys:
         codes |= {"B13b"}  # of no file here does super.users have the name of the controllers' listener
     if not keys.get("authorizer.class.name", "kafka.").startswith(("kafka.", "org.apache.kafka.")):

@@ -8,13 +8,13 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster_state.model import ServiceUnit
 from airflow_provider_kmigrate.core.cluster_state.spec import HostSpec, NodeRole, NodeSpec
-from airflow_provider_kmigrate.core.node_files.service_unit import find_closed
+from airflow_provider_kmigrate.core.node_files.service_unit import find_closed, find_settings, render_drop_in
 from airflow_provider_kmigrate.core.preflight.agent import find_node_problems
 from airflow_provider_kmigrate.core.preflight.checks import run_checks
 from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_units_passing import CODES, after_drop_in, found, passes, said, units_of
 from tests.core.preflight_units_rows import STOPS_ALL, with_units
-from tests.kit.units import STOP_SCRIPT, UNITS
+from tests.kit.units import STOP_SCRIPT, UNITS, WHOLE_UNITS, WholeUnit, shown
 
 BLOCK, UNKNOWN, WARN = map(str, (Severity.BLOCK, Severity.UNKNOWN, Severity.WARN))
 
@@ -135,6 +135,22 @@ def test_thirty_public_units_before_and_after_their_drop_in() -> None:
             assert passes(with_units(after_drop_in(row), beside=beside)), row
     needing = [row for row in UNITS if (WARN, "W23") in said(with_units(after_drop_in(row)))]
     assert needing == [row for row in UNITS if row.needs_zookeeper], "no drop-in takes a dependency back"
+
+
+@pytest.mark.parametrize("unit", WHOLE_UNITS, ids=range(len(WHOLE_UNITS)))
+def test_public_units_of_other_kinds_before_and_after_their_drop_in(unit: WholeUnit) -> None:
+    def said_of(*drop_ins: str, beside: bool) -> list[tuple[str, str]]:
+        units = {"broker 0": ServiceUnit(shown("kafka.service", unit.lines, *drop_ins), behind=unit.is_behind)}
+        return said(with_units(units, beside=beside))
+
+    needs = [(WARN, "W23")] if unit.needs_zookeeper else []
+    stays = [(UNKNOWN, "B19")] if unit.unclear else []
+    apart = ([] if unit.in_time else [(WARN, "W7")]) + needs
+    assert said_of(beside=False) == apart
+    assert said_of(beside=True) == stays + ([(BLOCK, "B19")] if unit.blocked else []) + apart
+    drop_in = render_drop_in(find_settings(shown("kafka.service", unit.lines), 330))
+    assert said_of(drop_in, beside=False) == needs
+    assert said_of(drop_in, beside=True) == stays + needs
 
 
 BROKER = NodeSpec(1, NodeRole.BROKER, "kafka0", 9092, HostSpec("agent", properties="/p"))

@@ -96,6 +96,31 @@ def test_every_setting_that_runs_a_command_is_read() -> None:
         ({"ExecStop": "/bin/kill -s KILL $MAINPID"}, "ExecStop=/bin/kill -s KILL $MAINPID"),
         ({"ExecStop": "/bin/kill -s TERM $MAINPID"}, ""),
         ({"ExecStopPost": "/bin/kill -9 $MAINPID"}, ""),  # it runs once Kafka has ended
+        *(
+            ({"ExecStop": command}, f"ExecStop={command}" if kills else "")
+            for command, kills in (
+                ("/usr/bin/docker stop kafka", True),  # 10 s
+                ("/bin/bash -c 'docker stop kafka'", True),
+                ("docker stop -t 60 kafka", True),
+                ("docker stop -t 600 kafka", False),
+                ("docker stop -t $TIME kafka", False),
+                ("/usr/bin/podman stop --time=300 kafka", True),
+                ("podman stop -t -1 kafka", False),
+                ("nerdctl restart kafka", True),
+                ("docker-compose -f /opt/kafka/compose.yml down", True),
+                ("docker compose stop -t600", False),
+                ("docker kill kafka", True),
+                ("docker kill --signal=TERM kafka", False),
+                ("docker rm --force kafka", True),
+                ("docker rm kafka", False),
+                ("docker exec kafka supervisorctl stop kafka", False),
+                ("/opt/docker/stop", False),
+                ("/sbin/start-stop-daemon --stop --retry 30 --pidfile /run/kafka.pid", True),
+                ("start-stop-daemon -K -R TERM/60/KILL/5 -p /run/kafka.pid", True),
+                ("start-stop-daemon --stop --retry=TERM/600/KILL/5 --pidfile /run/kafka.pid", False),
+                ("start-stop-daemon --stop --pidfile /run/kafka.pid", False),
+            )
+        ),
     ],
 )
 def test_a_stop_that_kills_is_named(unit: dict[str, str], kill: str) -> None:
@@ -167,6 +192,9 @@ EXIT = {"SuccessExitStatus": "143"}
         ("ExecStop=/opt/site/leave", 330, {"TimeoutStopSec": "600"}),  # upon exit code 143 alone, systemd would run it as well
         ("TimeoutStopSec=600\nKillSignal=9", 330, {"KillSignal": "SIGTERM"} | EXIT),
         ("TimeoutStopSec=600\nExecStop=/opt/kafka/stop", 330, {}),
+        ("TimeoutStopSec=600\nKillMode=process\nExecStop=/bin/sleep 5", 330, {"KillMode": "control-group"} | EXIT),
+        ("TimeoutStopSec=60\nExecStop=/bin/sleep 5", 330, {"TimeoutStopSec": "600"} | EXIT),
+        ("TimeoutStopSec=600\nKillMode=process\nExecStop=/bin/sh -c 'sleep 5; /opt/kafka/stop'", 330, {}),
     ],
 )
 def test_a_drop_in_sets_what_the_unit_lacks_and_nothing_else(lines: str, stop_timeout: float, settings: dict[str, str]) -> None:
@@ -221,10 +249,22 @@ def test_machines_can_run_it_too() -> None:
     assert not any(isinstance(entry, ast.NamedExpr | ast.Match) for entry in ast.walk(tree))
 
 
-@pytest.mark.parametrize("part", ["kill ps ", "ps kafka ", "/", "a/", "/sh -c ", "kill ", "kafka-server-stop ", "MAINPI"])
+@pytest.mark.parametrize(
+    "part",
+    ["kill ps ", "ps kafka ", "/", "a/", "/sh -c ", "kill ", "kafka-server-stop ", "MAINPI", "docker ", "start-stop-daemon -R "],
+)
 def test_a_command_of_any_shape_is_judged_in_linear_time(part: str) -> None:
     """An agent sends it: by a cubic pattern the longest one that is taken took a worker minutes."""
     command = part * (100_000 // len(part))
     unit = {"ExecStop": command}
     assert find_kill(unit) == ""
     assert find_reaching_commands(unit) + find_unclear_commands(unit) in ([f"ExecStop={command}"], [])
+
+
+@pytest.mark.parametrize("command", ["/bin/true", "/bin/sleep 5", "/usr/bin/logger Kafka stops", "echo stop"])
+@pytest.mark.parametrize("mode", ["process", "none"])
+def test_a_command_that_ends_nothing_is_no_stop(command: str, mode: str) -> None:
+    unit = {"ExecStop": command, "KillMode": mode}
+    assert find_missing_stop(unit, behind=True) == f"KillMode={mode}"
+    assert find_missing_stop(unit | {"ExecStop": f"{command}\n/opt/kafka/stop"}, behind=True) == ""
+    assert find_kill(unit | {"KillMode": "mixed"}, behind=True) == "KillMode=mixed"

@@ -72,6 +72,52 @@ UNITS = (
 )
 
 
+class WholeUnit(NamedTuple):
+    """One public unit by its own lines. `blocked`: a stop would end a controller beside it; `unclear`: only its administrator knows."""
+
+    lines: str
+    blocked: bool = False
+    unclear: bool = False
+    needs_zookeeper: bool = False
+    in_time: bool = False
+    is_behind: bool = False
+
+
+_START = "ExecStart=/opt/kafka/bin/kafka-server-start.sh /etc/kafka/server.properties\n"
+_BY_SCRIPT = f"{_START}ExecStop={STOP_SCRIPT}\n"
+WHOLE_UNITS = (
+    WholeUnit(
+        "RemainAfterExit=yes\nExecStartPre=/bin/sleep 5\nExecStart=bin/kafka-server-start.sh config/server.properties\nExecStopPost=/bin/sleep 5\n"
+    ),
+    WholeUnit("ExecStartPre=/bin/sleep 5\nExecStart=/opt/pnda/kafka-start-script.sh\nRestart=always\n", is_behind=True),
+    WholeUnit(
+        "ExecStart=/bin/bash /opt/kafka/bin/kafka-run-class.sh kafka.Kafka /etc/kafka/server.properties\nTimeoutStopSec=60\n"
+    ),
+    WholeUnit(f"{_START}KillMode=process\nRestart=on-failure\n"),
+    WholeUnit(f"{_START}ExecStop=/home/kafka/kafka/bin/kafka-server-stop.sh\nRestart=on-abnormal\n", blocked=True),
+    WholeUnit(f"{_BY_SCRIPT}SuccessExitStatus=143\nTimeoutStopSec=600\nRestart=always\n", blocked=True, in_time=True),
+    WholeUnit(f"{_BY_SCRIPT}SuccessExitStatus=143\nRestart=on-failure\n", blocked=True),
+    WholeUnit(
+        "Type=forking\nExecStart=/opt/kafka/bin/kafka.init start sysd\nExecStop=/opt/kafka/bin/kafka.init stop sysd\nKillMode=control-group\n",
+        unclear=True,
+        is_behind=True,
+    ),
+    WholeUnit(
+        "Requires=zookeeper.service\nExecStart=/c/bin/kafka-server-start -daemon /c/server.properties\nExecStop=/c/bin/kafka-server-stop\n",
+        blocked=True,
+        needs_zookeeper=True,
+    ),
+    WholeUnit(f"Requires=network.target remote-fs.target\nPIDFile=/var/run/kafka.pid\n{_BY_SCRIPT}", blocked=True),
+    WholeUnit(f"PrivateTmp=yes\n{_BY_SCRIPT}Restart=on-failure\n", blocked=True),
+    WholeUnit(
+        "Type=forking\nExecStart=/etc/init.d/kafka start\nExecStop=/etc/init.d/kafka stop\nKillMode=process\nTimeoutStopSec=300\n",
+        unclear=True,
+        is_behind=True,
+    ),
+)
+"""Units, and units that systemd makes of scripts in /etc/init.d, which the table above has no columns for."""
+
+
 def shown(name: str, *files: str) -> dict[str, str]:
     """What systemd shows of a unit with these files, of which the later ones are its drop-ins."""
     found = {"Id": name, "TimeoutStopUSec": "90s", "KillMode": "control-group", "KillSignal": "15", "SuccessExitStatus": ""}

@@ -330,7 +330,7 @@ def _find_listener_problems(properties: Mapping[str, str], stage: FileStage, con
     if stage.of_controller and controller_listener not in names:
         yield f"the listener {controller_listener} is not among listeners"
     if not stage.of_controller and controller_listener in names:
-        yield f"the broker has a listener of its own named {controller_listener}"
+        yield f"the broker has a listener of its own named {controller_listener}: give `quorum.listener` in the cluster file another name"
 
 
 def _find_authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[str]:

@@ -37,6 +37,11 @@ _SEARCHES = ((_KILLS_BY_NAME, _KAFKA), (_KILL, _LISTS, _KAFKA), (_LISTS, _KAFKA,
 _HARMLESS = re.compile(
     r"(?:\S*/)?(?:(?:ba|da)?sh -l?c (?:\S*/)?)?(?:true|sleep|rm|touch|echo|logger|test|kill)\b[^;&|]*$|.*MAINPID"
 )
+_ENDS_NOTHING = re.compile(r"(?:\S*/)?(?:true|sleep|rm|touch|echo|logger|test)\b[^;&|]*$")
+_CONTAINERS = ("docker", "podman", "nerdctl", "docker-compose", "podman-compose")
+_CONTAINER_VERBS = ("stop", "restart", "down", "kill", "rm", "exec", "run")
+_CONTAINER_SECONDS = "10"  # of a stop without an option
+_TIME_OPTIONS, _RETRY_OPTIONS = ("-t", "--time", "--timeout"), ("-R", "--retry")
 _SIGKILL = (re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\s-(?:s\s*)?(?:9|KILL|SIGKILL)\b"))
 _KAFKA_STOPS_ON = ("", "1", "2", "15")  # HUP, INT, TERM
 _NEEDS = ("Requires", "Requisite", "BindsTo", "PartOf", "StopPropagatedFrom")
@@ -90,23 +95,74 @@ def _is_clear(command: str) -> bool:
     return bool(_HARMLESS.match(command) or _CHOOSES.search(command))
 
 
+def find_ending_commands(shown: Mapping[str, str]) -> List[str]:
+    """The commands of `ExecStop=` that may end Kafka; `/bin/sleep 5` does not: systemd's signal does it afterwards."""
+    return [line for line in list_commands(shown, "ExecStop") if not _ENDS_NOTHING.match(line)]
+
+
 def find_kill(shown: Mapping[str, str], behind: bool = False) -> str:
     """How a stop of the unit kills Kafka before it has stopped, whatever its timeout; empty if it does not.
 
     `behind`: Kafka is a child of the unit's main process, at whose end KillMode=mixed kills it (measured).
     """
-    if behind and shown.get("KillMode") == "mixed" and not list_commands(shown, "ExecStop"):
+    if behind and shown.get("KillMode") == "mixed" and not find_ending_commands(shown):
         return "KillMode=mixed"
     if shown.get("KillSignal", "") not in _KAFKA_STOPS_ON:
         return "KillSignal=" + shown["KillSignal"]
-    return next(("ExecStop=" + line for line in list_commands(shown, "ExecStop") if _occur_in_order(line, _SIGKILL)), "")
+    commands = list_commands(shown, "ExecStop")
+    return next(("ExecStop=" + line for line in commands if _occur_in_order(line, _SIGKILL) or _kills_early(line)), "")
+
+
+def _kills_early(command: str) -> bool:
+    """Whether a command stops Kafka with a time limit of its own that is no longer than Kafka's, and kills it then."""
+    words = [word.strip("\"';&|()") for word in command.split()]
+    programs = [word.rpartition("/")[2] for word in words]
+    container = _words_behind(words, programs, _CONTAINERS)
+    verb = next((word for word in container if word in _CONTAINER_VERBS), "")
+    if verb == "kill":
+        return _find_option(container, ("-s", "--signal")).upper() in ("", "KILL", "SIGKILL", "9")
+    if verb == "rm":
+        return "-f" in container or "--force" in container
+    if verb in ("stop", "restart", "down"):
+        seconds = _find_option(container, _TIME_OPTIONS) or _CONTAINER_SECONDS
+        return seconds.isdigit() and float(seconds) <= KAFKA_STOPS  # -1: never
+    return _kills_at_last(_find_option(_words_behind(words, programs, ("start-stop-daemon",)), _RETRY_OPTIONS))
+
+
+def _words_behind(words: Sequence[str], programs: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
+    """The words behind the first one that is one of these programs; none without it."""
+    return next((words[at + 1 :] for at, program in enumerate(programs) if program in wanted), ())
+
+
+def _find_option(words: Sequence[str], names: Sequence[str]) -> str:
+    """The value of an option, as `-t 60`, `-t60` or `--time=60`; empty without it."""
+    for at, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name in names:
+            return value or "".join(words[at + 1 : at + 2])
+        if word[:2] in names and word[2:].isdigit():
+            return word[2:]
+    return ""
+
+
+def _kills_at_last(schedule: str) -> bool:
+    """start-stop-daemon(8): a number alone is TERM, that time, KILL; else signals and seconds in turn."""
+    steps = schedule.split("/")
+    if len(steps) == 1:
+        return steps[0].isdigit() and float(steps[0]) <= KAFKA_STOPS
+    waited = 0.0
+    for step in steps:
+        if step.lstrip("-").upper() in ("KILL", "SIGKILL", "9"):
+            return waited <= KAFKA_STOPS
+        waited += float(step) if step.isdigit() else 0.0
+    return False
 
 
 def find_missing_stop(shown: Mapping[str, str], behind: bool) -> str:
     """Why a stop of the unit leaves Kafka running (measured); empty if it does not."""
     mode = shown.get("KillMode", "")
     is_left = mode == "none" or (mode == "process" and behind)
-    return "KillMode=" + mode if is_left and not list_commands(shown, "ExecStop") else ""
+    return "KillMode=" + mode if is_left and not find_ending_commands(shown) else ""
 
 
 def find_zookeeper_needs(shown: Mapping[str, str]) -> List[str]:
@@ -170,7 +226,7 @@ def find_settings(shown: Mapping[str, str], stop_timeout: float) -> Dict[str, st
         commands = list_commands(shown, name)
         if any(map(ends_every_kafka, commands)) and all(ends_every_kafka(line) or _is_clear(line) for line in commands):
             settings[name] = ""
-    has_command = bool(list_commands(shown, "ExecStop")) and "ExecStop" not in settings
+    has_command = bool(find_ending_commands(shown)) and "ExecStop" not in settings
     if not has_command and shown.get("KillMode", "control-group") != "control-group":
         settings["KillMode"] = "control-group"  # without a command, systemd's signal must reach Kafka behind any shell
     if shown.get("KillSignal", "") not in _KAFKA_STOPS_ON:

@@ -38,7 +38,12 @@ _VERIFYING = frozenset({"https", "ldaps"})  # as Java knows them; with an empty 
 
 def _check_controllers_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     spec, files = facts.spec, zookeeper_broker_files(view)
-    security_by_broker = {broker: security_of(keys, spec.controller_listener) for broker, keys in files.items()}
+    # A listener of that name that a broker opens is its own, such as the one of `control.plane.listener.name`: C04 says so.
+    security_by_broker = {
+        broker: security_of(keys, spec.controller_listener)
+        for broker, keys in files.items()
+        if spec.controller_listener.upper() not in listener_names(keys)
+    }
     # Its own name: no file says anything of it. PLAINTEXT: the cluster file cannot protect it less, and is what is rendered.
     expected_protocols = {spec.controller_listener, spec.controller_security, "PLAINTEXT"}
     if differing := [

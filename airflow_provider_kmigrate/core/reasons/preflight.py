@@ -326,10 +326,10 @@ intro: What a node's file must or must not hold. Values that may be secrets are 
 C04 A line or key is missing, wrong or must not be there
 means: A node of this stage does not start, register or work with it, or changes its id.
 meanwhile: Yes: nothing was changed. A node's own file: until that node restarts for any reason.
-do: A broker: correct the original on the node, with all lines of the text together, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.
+do: The text names the cluster file: correct it there. A broker: correct the original on the node, with all lines of the text together, and run `backup` again while no broker has moved. A controller: correct `quorum.properties` in the cluster file.
 do: A `\u` needs four digits. An id without lines in the text: `broker.id` as in the node's `meta.properties`; above `reserved.broker.max.id` (1000) together with `broker.id.generation.enable=false`: one without the other does not start. An id needs no restart.
 do: `metadata.max.idle.interval.ms`: remove it until the finalization. With it, a dual-write that works looks like one that has ended.
-do: A chroot: one in every file and in the connection. A version: B1a. The controllers' listener: a `quorum.listener` that no broker uses.
+do: A chroot: one in every file and in the connection. A version: B1a.
 never: Edit a file that kmigrate rendered. Invent an id. Remove `zookeeper.metadata.migration.enable` by hand: that finalizes. Leave the authorizer out.
 
 C10 A reference that nothing resolves
@@ -374,7 +374,7 @@ W7 A node may be killed while it stops
 means: A broker in migration mode may take 300 s to stop. Killed before, it recovers its logs at the next start, for minutes or hours.
 meanwhile: Yes, as safe as before. Nothing was changed.
 do: `kmigrate node install CLUSTER.yaml --drop-in write`, or by hand on each node: `systemctl edit kafka`, write `[Service]` and `TimeoutStopSec=10min`, then `systemctl daemon-reload`. No restart is needed.
-do: A unit kills Kafka by its `KillSignal=` or by `kill -9` in its `ExecStop=`: write `KillSignal=SIGTERM`, or an empty `ExecStop=`, in the same way. Backend `commands`: raise what kills the process: supervisord's `stopwaitsecs`, the `--time` of `docker stop`, `terminationGracePeriodSeconds` of a pod, the `kill -9` of an own script.
+do: A unit kills Kafka by its `KillSignal=` or by `kill -9` in its `ExecStop=`: write `KillSignal=SIGTERM`, or an empty `ExecStop=`, in the same way. The text names a command that kills after a time, 10 s for `docker stop`: give it 600 s, `docker stop -t 600 NAME`. Backend `commands`: raise what kills the process: supervisord's `stopwaitsecs`, the `--time` of `docker stop`, `terminationGracePeriodSeconds` of a pod, the `kill -9` of an own script.
 do: `hosts.stop_timeout` (cluster file) and `stop_timeout` (`node.json`) must be above 300 s, and below the unit's time.
 never: Kill a broker because it stops slowly.
 source: measured: a stop without controller took 300.8 s; systemd kills after 90 s

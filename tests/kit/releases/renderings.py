@@ -64,6 +64,11 @@ def judge(
     taken = [name for name, refusal in answers.items() if not refusal]
     rendered, unrendered = list[Rendering](), dict[str, str]()
     for name in taken:
+        if release.startswith("3.6.") and "," in (read_setting(readable[name], "log.dirs") or ""):
+            unrendered[name] = (
+                "B1b: preflight blocks several log directories below 3.7-IV2, which this release refuses in a migration"
+            )
+            continue
         try:
             stage_keys = sections or dict.fromkeys(STAGE_SECTIONS.values(), (by_stage or {}).get(name, {}))
             rendered += _render(name, originals[name], release, stage_keys)
