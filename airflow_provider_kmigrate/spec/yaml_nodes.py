@@ -25,7 +25,7 @@ def _measure(node: yaml.Node, sizes: dict[yaml.Node, int], outer: set[yaml.Node]
     if (size := sizes.get(node)) is not None:
         return size
     if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:int" and len(node.value) > _MOST_DIGITS:
-        raise yaml.MarkedYAMLError(problem=f"found a number of {len(node.value)} characters", problem_mark=node.start_mark)
+        raise yaml.MarkedYAMLError(problem=f"found a number longer than {_MOST_DIGITS} digits", problem_mark=node.start_mark)
     parts: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
         parts = [part for pair in node.value for part in pair]

@@ -74,17 +74,17 @@ def test_rolling_a_broker_imports_what_that_takes(in_airflow: dict[str, set[str]
     two (`core.shared.chain`, `clients.journal_heads`), the verdict on a rollback, foreign JSON, the schema of
     answers of agents, the note of a group's cutover, the commits of clients that are not registered one each, the status for operators three, what differs among the releases of Airflow one. Logins by token and by ticket take five
     (`clients.identity`, `clients.sasl`, `clients.oauth`, `clients.deadline`, `clients.zookeeper_sasl`), the acts of kmigrate's own client one, what a TLS failure
-    means one, Storm's spouts in the tree one, the formats of znodes one, the secrets that no text shows one (`masking`), a store
+    means one, Storm's spouts in the tree one, the formats of znodes one, the secrets that no text shows one (`masking`), YAML that stands for too much one, a store
     behind the folder three (`clients.state_folder`, `clients.object_log`, `utils.object_store`).
     """
     found = ours(in_airflow["roll"])
-    assert len(modules_with_code(found)) <= 99, "a new import from the roll of a broker: does it need it?"
+    assert len(modules_with_code(found)) <= 100, "a new import from the roll of a broker: does it need it?"
     assert not {name for name in found if name.startswith("airflow_provider_kmigrate.audit")}
 
 
 def test_the_folder_of_dags_imports_no_builder_and_no_client(in_airflow: dict[str, set[str]]) -> None:
     found = in_airflow["folder"]
-    assert len(ours(found)) <= 30
+    assert len(ours(found)) <= 31
     assert not found & {"kazoo", "confluent_kafka", "kafka"}
 
 
