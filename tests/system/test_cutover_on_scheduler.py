@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,13 +33,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def applications(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Running]]:
-    """Two under load, in the cluster file: the new version of the second one reads another topic."""
+    """Two under load, in the cluster file, each in a wave of its own."""
     folder = tmp_path_factory.mktemp("applications")
     with ExitStack() as ends:
-        running = [
-            start(cluster, folder, group, new_topics, ends)
-            for group, new_topics in (("right-canary", ""), ("wrong-canary", "elsewhere"))
-        ]
+        running = [start(cluster, folder, group, ends) for group in ("right-canary", "ill-canary")]
         entries = [
             there.application.entry(bake=f"{BAKE_S}s", side_by_side=True, wave=wave) for wave, there in enumerate(running, 1)
         ]
@@ -46,11 +45,9 @@ def applications(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
         yield running
 
 
-def start(cluster: LocalCluster, folder: Path, group: str, new_topics: str, ends: ExitStack) -> Running:
-    topics = [group, *([new_topics] if new_topics else [])]
-    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(topic, PARTITIONS, 1) for topic in topics])
-    where = (folder / group, cluster.bootstrap, cluster.zookeeper, group, group)
-    application = JvmApplication(*where, new_topics=new_topics, side_by_side=True)
+def start(cluster: LocalCluster, folder: Path, group: str, ends: ExitStack) -> Running:
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(group, PARTITIONS, 1)])
+    application = JvmApplication(folder / group, cluster.bootstrap, cluster.zookeeper, group, group, side_by_side=True)
     application.prepare()
     ends.callback(application.end)
     application.switch_all("zookeeper")
@@ -90,16 +87,18 @@ def test_a_canary_bakes_in_the_triggerer_and_its_group_is_cut_over(
     assert (account.lost, account.skipped) == (0, 0), account
 
 
-def test_a_canary_that_reads_another_topic_goes_back_alone(
+def test_a_canary_that_falls_ill_in_the_triggerers_hands_goes_back_alone(
     airflow: Airflow, cluster: LocalCluster, applications: list[Running]
 ) -> None:
     _, there = applications
-    other = there.application.pid(there.application.names[1])
-    run = bake(airflow, cluster, 2, "wrong-canary")
+    canary, other = there.application.names
+    others_pid = there.application.pid(other)
+    run = bake(airflow, cluster, 2, "ill-canary")
+    os.kill(there.application.pid(canary), signal.SIGSTOP)
     run.wait_until_over("failed", 500.0)
     assert there.kinds() == [OLD, OLD]
-    assert there.application.pid(there.application.names[1]) == other, "the other instance was never stopped"
+    assert there.application.pid(other) == others_pid, "the other instance was never stopped"
     log = "".join(path.read_text(errors="replace") for path in airflow.home.glob("logs/**/*cutover*/*.log"))
-    assert "K93" in log
+    assert "V30" in log
     account = there.settle()
     assert (account.lost, account.skipped) == (0, 0), account
