@@ -124,7 +124,7 @@ def test_the_login_in_an_address_is_not_shown() -> None:
         ("a: !!bool x", "none of its tag"),
         ("a: !!timestamp x", "none of its tag"),
         ("!!map [1]", "tag of a mapping"),
-        (f"a: !!int 0x{'f' * 5000}", "5002 characters"),
+        (f"a: !!int 0x{'f' * 5000}", "longer than 100 digits"),
     ],
 )
 def test_yaml_that_stands_for_too_much_or_says_what_it_is_not_is_refused_at_once(text: str, what: str) -> None:
