@@ -135,7 +135,7 @@ class ProgressFiles:
         `resumed`: an earlier process certainly stored something. If the folder knows nothing of that, or in a second try nothing of the
         run, another folder is mounted here.
         """
-        with self._naming_folder():
+        with self._raising_unavailable():
             self._state.refresh()
             if (resumed and not self.folder.is_dir()) or (self._try > 1 and not self.folder.parent.is_dir()):
                 raise self._unusable("an earlier process stored it there, but this machine does not have it")
@@ -180,7 +180,7 @@ class ProgressFiles:
 
     def _list_writers(self) -> list[_Writer]:
         """The processes that have taken the task. A hidden name is a write that was cut off, or the file system's own."""
-        with self._naming_folder():
+        with self._raising_unavailable():
             self._state.refresh()
             names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
         writers = {name: _Writer.parse(name) for name in names}
@@ -192,7 +192,7 @@ class ProgressFiles:
     def _read_file(self, writer: _Writer) -> dict[str, Any]:
         """Raises FileNotFoundError if it was deleted meanwhile."""
         path = self.folder / writer.file_name
-        with self._naming_folder(but=FileNotFoundError), path.open("rb") as file:
+        with self._raising_unavailable(passing=FileNotFoundError), path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         try:
             document = read_json(content) if len(content) <= _LARGEST else None
@@ -218,15 +218,15 @@ class ProgressFiles:
 
     def _write_file(self, value: dict[str, object]) -> None:
         data = json.dumps(self._describe(self._me) | value).encode()
-        with self._naming_folder():
+        with self._raising_unavailable():
             self._state.replace(self.folder / self._me.file_name, lambda _: data)
 
     @contextlib.contextmanager
-    def _naming_folder(self, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    def _raising_unavailable(self, *, passing: type[OSError] | tuple[()] = ()) -> Iterator[None]:
         """Raise `Unavailable` for what the file system refuses."""
         try:
             yield
-        except but:
+        except passing:
             raise
         except (Failed, OSError) as error:
             raise self._unusable(str(error)) from error

@@ -436,9 +436,9 @@ def test_without_a_note_brokers_are_asked() -> None:
 def test_an_unresponsive_broker_is_named_and_only_waited_for_if_it_must_answer() -> None:
     view = seen({0: FIFTEEN, 1: FIFTEEN})
     assert "brokers 2, or they did not answer" in coordinator.brokers_agree(view).reasons[0].text
-    assert coordinator.brokers_agree(view, but=(2,)).met
-    assert coordinator.brokers_agree(seen({}), but=(0, 1, 2)).met
-    assert coordinator.brokers_agree(seen({2: TEN}), but=(2,)).state is GateState.NEVER, "what it answers counts"
+    assert coordinator.brokers_agree(view, excused_brokers=(2,)).met
+    assert coordinator.brokers_agree(seen({}), excused_brokers=(0, 1, 2)).met
+    assert coordinator.brokers_agree(seen({2: TEN}), excused_brokers=(2,)).state is GateState.NEVER, "what it answers counts"
 
 
 def test_the_groups_that_suffer_are_named() -> None:

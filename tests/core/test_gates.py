@@ -148,7 +148,7 @@ CASES = [
     ("G22 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), GateState.NOT_YET),
     (
         "G22 one plain, the one to roll",
-        gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)),
+        gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), excused_brokers=(2,)),
         GateState.MET,
     ),
     (
@@ -172,12 +172,12 @@ CASES = [
     ("voter nearly as far", gates.quorum_healthy(behind(1000)), GateState.MET),
     ("files of their modes", gates.files_in_stage(DUAL), GateState.MET),
     ("an older file", gates.files_in_stage(SET_BACK), GateState.NEVER),
-    ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, but=[1]), GateState.MET),
+    ("an older file of the node that is restarted", gates.files_in_stage(SET_BACK, restarting_nodes=[1]), GateState.MET),
     ("a file of no mode", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles({}))), GateState.NEVER),
     ("a file unread", gates.files_in_stage(with_broker(DUAL, 1, files=NodeFiles())), GateState.NOT_YET),
     ("a flag less", gates.files_in_stage(with_controller(DUAL, 3001, files=NodeFiles(FINAL))), GateState.NEVER),
     ("O03 another content", gates.files_in_stage(EDITED), GateState.NEVER),
-    ("O03 another content of the node that is restarted", gates.files_in_stage(EDITED, but=[1]), GateState.NEVER),
+    ("O03 another content of the node that is restarted", gates.files_in_stage(EDITED, restarting_nodes=[1]), GateState.NEVER),
     ("O03 another content during a roll", gates.files_in_stage(EDITED, rolling=[FileStage.KRAFT]), GateState.NEVER),
     (
         "G00 a content that was not compared",

@@ -44,8 +44,8 @@ def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]
 
 
 def test_an_instance_may_be_missing_on_purpose() -> None:
-    assert members.instability_reasons(group("z", ""), SPEC, but=("b",)) == ()
-    assert codes(members.missing_instance_reasons(group("", ""), SPEC, but=("b",))) == ["K55"]
+    assert members.instability_reasons(group("z", ""), SPEC, excused_instances=("b",)) == ()
+    assert codes(members.missing_instance_reasons(group("", ""), SPEC, excused_instances=("b",))) == ["K55"]
 
 
 ALL = replace(STABLE, ends={T0: 100, T1: 100}, committed={})

@@ -90,7 +90,7 @@ def _unstable_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reason, ..
     unowned = zk.unowned if zk else frozenset()
     is_named = zk is not None and bool(zk.registrations and unowned_partitions(observed))  # by `instability_reasons`
     text = f"Group {group.name}: no member of the old version owns {format_partitions(unowned)}."
-    reasons = instability_reasons(observed, group, (canary_of(group),))
+    reasons = instability_reasons(observed, group, excused_instances=[canary_of(group)])
     return (*reasons, Reason("K44", text)) if unowned and not is_named else reasons
 
 

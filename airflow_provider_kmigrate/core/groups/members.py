@@ -112,20 +112,22 @@ def unknown_member_reasons(observed: GroupSeen, group: GroupSpec) -> tuple[Reaso
     return (Reason("K56", f"Group {observed.name} has members that the cluster file does not know: {shown_members}."),)
 
 
-def instability_reasons(observed: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
-    """Why the group is not stable; empty if it is. Instances in `but` may be missing."""
+def instability_reasons(observed: GroupSeen, group: GroupSpec, excused_instances: Collection[str] = ()) -> tuple[Reason, ...]:
+    """Why the group is not stable; empty if it is. `excused_instances` may be missing."""
     return (
         *_kafka_rebalance_reasons(observed),
         *_unowned_partition_reasons(observed),
         *_unsettled_member_reasons(observed),
-        *missing_instance_reasons(observed, group, but),
+        *missing_instance_reasons(observed, group, excused_instances),
     )
 
 
-def missing_instance_reasons(observed: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
-    """K55 if instances of the cluster file have no member; those in `but` may be missing."""
+def missing_instance_reasons(
+    observed: GroupSeen, group: GroupSpec, excused_instances: Collection[str] = ()
+) -> tuple[Reason, ...]:
+    """K55 if instances of the cluster file have no member; `excused_instances` may be missing."""
     instance_map = map_instances(observed.members or (), group)
-    absent = [name for name, members in instance_map.instances.items() if not members and name not in but]
+    absent = [name for name, members in instance_map.instances.items() if not members and name not in excused_instances]
     if not absent:
         return ()
     return (Reason("K55", f"Group {observed.name}: no member of {', '.join(absent[:_SHOWN])} is present."),)

@@ -118,7 +118,7 @@ def _decide_switch_now(
     kinds = map_instances(observed.members or (), group).kinds_of(instance)
     if not kinds and observations.seconds_missing(instance) < ABSENT:
         return Wait((_unfinished_switch_reason(group, instance, target, kinds),))
-    wait_reasons = () if hurry else instability_reasons(observed, group, but=[instance])
+    wait_reasons = () if hurry else instability_reasons(observed, group, excused_instances=[instance])
     wait_reasons = wait_reasons or (() if hurry or target is MemberKind.MIGRATING else pending_reset_reasons(observed))
     if wait_reasons:
         return Wait(wait_reasons)

@@ -144,7 +144,7 @@ def decide_unflagged(view: ClusterView, controller: Controller) -> Decision:
     """
     if view.zk is not None and view.zk.migration is None:
         return refuse_or_wait(gates.all_controllers_flagged(view))
-    gate = combine_gates((gates.quorum_has_leader(view), gates.controllers_answer(view, controller.id)))
+    gate = combine_gates((gates.quorum_has_leader(view), gates.controllers_answer(view, excused_controller=controller.id)))
     if not gate.met:
         return refuse_or_wait(gate)
     leads = view.quorum is not None and view.quorum.leader_id == controller.id
@@ -374,7 +374,7 @@ def _all_nodes_ready(view: ClusterView, controller: Controller) -> gates.Gate:
             gates.one_release_runs(view),
             gates.all_brokers_in_kraft(view),
             gates.controllers_answer(view),
-            gates.files_in_stage(view, but=_written_by_finalization(view, controller)),
+            gates.files_in_stage(view, restarting_nodes=_written_by_finalization(view, controller)),
             gates.controllers_start_at_boot(view),
             gates.quorum_healthy(view),
             gates.no_leaderless_partition(view),

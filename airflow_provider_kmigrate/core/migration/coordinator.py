@@ -332,28 +332,32 @@ def _describe_offer(view: ClusterView, counts: Counts, count: int) -> str:
     return f"No broker has restarted since: {_describe_completion(view, count)}"
 
 
-def brokers_agree(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
+def brokers_agree(view: ClusterView, excused_brokers: Collection[int] = (), only_topic: CoordinatorTopic | None = None) -> Gate:
     """K01, K77: every broker uses the topics' own counts, so that no restart moves a coordinator; K02 if that is not known.
 
     Counts that answers do not distinguish are no reason to wait, if the topic has as many partitions as our note says: leaders may
-    be too regular, or too few, in the middle of a roll. Preflight names them. `but`: brokers that need not answer. `only`: ask about
-    this topic alone.
+    be too regular, or too few, in the middle of a roll. Preflight names them. `excused_brokers` need not answer. `only_topic`: ask
+    about this topic alone.
     """
-    return combine_gates((answers_agree(view, but, only), topics_not_expanded(view, but, only)))
-
-
-def answers_agree(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
-    """`agreed` by the brokers' answers alone: regular leaders may hide that a topic has more partitions than brokers use."""
-    if view.partitions is None:
-        return not_yet(could_not_read("the partitions"))
     return combine_gates(
-        _brokers_agree_on(view, topic, counts, count, but)
-        for topic, counts, count in list_coordinator_topics(view)
-        if only in {None, topic}
+        (answers_agree(view, excused_brokers, only_topic), topics_not_expanded(view, excused_brokers, only_topic))
     )
 
 
-def topics_not_expanded(view: ClusterView, but: Collection[int] = (), only: CoordinatorTopic | None = None) -> Gate:
+def answers_agree(view: ClusterView, excused_brokers: Collection[int] = (), only_topic: CoordinatorTopic | None = None) -> Gate:
+    """`brokers_agree` by the brokers' answers alone: regular leaders may hide that a topic has more partitions than brokers use."""
+    if view.partitions is None:
+        return not_yet(could_not_read("the partitions"))
+    return combine_gates(
+        _brokers_agree_on(view, topic, counts, count, excused_brokers)
+        for topic, counts, count in list_coordinator_topics(view)
+        if only_topic in {None, topic}
+    )
+
+
+def topics_not_expanded(
+    view: ClusterView, excused_brokers: Collection[int] = (), only_topic: CoordinatorTopic | None = None
+) -> Gate:
     """K01, K77: no topic has another count than our note, unless the answers prove that brokers use it.
 
     Not judged while the answers alone say enough, or are not known: `answers_agree` reports that.
@@ -362,9 +366,10 @@ def topics_not_expanded(view: ClusterView, but: Collection[int] = (), only: Coor
     return combine_gates(
         _refuse_expanded_topic(view, topic, before[topic.name], count)
         for topic, counts, count in list_coordinator_topics(view)
-        if only in {None, topic}
+        if only_topic in {None, topic}
         and before.get(topic.name, count) != count
-        and judge_counts(counts, count, _brokers_to_judge(view, counts or {}, but), topic=topic).agreement is Agreement.DEGENERATE
+        and judge_counts(counts, count, _brokers_to_judge(view, counts or {}, excused_brokers), topic=topic).agreement
+        is Agreement.DEGENERATE
     )
 
 
@@ -453,21 +458,21 @@ def group_by_coordinator(view: ClusterView, groups: Iterable[str]) -> dict[int, 
 
 
 def _brokers_agree_on(
-    view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, but: Collection[int]
+    view: ClusterView, topic: CoordinatorTopic, counts: Counts | None, count: int, excused_brokers: Collection[int]
 ) -> Gate:
     if counts is None:
         return not_yet(
             Reason("K02", f"Which count of {topic.name} each broker uses was not read.", cause=Cause.COORDINATORS_NOT_ASKED)
         )
-    brokers = _brokers_to_judge(view, counts, but)
+    brokers = _brokers_to_judge(view, counts, excused_brokers)
     verdict = judge_topic(view, topic, counts, count, brokers)
     if verdict.agreement is Agreement.BROKEN:
         return never(*verdict.reasons)
     return not_yet(*verdict.reasons) if verdict.agreement is Agreement.UNKNOWN and brokers else MET
 
 
-def _brokers_to_judge(view: ClusterView, counts: Counts, but: Collection[int]) -> set[int]:
-    return {n for n, broker in view.brokers.items() if broker.named and (n not in but or counts.get(n))}
+def _brokers_to_judge(view: ClusterView, counts: Counts, excused_brokers: Collection[int]) -> set[int]:
+    return {n for n, broker in view.brokers.items() if broker.named and (n not in excused_brokers or counts.get(n))}
 
 
 def decide_agreement(view: ClusterView) -> Decision:

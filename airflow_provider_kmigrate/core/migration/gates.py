@@ -286,18 +286,18 @@ _NEXT_START = {
 }
 
 
-def files_in_stage(view: ClusterView, but: Collection[int] = (), *, rolling: Collection[FileStage] = ()) -> Gate:
+def files_in_stage(view: ClusterView, restarting_nodes: Collection[int] = (), *, rolling: Collection[FileStage] = ()) -> Gate:
     """O06, O03: every running node's file is the one of the mode in which it runs, with the content that kmigrate installed.
 
-    The mode does not count for some nodes, the content counts for all. `but`: nodes whose restart has begun; their files are written
-    before they are stopped. `rolling`: stages that brokers' files may have during a roll: an interrupted restart has written the file,
+    The mode does not count for some nodes, the content counts for all. `restarting_nodes`: their restart has begun; their files
+    are written before they are stopped. `rolling`: stages that brokers' files may have during a roll: an interrupted restart has written the file,
     and the broker's own step, which is to come, writes the right one.
     """
     flags = {
         True: (FileStage.CONTROLLER_MIGRATION, "with the migration flag"),
         False: (FileStage.CONTROLLER_FINAL, "without the migration flag"),
     }
-    early = {b.id for b in view.brokers.values() if stage_on_disk(b.files) in rolling} | {*but}
+    early = {b.id for b in view.brokers.values() if stage_on_disk(b.files) in rolling} | {*restarting_nodes}
     brokers = [broker for broker in view.brokers.values() if broker.mode]
     controllers = [(c, *flags[c.migration_flag]) for c in view.controllers.values() if c.migration_flag is not None]
     return combine_gates(
@@ -449,9 +449,9 @@ def _controller_flagged(view: ClusterView, controller: int) -> Gate:
     return MET if observed.migration_flag else never(unflagged_reason(view, text))
 
 
-def controllers_answer(view: ClusterView, but: int | None = None) -> Gate:
-    """G23: every controller answers, `but` the named one, which the quorum can then spare."""
-    unresponsive = [controller for controller in view.unresponsive_controllers() if controller != but]
+def controllers_answer(view: ClusterView, *, excused_controller: int | None = None) -> Gate:
+    """G23: every controller answers, but for `excused_controller`, which the quorum can then spare."""
+    unresponsive = [controller for controller in view.unresponsive_controllers() if controller != excused_controller]
     return not_yet_if(unresponsive, Reason("G23", f"Controllers that do not answer: {join_ids(unresponsive)}."))
 
 
@@ -479,11 +479,11 @@ def quorum_has_leader(view: ClusterView) -> Gate:
     return not_yet_if(not led, Reason("G20", f"The KRaft quorum has no leader that answers.{why}", cause=Cause.NO_LEADER))
 
 
-def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
-    """G22: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
+def all_in_migration_mode(view: ClusterView, excused_brokers: Collection[int] = ()) -> Gate:
+    """G22: every broker registered in ZooKeeper, but for `excused_brokers`, answers as a broker in migration mode."""
     if view.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
-    registered = sorted(set(view.zk.broker_ids) - set(but))
+    registered = sorted(set(view.zk.broker_ids) - set(excused_brokers))
     not_migrating = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
     return not_yet_if(
         not_migrating, Reason("G22", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(not_migrating)}.")

@@ -360,7 +360,7 @@ def _may_end_pass(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate
     if not all(_is_in_target_mode(view, other.id, target) or _is_still_registered(view, other.id, target) for other in others):
         return MET
     if target is BrokerMode.MIGRATION:
-        return gates.all_in_migration_mode(view, but=(broker.id,))
+        return gates.all_in_migration_mode(view, excused_brokers=(broker.id,))
     others_lead = (
         MET if position_of(view).phase is Phase.LEFT_BEHIND else gates.no_leaderless_partition(view)
     )  # they may be its own

@@ -403,7 +403,12 @@ def decide_roll_back_left_broker(view: ClusterView, broker_id: int) -> Decision:
     gate = combine_gates((_may_roll_back_to_zookeeper(view), roll.isrs_keep_min_insync(view, broker_id)))
     refusal = refuse_if_irreversible(view) or _check_step_order(view, BrokerMode.ZOOKEEPER)
     return refusal or _decide_broker_rollback(
-        view, view.broker(broker_id), BrokerMode.ZOOKEEPER, gate, hangs=broker_id in without_quorum, but=without_quorum
+        view,
+        view.broker(broker_id),
+        BrokerMode.ZOOKEEPER,
+        gate,
+        hangs=broker_id in without_quorum,
+        excused_brokers=without_quorum,
     )
 
 
@@ -420,7 +425,7 @@ def decide_roll_back_canary(view: ClusterView, first: ClusterView, broker_id: in
     refusal = refuse_if_irreversible(view) or (
         _check_step_order(view, target) if to_migration else _refuse_after_takeover(view, broker_id)
     )
-    return refusal or _decide_broker_rollback(view, broker, target, gate, hangs=hangs, but=(broker_id,))
+    return refusal or _decide_broker_rollback(view, broker, target, gate, hangs=hangs, excused_brokers=(broker_id,))
 
 
 def _refuse_after_takeover(view: ClusterView, broker_id: int) -> Decision | None:
@@ -439,12 +444,12 @@ def _decide_broker_rollback(
     passing: Gate,
     *,
     hangs: bool = False,
-    but: Collection[int] = (),
+    excused_brokers: Collection[int] = (),
     splits: bool = False,
 ) -> Decision:
     """`hangs`: a broker that does not answer although its process runs is not starting, and is not waited for.
 
-    `but`: as in `coordinator.brokers_agree`. `splits`: as in `RollbackTerms`.
+    `excused_brokers`: as in `coordinator.brokers_agree`. `splits`: as in `RollbackTerms`.
     """
     if broker.mode is None and broker.process.state is not ProcessState.STOPPED and not hangs:
         return roll.wait_for_answer(broker)
@@ -456,7 +461,7 @@ def _decide_broker_rollback(
     gate = combine_gates(
         (passing, gates.process_known(broker), gates.software_unchanged(broker, with_java=False), roll.no_reassignment(view))
     )
-    agreed = coordinator.brokers_agree(view, but) if gate.met else gate
+    agreed = coordinator.brokers_agree(view, excused_brokers) if gate.met else gate
     coordinators_asked = not waits_for(as_decision(agreed, ""), Cause.COORDINATORS_NOT_ASKED)
     gate = gate if splits and coordinators_asked else agreed
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate holds."

@@ -112,7 +112,7 @@ def find_debounced_alarms(view: ClusterView, acts: KnownActs) -> tuple[Reason, .
     """
     compared = gates.with_decisive_edits(view) if migration_has_ended(view) else view
     files = gates.files_in_stage(compared).reasons if gates.brokers_answer_in_kraft(view).met else ()
-    files = (*files, *coordinator.brokers_agree(view, but=view.in_mode(None)).reasons)
+    files = (*files, *coordinator.brokers_agree(view, excused_brokers=view.in_mode(None)).reasons)
     nodes = (*failing_node_reasons(view, acts), *unnamed_broker_reasons(view))
     if position_of(view).phase in _QUIET:
         return (*nodes, *files)

@@ -292,7 +292,7 @@ def _decide_begin(view: ClusterView, target: int) -> Expansion | Wait | Refuse:
         (
             roll.no_other_broker_down(view),
             _partitions_in_sync(rows),
-            coordinator.brokers_agree(view, only=TRANSACTIONS),
+            coordinator.brokers_agree(view, only_topic=TRANSACTIONS),
             _same_count_in_files(view),
             _same_count_in_use(view, old),
             _target_allowed(old, len(rows), target),
@@ -704,7 +704,7 @@ def _restart(view: ClusterView, broker: Broker, expansion: Expansion) -> Decisio
     # Read last: several requests to every broker. Once one broker uses the new count, the others must follow soon: groups that
     # appeared since are split, or without a coordinator, exactly as long as brokers disagree.
     if gate.met:
-        gate = combine_gates((coordinator.brokers_agree(view, only=TRANSACTIONS), coordinator.groups_known(view)))
+        gate = combine_gates((coordinator.brokers_agree(view, only_topic=TRANSACTIONS), coordinator.groups_known(view)))
     if gate.met and not _brokers_using_new(view, expansion):
         gate = _moving_groups_gone(view, expansion)
     text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas, and no group that moves has members."
